@@ -381,6 +381,9 @@ def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
 class IdealSwitch(Fabric):
     """A switch of n inputs and n outputs that realises every partial permutation.
 
+    With `bidirectional` it has n ports that each send and receive, and realises every set of
+    circuits that join them in pairs, both ways at once.
+
     With `loss_db` and `budget_db` every one whose circuits all keep to their link budget: a pair
     of ports over it is dead, for all kinds of problems.
 
@@ -395,7 +398,10 @@ class IdealSwitch(Fabric):
         shape (ports, ports). None if it is not known.
     budget_db
         The most that a circuit may lose, in dB: one number for all, or one for the transceiver of
-        each port, of which a circuit keeps to the smaller one of its ends. None: no limit.
+        each port, of which a circuit keeps to the smaller one of its ends. None: no limit. A
+        circuit of bidirectional ports keeps to it both ways.
+    bidirectional
+        Whether a circuit joins two ports both ways: a matching is an involution then.
 
     Raises
     ------
@@ -419,6 +425,11 @@ class IdealSwitch(Fabric):
     >>> switch = IdealSwitch(2, loss_db=[[1.0, 3.5], [2.0, 1.0]], budget_db=(4.0, 3.0))
     >>> switch.dead_pairs()
     [(0, 1)]
+
+    Ports that are joined in pairs:
+
+    >>> IdealSwitch(4, bidirectional=True).bidirectional
+    True
     """
 
     n: Count
@@ -429,8 +440,8 @@ class IdealSwitch(Fabric):
     budget_db: Amount | Sequence[Amount] | None = field(
         default=None, kw_only=True, metadata={"brief": True}
     )
+    bidirectional: bool = field(default=False, kw_only=True, metadata={"brief": True})
     type: ClassVar[str] = "ideal-switch"
-    bidirectional: ClassVar[bool] = False
     graph: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -488,7 +499,8 @@ class IdealSwitch(Fabric):
         circuit_budget_db = self.circuit_budget_db
         if self.loss_db is None or circuit_budget_db is None:
             return None
-        return np.asarray(self.loss_db > circuit_budget_db)
+        over_budget = np.asarray(self.loss_db > circuit_budget_db)
+        return over_budget | over_budget.T if self.bidirectional else over_budget
 
     def describe_port(self, port: int) -> str:
         """Return a port for messages, by its name if it has one."""

@@ -24,6 +24,7 @@ _TINY: tuple[Fabric, ...] = (
 )
 _SMALL: tuple[Fabric, ...] = (
     *(IdealSwitch(n) for n in (5, 8, 3, 2, 1)),
+    IdealSwitch(5, bidirectional=True),
     HexMesh(3, 3, ports=6),
     HexMesh(3, 3, tx=3, rx=3),
 )

@@ -52,6 +52,8 @@ def find_over_budget(fabric: Fabric) -> NDArray[np.bool_]:
     budget_of_port = budgets_of(fabric)
     is_over |= loss_db > budget_of_port[:, np.newaxis]
     is_over |= loss_db > budget_of_port[np.newaxis, :]
+    if fabric.bidirectional:
+        is_over |= is_over.T.copy()  # a circuit leads both ways
     return is_over
 
 

@@ -189,8 +189,8 @@ class RealisedDecomposer(Decomposer):
         super().__init__(problem.ticks, rng, problem.fabric)
         self.realiser = Realiser(problem)
 
-    def states(self, plan: Plan) -> NDArray[np.int8]:
-        """Return the states of all cells in all slots of a decomposition made here."""
+    def states(self, plan: Plan) -> NDArray[np.int8] | None:
+        """Return the states of all cells in all slots of a decomposition made here, if any."""
         return self.realiser.states(plan)
 
     def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -55,6 +55,14 @@ def serve(plan: Plan) -> NDArray[np.int64]:
     return served
 
 
+def is_mutual(plan: Plan) -> bool:
+    """Tell whether each circuit of a plan leads back: no port meets itself."""
+    slot, port = np.nonzero(plan.matchings != IDLE)
+    partner = plan.matchings[slot, port]
+    leads_back = plan.matchings[slot, partner] == port
+    return bool((leads_back & (partner != port)).all())
+
+
 @kernel
 def _trim(demand, served, matchings, ticks, order, shortest):
     """Shorten slots in an order by the time that no demand needs.

@@ -16,7 +16,7 @@ import numpy as np
 
 from optmatch.model import Limit, Limits, OnEvent, Solution, TimeUp, counted_time, uncounted
 from optmatch.problems import Demand
-from optmatch.solvers.demands import few_ports
+from optmatch.solvers.demands import few_ports, pairings
 from optmatch.solvers.demands.assignment import CHOICES
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by, yield_solstice, yield_tms
@@ -74,6 +74,8 @@ def solve_best(
 
         return solve_matchings(problem, limits, rng, on_event, start, params.decompositions)
     build = partial(rebuild, rebuilds=params.rebuilds)
+    if pairings.suits(problem):
+        build = pairings.rebuild_pairings
     if few_ports.suits(problem):
         return few_ports.solve_few(problem, limits, rng, on_event, build)
     fabric, exact = problem.fabric, None

@@ -102,7 +102,9 @@ class Realiser:
 
     def __init__(self, problem: Demand) -> None:
         self.problem = problem
-        self.router = CellRouter(problem.fabric)
+        self.has_cells = problem.fabric.graph is not None
+        if self.has_cells:
+            self.router = CellRouter(problem.fabric)
         self.n = problem.fabric.n_ports
         self.mutual = problem.fabric.bidirectional
         self.known: dict[bytes, NDArray[np.int8]] = {}
@@ -113,8 +115,10 @@ class Realiser:
         if wanted > _DENSE * self.n * (self.n - 1) and not problem.fabric.dead_pairs():
             self.all_pairs = self._all_to_all()
 
-    def states(self, plan: Plan) -> NDArray[np.int8]:
-        """``cell_states[slot, cell]`` of a plan made here."""
+    def states(self, plan: Plan) -> NDArray[np.int8] | None:
+        """``cell_states[slot, cell]`` of a plan made here; None on a switch without cells."""
+        if not self.has_cells:
+            return None
         rows = [self.known[matching.tobytes()] for matching in plan.matchings]
         return np.array(rows, dtype=np.int8).reshape(-1, self.problem.fabric.n_cells)
 
@@ -176,10 +180,11 @@ class Realiser:
 
         everyone, limits = AllToAll(self.problem.fabric), Limits(iterations=0, gap=1.0)  # no proof
         found = solve(everyone, limits, np.random.default_rng(0), ignore).schedule
-        if found is None or found.cell_states is None:
+        if found is None:
             return None
-        for matching, states in zip(found.matchings, found.cell_states, strict=True):
-            self.known[matching.tobytes()] = states
+        if found.cell_states is not None:
+            for matching, states in zip(found.matchings, found.cell_states, strict=True):
+                self.known[matching.tobytes()] = states
         demand, shortest = self.demand, self.problem.min_slot_ticks
         held = np.where(found.matchings >= 0, demand[np.arange(self.n), found.matchings], 0)
         longest = np.maximum(held.max(axis=1), shortest)
@@ -220,6 +225,8 @@ class Realiser:
     def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
         """Route as many pairs side by side as it finds ways for, the first ones first."""
         chosen = self._compatible(pairs)
+        if not self.has_cells:
+            return self._matching(chosen)
         routes = self._route(chosen)
         if routes is None:
             chosen, routes = self._pack([*chosen, *pairs])

@@ -25,7 +25,7 @@ from optmatch.model import (
 from optmatch.problems import ConfigurationProof, Demand, PlaneSchedules, completion_s
 from optmatch.solvers.demands.configuration import bound_of
 from optmatch.solvers.demands.covering import complete
-from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
+from optmatch.solvers.demands.plans import Plan, is_mutual, only_demanded, serve, tidy, trim
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import ROUNDING, conclude, take_best
 
@@ -435,7 +435,14 @@ def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
             )
 
         realiser = Realiser(problem)
-        return lambda plan: candidate(problem, realiser.realise(plan), realiser.states)
+
+        def finish(plan: Plan) -> Candidate:
+            """Route a plan; pairings on a switch that holds all of them stay as they are."""
+            if fabric.graph is None and is_mutual(plan):
+                return candidate(problem, plan)
+            return candidate(problem, realiser.realise(plan), realiser.states)
+
+        return finish
     if fabric.graph is None:
         return lambda plan: candidate(problem, plan)
     with uncounted():
@@ -449,7 +456,7 @@ def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
 def candidate(
     problem: Demand,
     plan: Plan,
-    states: Callable[[Plan], NDArray[np.int8]] | None = None,
+    states: Callable[[Plan], NDArray[np.int8] | None] | None = None,
 ) -> Candidate:
     """Make the schedules of a plan, one for each plane.
 

@@ -1,4 +1,7 @@
-"""What a small mesh holds: a list of matchings, and bounds and plans of demands by it."""
+"""What a small bidirectional switch holds: its matchings, and bounds and plans of demands by them.
+
+A small mesh holds some matchings of its ports; an ideal switch holds all of them.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from optmatch.solvers.demands.configuration import bound_by_prices
 from optmatch.solvers.demands.plans import Plan
 
 _PORTS = 6  # 76 matchings of so many bidirectional ports
+_IDEAL_PORTS = 8  # 105 ways to join all of so many ports in pairs
 _CELLS = 28  # so few that the verifier tries all ways of light within a second or two
 _WORK = 1.0  # of CP-SAT, about in seconds
 _CASES = 1000  # of the proof that a matching has no routes
@@ -30,14 +34,10 @@ def suits(problem: Demand) -> bool:
     Packets are no part of it.
     """
     fabric = problem.fabric
-    is_small_mesh = (
-        fabric.graph is not None
-        and fabric.bidirectional
-        and fabric.n_ports <= _PORTS
-        and fabric.n_cells <= _CELLS
-    )
+    most_ports = _IDEAL_PORTS if fabric.graph is None else _PORTS
+    is_small = fabric.n_ports <= most_ports and fabric.n_cells <= _CELLS
     is_alone = problem.planes == 1 and problem.packet_share == 0
-    return is_small_mesh and is_alone and problem.switching == "all-stop"
+    return fabric.bidirectional and is_small and is_alone and problem.switching == "all-stop"
 
 
 class Held(NamedTuple):
@@ -45,6 +45,7 @@ class Held(NamedTuple):
 
     matchings: NDArray[np.int32]  # (matchings, ports)
     states: NDArray[np.int8]  # (matchings, cells): all free where it is open whether there are any
+    has_states: NDArray[np.bool_]  # (matchings,): False where it is open whether there are any
 
 
 def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
@@ -52,7 +53,9 @@ def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
     return bound_by_prices(problem, clock, list_matchings(problem.fabric).matchings)
 
 
-def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, Callable[[Plan], NDArray[np.int8]]]:
+def plan_on_mesh(
+    problem: Demand, clock: Clock
+) -> tuple[Plan, Callable[[Plan], NDArray[np.int8] | None]]:
     """Find how long to hold which of the listed matchings: the best, or what a second finds.
 
     Returns
@@ -60,7 +63,8 @@ def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, Callable[[Plan], 
     plan : Plan
         Without slots if nothing was found.
     states_of : function
-        Takes the plan or a part of it; returns the states of the cells, shape (slots, cells).
+        Takes the plan or a part of it; returns the states of the cells, shape (slots, cells), or
+        None if there are no cells.
     """
     with uncounted():
         from ortools.sat.python import cp_model
@@ -68,8 +72,7 @@ def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, Callable[[Plan], 
         from optmatch.solvers.cpsat import minimise
 
     listed = list_matchings(problem.fabric)
-    has_states = (listed.states != FREE).any(axis=1)
-    matchings = listed.matchings[has_states]
+    matchings = listed.matchings[listed.has_states]
     longest = max(int(problem.ticks.max()), problem.min_slot_ticks)
 
     # Each matching is held for no time, or for as long as the shortest slot at least.
@@ -95,7 +98,10 @@ def plan_on_mesh(problem: Demand, clock: Clock) -> tuple[Plan, Callable[[Plan], 
     if outcome.found:
         lengths[:] = [outcome.value(length) for length in ticks]
     plan = Plan(matchings, lengths).take(lengths > 0)
-    states_by_matching = dict(zip(map(bytes, matchings), listed.states[has_states], strict=True))
+    if problem.fabric.graph is None:
+        return plan, lambda _part: None
+    states = listed.states[listed.has_states]
+    states_by_matching = dict(zip(map(bytes, matchings), states, strict=True))
     return plan, lambda part: np.stack([states_by_matching[bytes(row)] for row in part.matchings])
 
 
@@ -115,14 +121,21 @@ def list_matchings(fabric: Fabric) -> Held:
         is_part_of_another = any(set(pairs) <= set(larger) for larger in held)
         if is_part_of_another or any(is_dead[pair] for pair in pairs):
             continue
+        if fabric.graph is None:
+            held.append(pairs)
+            states_of_held.append(np.zeros(0, dtype=np.int8))
+            continue
         states = _route(fabric, _matching_of(pairs, fabric.n_ports))
         if states is not None:
             held.append(pairs)
             states_of_held.append(states)
     matchings = [_matching_of(pairs, fabric.n_ports) for pairs in held]
+    states_of_cells = np.array(states_of_held, dtype=np.int8).reshape(len(held), fabric.n_cells)
+    has_states = (states_of_cells != FREE).any(axis=1) | (fabric.graph is None)
     return Held(
         np.array(matchings, dtype=np.int32).reshape(-1, fabric.n_ports),
-        np.array(states_of_held, dtype=np.int8).reshape(-1, fabric.n_cells),
+        states_of_cells,
+        has_states,
     )
 
 

@@ -194,7 +194,11 @@ def _fabric_of_options(type_: str, fabric_options: dict[str, Any]) -> Fabric | N
         return None
 
     # The default type is a mesh, which has no size: --size alone means an ideal switch.
-    if options_set == {"size"} and _is_default("type_"):
+    if (
+        "size" in options_set
+        and options_set <= {"size", "bidirectional_ports"}
+        and _is_default("type_")
+    ):
         type_ = "ideal-switch"
     return build_fabric(type_, fabric_options)
 

@@ -301,7 +301,12 @@ def _is_tagged_json(file: str) -> bool:
 
 
 # Options that have another name than their field, which formulas use.
-_FIELD_OF_OPTION = {"size": "n", "loss": "loss_db", "budget": "budget_db"}
+_FIELD_OF_OPTION = {
+    "size": "n",
+    "loss": "loss_db",
+    "budget": "budget_db",
+    "bidirectional_ports": "bidirectional",
+}
 
 
 def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Callable[[Any], Any]:
@@ -367,6 +372,12 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
         click.option("--rx", type=PORT_LABELS, help="Terminals that receive, or names."),
         click.option("--size", type=int, help="Number of ports of a switch that is no mesh."),
         click.option(
+            "--bidirectional-ports",
+            is_flag=True,
+            default=None,
+            help="Circuits of an ideal switch join two ports both ways.",
+        ),
+        click.option(
             "--loss",
             metavar="FILE|URL",
             help="Loss of each circuit of an ideal switch in dB: a matrix, or SONiC's table.",
@@ -386,7 +397,10 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
 
 
 FABRIC_OPTIONS = fabric_options("hex-mesh")
-FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size", "loss", "loss_at", "budget")
+FABRIC_NAMES = (
+    *("rows", "cols", "ports", "tx", "rx", "size", "bidirectional_ports"),
+    *("loss", "loss_at", "budget"),
+)
 BROKEN_CELLS = (
     click.option("--stuck-bar", type=LABELS, help="Cells that stay in bar: 3,14."),
     click.option("--stuck-cross", type=LABELS, help="Cells that stay in cross."),
@@ -590,7 +604,8 @@ def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
         if name not in accepted:
             others = [other for other in FABRICS_BY_SIZE if name in _accepted_options(other)]
             raise click.UsageError(
-                f"--{name}: no option of {type_}; --fabric {', '.join(others)} take it"
+                f"--{name.replace('_', '-')}: no option of {type_}; --fabric {', '.join(others)}"
+                " take it"
             )
     for name in ("rows", "cols", "size"):
         if name in accepted and name not in shape:

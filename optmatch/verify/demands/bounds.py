@@ -17,7 +17,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, RTOL
 from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof
 from optmatch.verify.budgets import find_over_budget
-from optmatch.verify.demands.held import MOST_CELLS, MOST_PORTS, HeldCircuits
+from optmatch.verify.demands.held import MOST_CELLS, MOST_IDEAL_PORTS, MOST_PORTS, HeldCircuits
 from optmatch.verify.report import ProofError
 
 LARGEST = 2**60
@@ -244,9 +244,10 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
 
 
 def _list_held(fabric: Fabric) -> HeldCircuits | None:
-    """Return what a small mesh holds; None where more is counted as held: all matchings."""
-    is_small = fabric.n_ports <= MOST_PORTS and fabric.n_cells <= MOST_CELLS
-    if fabric.graph is None or not fabric.bidirectional or not is_small:
+    """Return what bidirectional ports hold; None where more is counted as held: all matchings."""
+    most_ports = MOST_IDEAL_PORTS if fabric.graph is None else MOST_PORTS
+    is_small = fabric.n_ports <= most_ports and fabric.n_cells <= MOST_CELLS
+    if not fabric.bidirectional or not is_small:
         return None
     return HeldCircuits(fabric, fabric.graph)
 

@@ -1,5 +1,7 @@
 """Which circuits a small mesh holds side by side: all ways of light are tried, cell after cell.
 
+A switch without cells holds all circuits of different ports.
+
 Terminals are numbered cell by cell, four to a cell, so ``terminal >> 2`` is the cell. Light that
 enters at one terminal leaves on the other side of the cell: in bar straight on, in cross swapped.
 """
@@ -12,6 +14,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import FREE
 
+MOST_IDEAL_PORTS = 8
+"""Of an ideal switch: there are 764 sets of pairs of so many ports."""
 MOST_PORTS = 6
 MOST_CELLS = 28
 """Of more ports or cells all ways of light are too many; of so many they take a second."""
@@ -23,12 +27,15 @@ Pairs = tuple[tuple[int, int], ...]
 class HeldCircuits:
     """Tells which circuits of bidirectional ports are held side by side, and remembers it."""
 
-    def __init__(self, fabric: Fabric, graph: CellGraph) -> None:
+    def __init__(self, fabric: Fabric, graph: CellGraph | None) -> None:
+        self._holds_all = graph is None
+        self._known: dict[Pairs, bool] = {}
+        if graph is None:
+            return
         self._n_cells = graph.n_cells
         self._mate: list[int] = graph.mate.tolist()
         self._exits: list[set[int]] = [set(row) for row in graph.exits.tolist()]
         self._terminals: list[int] = fabric.source_terminals.tolist()
-        self._known: dict[Pairs, bool] = {}
 
     def earn_more(self, worth: NDArray[np.int64], most: int) -> bool:
         """Tell whether circuits that are held together are worth more than `most`.
@@ -69,6 +76,8 @@ class HeldCircuits:
 
     def _hold(self, pairs: Pairs) -> bool:
         """Tell whether some states of the cells connect all these pairs."""
+        if self._holds_all:
+            return True
         if pairs not in self._known:
             circuits = [
                 (self._terminals[port], self._terminals[partner]) for port, partner in pairs

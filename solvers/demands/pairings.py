@@ -1,0 +1,235 @@
+"""Plans of slots that join bidirectional ports in pairs, on a switch that holds every pairing.
+
+A demand of bidirectional ports is a graph: an edge for each pair, as long as the larger of both
+directions. Slots of equal length would be its edge colouring (Vizing); here edges have lengths,
+and a slot lasts as long as its longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE
+from optmatch.problems import Demand
+from optmatch.solvers.demands.plans import Plan, join, serve, trim
+from optmatch.solvers.demands.realisable import shorten
+from optmatch.solvers.demands.scheduling import CoverTask
+from optmatch.solvers.kernels.decorators import kernel
+
+_REBUILDS = 2000
+"""Parts of the best plan that are rebuilt if there is no limit: some seconds for 64 ports."""
+
+_WORSE = 0.01
+"""A rebuilt plan that is so much longer than the best one, as a share, is still gone on from."""
+
+_DIVIDING = 0.3
+"""How many of the rebuilds may serve a pair in several slots."""
+
+_MOST_SHORTENED = 100
+"""Slots: the linear programme that shortens them takes some milliseconds for so many."""
+
+
+class _Pairs(NamedTuple):
+    """The pairs that have something to carry; all arrays have the shape (pairs,)."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    ticks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, demand: NDArray[np.int64]) -> _Pairs:
+        """List each pair of a symmetric demand once."""
+        first, second = np.nonzero(np.triu(demand))
+        return cls(first, second, demand[first, second])
+
+
+def suits(problem: Demand) -> bool:
+    """Tell whether a switch holds every way to join its ports in pairs."""
+    return problem.fabric.graph is None and problem.fabric.bidirectional
+
+
+def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
+    """Yield plans of pairings: first fit of the longest pairs, then rebuilds of parts.
+
+    A large neighbourhood search: some slots are taken out, and what they served is put into the
+    first slot that has room, or into new slots that may divide it, the longest pairs first, with
+    noise. A result that is a little longer than the best is still gone on from.
+    """
+    demand = work.demand
+    if work.former is not None:
+        yield work.former
+    plan = first_fit(_Pairs.of(demand), Plan.of([], [], len(demand)), work, noise=0.0)
+    yield plan
+    plan = shorten(plan, demand, work.shortest)
+    yield plan
+    divided = trim(cover_dividing(demand.copy(), work, noise=0.0), demand, work.shortest)
+    yield divided
+    plan = min(plan, divided, key=lambda plan: plan.cost(work.delay))
+    best_cost = plan.cost(work.delay)
+    has_limit = work.clock.limits.time_s is not None or work.clock.limits.iterations is not None
+    n_rebuilds = 0
+    while len(plan.ticks) > 1 and (has_limit or n_rebuilds < _REBUILDS):
+        n_rebuilds += 1
+        n_out = int(work.rng.integers(2, max(3, min(len(plan.ticks), 8)) + 1))
+        is_kept = np.ones(len(plan.ticks), dtype=np.bool_)
+        is_kept[work.rng.permutation(len(plan.ticks))[:n_out]] = False
+        kept = plan.take(is_kept)
+        left = np.maximum(demand - serve(kept), 0)
+        noise = float(work.rng.choice([0.05, 0.3, 1.0]))
+        if work.rng.random() < _DIVIDING:
+            rebuilt = trim(join(kept, cover_dividing(left, work, noise)), demand, work.shortest)
+        else:
+            rebuilt = first_fit(_Pairs.of(left), kept, work, noise)
+        cost = rebuilt.cost(work.delay)
+        if cost < best_cost and len(rebuilt.ticks) <= _MOST_SHORTENED:
+            rebuilt = shorten(rebuilt, demand, work.shortest)
+            cost = rebuilt.cost(work.delay)
+        if cost <= best_cost * (1 + _WORSE * work.rng.random() ** 3):
+            plan = rebuilt
+            best_cost = min(best_cost, cost)
+        yield rebuilt
+
+
+def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Plan:
+    """Make slots one after another, which may end before their pairs have had all they need.
+
+    Each slot takes the longest pairs whose ports are free, and lasts as long as pays best: by what
+    it serves, and a delay for each pair that it completes, for its time.
+
+    Parameters
+    ----------
+    left
+        ``left[port, port]``: what is needed, in ticks; symmetric, and overwritten.
+    work
+        The shortest slot, the delay, and random numbers.
+    noise
+        How much chance counts beside the length of a pair, in units of the mean length.
+    """
+    matchings: list[NDArray[np.int32]] = []
+    ticks: list[int] = []
+    while left.any():
+        pairs = _Pairs.of(left)
+        unit = noise * float(pairs.ticks.mean())
+        rank = pairs.ticks + unit * work.rng.standard_normal(len(pairs.ticks))
+        matching = np.full(len(left), IDLE, dtype=np.int32)
+        _pair_greedily(pairs, np.argsort(-rank, kind="stable"), matching)
+
+        # The length of the best rate, of those at which a pair is complete.
+        is_joined = matching[pairs.first] == pairs.second
+        needed = pairs.ticks[is_joined]
+        lengths = np.unique(np.maximum(needed, work.shortest))
+        served = np.minimum(needed, lengths[:, None]).sum(axis=1)
+        n_complete = (needed <= lengths[:, None]).sum(axis=1)
+        rate = (served + work.delay * n_complete) / (lengths + work.delay)
+        length = int(lengths[rate.argmax()])
+
+        first = pairs.first[is_joined]
+        second = pairs.second[is_joined]
+        left[first, second] -= np.minimum(needed, length)
+        left[second, first] = left[first, second]
+        matchings.append(matching)
+        ticks.append(length)
+    return Plan.of(matchings, ticks, len(left))
+
+
+@kernel
+def _pair_greedily(pairs, order, matching):
+    """Join the ports of each pair, in an order, if both are free.
+
+    Parameters
+    ----------
+    pairs : _Pairs
+    order : int array, shape (pairs,)
+        The numbers of the pairs, the first one first.
+    matching : int array, shape (ports,)
+        In and out: the partner of each port, -1 where it is free.
+    """
+    for pair in order:
+        first = pairs.first[pair]
+        second = pairs.second[pair]
+        if matching[first] == IDLE and matching[second] == IDLE:
+            matching[first] = second
+            matching[second] = first
+
+
+def first_fit(pairs: _Pairs, base: Plan, work: CoverTask, noise: float) -> Plan:
+    """Put pairs into the first slot in which both ports are free, the longest pairs first.
+
+    Parameters
+    ----------
+    pairs
+        The pairs, and how long each is needed, in ticks.
+    base
+        Slots that there are; pairs go into them where they have room.
+    work
+        The whole demand, for the shortest slot, the delay, and random numbers.
+    noise
+        How much chance counts beside the length of a pair, in units of the delay and the mean
+        length; 0 for none.
+
+    Returns
+    -------
+    Plan
+        The slots of `base` and new ones; no slot is longer than the demand needs.
+    """
+    unit = work.delay + float(pairs.ticks.mean()) if len(pairs.ticks) else 1.0
+    rank = pairs.ticks + noise * unit * work.rng.standard_normal(len(pairs.ticks))
+    order = np.argsort(-rank, kind="stable")
+    n_slots = len(base.ticks) + len(order)
+    matchings = np.full((n_slots, len(work.demand)), IDLE, dtype=np.int32)
+    ticks = np.zeros(n_slots, dtype=np.int64)
+    matchings[: len(base.ticks)] = base.matchings
+    ticks[: len(base.ticks)] = base.ticks
+
+    longest_first = _Pairs(pairs.first[order], pairs.second[order], pairs.ticks[order])
+    _fit_pairs(longest_first, matchings, ticks, len(base.ticks), work.delay)
+    is_used = ticks > 0
+    plan = Plan(matchings, np.maximum(ticks, work.shortest)).take(is_used)
+    return trim(plan, work.demand, work.shortest)
+
+
+@kernel
+def _fit_pairs(pairs, matchings, ticks, n_slots, delay):
+    """Put each pair into the slot that it lengthens least, or into a new one.
+
+    Parameters
+    ----------
+    pairs : _Pairs
+        In the order in which they are placed.
+    matchings : int array, shape (slots, ports)
+        In and out: the partner of each port, -1 where it is free. There is a row for each slot
+        that could be needed.
+    ticks : int array, shape (slots,)
+        In and out: how long each slot lasts; 0 where it is not used.
+    n_slots : int
+        How many slots there are at the beginning.
+    delay : int
+        What a new slot costs beside its length, in ticks.
+    """
+    for pair in range(len(pairs.ticks)):
+        first = pairs.first[pair]
+        second = pairs.second[pair]
+        needed = pairs.ticks[pair]
+
+        # A new slot costs a delay and its whole length; it is the choice to beat.
+        best_slot = n_slots
+        least_growth = needed + delay
+        for slot in range(n_slots):
+            if matchings[slot, first] != IDLE or matchings[slot, second] != IDLE:
+                continue
+            growth = max(0, needed - ticks[slot])
+            if growth < least_growth:
+                best_slot = slot
+                least_growth = growth
+                if growth == 0:
+                    break
+
+        if best_slot == n_slots:
+            n_slots += 1
+        matchings[best_slot, first] = second
+        matchings[best_slot, second] = first
+        ticks[best_slot] = max(ticks[best_slot], needed)

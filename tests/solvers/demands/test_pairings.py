@@ -1,0 +1,207 @@
+"""Demands on ideal switches of bidirectional ports: a circuit joins two ports both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.problems import ConfigurationProof
+
+Pairing = frozenset[tuple[int, int]]
+
+
+def switch(n_ports: int) -> om.IdealSwitch:
+    return om.IdealSwitch(n_ports, bidirectional=True)
+
+
+def draw(n_ports: int, seed: int, **options: Any) -> om.Demand:
+    """Draw whole demands, some of them zero, and a delay."""
+    rng = np.random.default_rng(seed)
+    demand = rng.integers(1, 20, (n_ports, n_ports)) * (rng.random((n_ports, n_ports)) < 0.7)
+    np.fill_diagonal(demand, 0)
+    delay_s = float(rng.choice([0, 1, 10, 60]))
+    return om.Demand(
+        switch(n_ports), demand.astype(float), delay_s=delay_s, quantum_s=1.0, **options
+    )
+
+
+def list_pairings(ports: tuple[int, ...]) -> Iterator[Pairing]:
+    """List the largest sets of pairs of different ports."""
+    if len(ports) < 2:
+        yield frozenset()
+        return
+    first = ports[0]
+    for partner in ports[1:]:
+        others = tuple(port for port in ports if port not in (first, partner))
+        for pairing in list_pairings(others):
+            yield pairing | {(first, partner)}
+    if len(ports) % 2:
+        yield from list_pairings(ports[1:])
+
+
+def least_s(problem: om.Demand) -> float:
+    """Choose pairings and whole durations that carry everything, at the least time."""
+    pairings = list(set(list_pairings(tuple(range(problem.fabric.n_ports)))))
+    need = np.triu(np.maximum(problem.demand_bytes, problem.demand_bytes.T))
+    pairs = [(int(i), int(j)) for i, j in np.argwhere(need)]
+    if not pairs:
+        return 0.0
+    count = len(pairings)
+    serves = np.array([[pair in pairing for pairing in pairings] for pair in pairs], dtype=float)
+    most = float(need.max())
+    rules = [
+        LinearConstraint(np.hstack([serves, 0 * serves]), [need[pair] for pair in pairs]),
+        LinearConstraint(np.hstack([np.eye(count), -most * np.eye(count)]), ub=0),
+    ]
+    costs = np.repeat([1.0, problem.delay_s], count)
+    box = Bounds(0, np.repeat([most, 1.0], count))
+    found = milp(costs, constraints=rules, integrality=np.ones(2 * count), bounds=box)
+    return float(round(found.fun))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_small_ones_are_optimal(seed: int) -> None:
+    problem = draw(2 + seed % 5, seed)
+    solution = om.solve(problem, seed=0)
+    assert solution.objective == least_s(problem)
+    assert om.verify(problem, solution).ok
+
+
+def heaviest_pairs_first(problem: om.Demand) -> float:
+    """Join the longest pairs whose ports are free, and hold each slot until all are complete."""
+    need = np.maximum(problem.demand_bytes, problem.demand_bytes.T)
+    total_s = 0.0
+    while need.any():
+        free = np.ones(len(need), dtype=bool)
+        longest_s = 0.0
+        for place in np.argsort(-need, axis=None, kind="stable"):
+            first, second = divmod(int(place), len(need))
+            if need[first, second] and free[first] and free[second]:
+                free[[first, second]] = False
+                longest_s = max(longest_s, float(need[first, second]))
+                need[first, second] = need[second, first] = 0.0
+        total_s += longest_s + problem.delay_s
+    return total_s
+
+
+@pytest.mark.parametrize("n_ports", [7, 16, 33])
+def test_it_is_no_worse_than_a_simple_rule(n_ports: int) -> None:
+    for seed in range(3):
+        problem = draw(n_ports, seed)
+        solution = om.solve(problem, seed=0, limits=om.Limits(iterations=30))
+        assert solution.objective is not None
+        assert solution.objective <= heaviest_pairs_first(problem)
+        assert om.verify(problem, solution).ok
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"planes": 2},
+        {"packet_bytes_per_s": 0.3},
+        {"switching": "per-circuit"},
+        {"min_slot_s": 4.0},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_all_modes_are_valid(options: dict[str, Any]) -> None:
+    for seed in range(4):
+        problem = draw(5 + seed, seed, **options)
+        solution = om.solve(problem, seed=0, limits=om.Limits(iterations=40))
+        assert om.verify(problem, solution).ok
+
+
+def test_a_sum_of_pairings_is_decomposed() -> None:
+    demand = np.zeros((6, 6))
+    for partner, weight in (([1, 0, 3, 2, 5, 4], 2.0), ([3, 2, 1, 0, 5, 4], 3.0)):
+        demand[np.arange(6), partner] += weight
+    problem = om.Demand(switch(6), demand, objective="matchings")
+    solution = om.solve(problem, seed=0)
+    assert solution.objective == 2
+    assert om.verify(problem, solution).ok
+
+
+def test_circuits_that_lead_one_way_are_refused() -> None:
+    problem = om.Demand(switch(3), np.array([[0, 1.0, 0], [0, 0, 1], [1, 0, 0]]), delay_s=1.0)
+    plan = problem.schedule([[1, 2, 0]], [1])
+    report = om.verify(problem, plan)
+    assert any("mutual" in str(violation) for violation in report.violations)
+    solution = om.solve(problem, seed=0)
+    assert solution.objective == 6.0  # three pairs of three ports, one after the other
+
+
+def test_prices_that_a_pairing_beats_are_no_proof() -> None:
+    """The verifier tries all pairings: prices that are right pass, and doubled ones do not."""
+    problem = draw(6, 2)
+    solution = om.solve(problem, seed=0)
+    proof = solution.certificate
+    assert isinstance(proof, ConfigurationProof)
+    assert om.verify(problem, solution).ok
+    doubled = ConfigurationProof(duals=np.asarray(proof.duals) * 2, units=proof.units)
+    forged = replace(solution, certificate=doubled)
+    assert not om.verify(problem, forged).ok
+
+
+def test_a_budget_holds_both_ways() -> None:
+    loss_db = np.ones((4, 4))
+    loss_db[2, 1] = 9.0
+    lossy = om.IdealSwitch(4, loss_db=loss_db, budget_db=3.0, bidirectional=True)
+    assert lossy.dead_pairs() == [(1, 2)]
+    demand = np.zeros((4, 4))
+    demand[1, 2] = 1.0
+    assert om.solve(om.Demand(lossy, demand, delay_s=1.0)).status is om.Status.INFEASIBLE
+
+
+def test_slots_follow_while_demand_comes() -> None:
+    rng = np.random.default_rng(0)
+    rolling = om.RollingSchedule(switch(5), 0.5, time_limit_s=None)
+    served = np.zeros((5, 5))
+    asked = np.zeros((5, 5))
+    for _ in range(4):
+        source, destination = rng.permutation(5)[:2].tolist()
+        size = float(rng.integers(1, 9))
+        rolling.add(source, destination, size)
+        asked[source, destination] += size
+        slot = rolling.next_slot()
+        assert slot is not None
+        check_mutual(slot.matching)
+        rolling.advance(slot.end_s)
+    while (slot := rolling.next_slot()) is not None:
+        check_mutual(slot.matching)
+        rolling.advance(slot.end_s)
+    served = asked - rolling.queued_bytes
+    assert np.array_equal(served, asked)
+
+
+def check_mutual(matching: NDArray[np.int32]) -> None:
+    used = np.flatnonzero(matching >= 0)
+    assert np.array_equal(matching[matching[used]], used)
+    assert (matching[used] != used).all()
+
+
+def test_files_and_commands(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    ideal = ["--fabric", "ideal-switch", "--size", "6", "--bidirectional-ports"]
+    rest = ["--model", "uniform", "--delay", "1", "-o"]
+    result = CliRunner().invoke(main, ["generate", "demand", *ideal, *rest, str(path)])
+    assert result.exit_code == 0, result.output
+    problem = om.load(path)
+    assert isinstance(problem, om.Demand)
+    assert problem.fabric == switch(6)
+    assert '"bidirectional": true' in path.read_text()
+    om.save(om.Demand(om.IdealSwitch(2), np.zeros((2, 2))), tmp_path / "plain.json")
+    assert "bidirectional" not in (tmp_path / "plain.json").read_text()
+    benes = ["--fabric", "benes", *ideal[2:]]
+    result = CliRunner().invoke(main, ["generate", "demand", *benes, *rest, str(path)])
+    assert result.exit_code == 2
+    assert "--bidirectional-ports: no option of benes" in result.stderr
