@@ -85,10 +85,11 @@ def _find_chord_way(members, given, chords, rates, facing, sends, receives, dela
     """
     how, sent, late = given[0], given[1], given[2]
     n = len(members)
-    free_s, n_missing, n_examined, rate = 0.0, 0, 0, 0.0
+    free_s, n_missing, n_examined, rate, n_chords = 0.0, 0, 0, 0.0, 0
     for b in range(len(rates)):
         if _serves_as_chord(chords.stride[b], how == 2, n):
             rate += rates[b]
+            n_chords += 1
             chord_free_s, missing = _straight(
                 members, False, chords.stride[b] % n, facing[b], sends[b], receives[b], delay_s
             )
@@ -97,8 +98,10 @@ def _find_chord_way(members, given, chords, rates, facing, sends, receives, dela
             n_examined += n
     lasts_s = np.inf
     if rate > 0.0 and how == 2:
-        # Each hop of a part has its share of the latency, as in stages.
-        lasts_s = chords.load[n] * (sent / _chord_rate(chords, rates) + late) / (n - 1)
+        # Each hop of a part has its share of the latency: one message after the other, as with
+        # all links, over whichever port.
+        send_s = sent / _chord_rate(chords, rates)
+        lasts_s = chords.load[n] * (send_s + n_chords * late) / (n - 1)
     elif rate > 0.0:
         lasts_s = sent / rate + late
     return ChordWay(free_s, n_missing, lasts_s, n_examined)

@@ -225,4 +225,4 @@ class Oracle:
             for to in range(n):
                 if source != to and abs(arrived[source, to] - 1) > 1e-9:
                     self.faults.append(f"part of {source} for {to}: {arrived[source, to]} arrives")
-        return max(load.values()) * (part_s + latency_s)
+        return max(load.values()) * (part_s + latency_s * len(routes.strides))

@@ -117,10 +117,11 @@ def _check_with_routes(
     is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
     context.refuse(CHORDS_STAY, operations, ~is_up, start_s, up_s)
 
-    # Each hop of a part has its share of the latency of all messages.
+    # Each hop of a part has its share of the latency of all messages, which come one after the
+    # other over whichever port, as with all links.
     work = measure_work(context.job, operations)
     rate = context.job.network.port_bytes_per_s
-    part_s = (work.sent_bytes / rate + work.latency_s) / (routes.n_members - 1)
+    part_s = (work.sent_bytes / rate + n_ports * work.latency_s) / (routes.n_members - 1)
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
     off = np.abs(end_s - start_s - needed_s) > context.slack_s

@@ -1,0 +1,43 @@
+"""Rivals reproduce their known figures, and small cells of the grid are raced."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from tests.helpers.rails import make_job
+from tests.rivals.races import TOLERANCE
+from tests.rivals.rails import layouts
+from tests.rivals.rails.grid import draw_cells, race
+
+MODEL = om.TransformerModel(
+    layers=8, hidden=2048, heads=16, sequence=2048, vocabulary=32000, ffn=8192
+)
+
+
+def test_a_forwarded_ring_reproduces_its_known_figure() -> None:
+    job = make_job(
+        dp=32, zero_stage=3, shard=16, gpus_per_server=8, model=MODEL, batch=64, micro_batch=1,
+        delay_s=0.01, switching="all-stop",
+    )  # fmt: skip
+    assert layouts.forwarded_ring_s(job) == pytest.approx(58.0e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("n", "strides", "busiest"), [(8, (1, 2, 3, 4, 5, 6, 7), 1), (64, (1, 8), 224), (8, (1,), 28)]
+)
+def test_parts_are_counted_on_ways_of_fewest_hops(
+    n: int, strides: tuple[int, ...], busiest: int
+) -> None:
+    assert max(layouts.count_parts(n, strides)) == busiest
+
+
+def test_no_rival_is_much_better_on_small_jobs() -> None:
+    """Sixty cells; up to 1 % is what a search of so few trials may miss."""
+    lost = [
+        each
+        for each in map(race, draw_cells(np.random.default_rng(1), 60, most_gpus=16))
+        if each.loss > 5 * TOLERANCE
+    ]
+    assert not lost, lost
