@@ -89,8 +89,9 @@ def fits(problem: Collective, algorithm: str) -> bool:
     if algorithm == "ring":
         if operation == "all-to-all" and n * n * (n - 1) // 2 > MOST_SENDS:
             return False
-        # A two-way ring takes two lanes in turn, and a third one if it is odd.
-        return not problem.two_way or n <= 2 or problem.lanes >= 2 + n % 2
+        # A two-way ring takes two lanes in turn, and a third one if it is odd; a line does not.
+        n_lanes_of_ring = 2 if operation == "broadcast" else 2 + n % 2
+        return not problem.two_way or n <= 2 or problem.lanes >= n_lanes_of_ring
     if algorithm == "halving-doubling":
         return is_power_of_two
     if algorithm == "bruck":
@@ -175,19 +176,44 @@ def _make_ring(problem: Collective, operation: str, sign: int) -> Rounds:
         distance = (ranks - ranks[:, None]) % n
         return _move_blocks(n, ((successor, distance > turn) for turn in range(n - 1)))
     if operation == "broadcast":
-        pieces = _choose_pieces(problem)
-        sends_of_round = []
-        for turn in range(n - 2 + pieces):
-            # The rank at a place of the line sends the piece that left the root so long ago.
-            place = np.arange(max(0, turn - pieces + 1), min(turn, n - 2) + 1)
-            source = (place + problem.root) % n
-            sends_of_round.append((source, (source + 1) % n, turn - place))
-        return as_rounds(sends_of_round, COPY, pieces)
+        return _make_line(problem)
     sends_of_round = [(ranks, successor, (ranks - sign * turn) % n) for turn in range(n - 1)]
     return as_rounds(sends_of_round, COPY, n)
 
 
-def _choose_pieces(problem: Collective) -> int:
+def _make_line(problem: Collective) -> Rounds:
+    """Broadcast pieces along a line of all ranks that begins at the root, over circuits that stay.
+
+    In each round the rank at place x of the line sends the piece that left the root x rounds ago.
+    With 3 ranks and 2 pieces: 0 sends piece 0 to 1; then 0 sends piece 1 to 1, and 1 piece 0 to 2;
+    then 1 sends piece 1 to 2.
+    """
+    n = problem.n_ranks
+    pieces = choose_line_pieces(problem)
+    sends_of_round = []
+    for turn in range(n - 2 + pieces):
+        place = np.arange(max(0, turn - pieces + 1), min(turn, n - 2) + 1)
+        source = (place + problem.root) % n
+        sends_of_round.append((source, (source + 1) % n, turn - place))
+    rounds = as_rounds(sends_of_round, COPY, pieces)
+
+    # One-way circuits lead onward over all lanes; two-way ones join even pairs of neighbours over
+    # the even lanes, and odd pairs over the odd ones.
+    place = np.arange(n - 1)
+    circuits = np.full((problem.lanes, n), -1)
+    for lane in range(problem.lanes):
+        first = place
+        if problem.two_way:
+            first = place[place % 2 == lane % 2]
+        source = (first + problem.root) % n
+        target = (source + 1) % n
+        circuits[lane, source] = target
+        if problem.two_way:
+            circuits[lane, target] = source
+    return rounds._replace(matchings=np.tile(circuits, (rounds.n_rounds, 1, 1)))
+
+
+def choose_line_pieces(problem: Collective) -> int:
     """Return into how many pieces a buffer is cut best that goes along a line of ranks.
 
     More pieces cost more rounds, and each is shorter. n - 2 + p rounds of p pieces last least for
@@ -195,9 +221,16 @@ def _choose_pieces(problem: Collective) -> int:
     latency of a round.
     """
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
-    whole_s = problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes)
+    whole_s = problem.size_bytes / (problem.rate_bytes_per_s * _count_line_circuits(problem))
     best = math.sqrt((problem.n_ranks - 2) * whole_s / round_s) if round_s else math.inf
     return max(1, round(min(best, MOST_PIECES)))
+
+
+def _count_line_circuits(problem: Collective) -> int:
+    """Return how many circuits neighbours of a line share, at least."""
+    if problem.two_way:
+        return problem.lanes // 2
+    return problem.lanes
 
 
 def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:

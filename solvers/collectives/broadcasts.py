@@ -26,13 +26,15 @@ from optmatch.solvers.kernels.decorators import kernel
 
 UNKNOWN = 1 << 30
 """The round in which a piece comes that has not come yet."""
-MOST_PIECES = 512
+MOST_PIECES = 2048
 """A buffer is cut into so many pieces at most."""
 PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 """Numbers of pieces that are tried, as parts of what the formula says. With 0.5, 1 and 2 alone
 plans take up to 4 % longer."""
 MOST_STEPS = 60_000_000
-"""Looks at pieces of one simulation, about 0.1 s; longer ones are not tried."""
+"""Looks at pieces of one simulation, about 0.1 s; it gives up after so many."""
+MOST_TOLD_SENDS = 1 << 22
+"""A simulation of more sends is not begun: it would give up."""
 
 
 class Cycle(NamedTuple):
@@ -68,6 +70,10 @@ class PieceArrays(NamedTuple):
 def spread_pieces(peer, held, root, most_rounds, arrays):
     """Simulate a broadcast in which each circuit carries the rarest piece that is of use.
 
+    The root begins pieces in the order of their numbers, as those that it alone has are the
+    rarest. A circuit looks only at pieces that were begun, and that some rank still lacks, and
+    at the next one that the root may begin.
+
     Parameters
     ----------
     peer : int array, shape (configurations, lanes, n)
@@ -77,7 +83,7 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
     root : int
         The rank that has all pieces.
     most_rounds : int
-        The simulation gives up after so many rounds.
+        The simulation gives up after so many rounds, or after `MOST_STEPS` looks at pieces.
     arrays : PieceArrays
         Out.
 
@@ -92,6 +98,9 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
     round_of[root, :] = -1
     arrays.n_owners[:] = 1
     n_missing = (n - 1) * n_pieces
+    first_open = 0  # all pieces before it are at all ranks, or on their way there
+    n_begun = 0
+    n_steps = 0
     for turn in range(most_rounds):
         config = turn // held % n_configs
         # The root comes first, so that the pieces that it begins count as less rare for others.
@@ -102,7 +111,9 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
                 if receiver < 0 or receiver == root:
                     continue
                 rarest = -1
-                for piece in range(n_pieces):
+                behind = min(n_begun + 1, n_pieces)
+                n_steps += behind - first_open
+                for piece in range(first_open, behind):
                     if round_of[rank, piece] >= turn or round_of[receiver, piece] < UNKNOWN:
                         continue
                     if rarest < 0 or arrays.n_owners[piece] < arrays.n_owners[rarest]:
@@ -112,8 +123,13 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
                     arrays.source_of[receiver, rarest] = rank
                     arrays.n_owners[rarest] += 1
                     n_missing -= 1
+                    n_begun = max(n_begun, rarest + 1)
+        while first_open < n_pieces and arrays.n_owners[first_open] == n:
+            first_open += 1
         if n_missing == 0:
             return turn + 1
+        if n_steps > MOST_STEPS:
+            return 0
     return 0
 
 
@@ -154,10 +170,7 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
         best = max(1, round(math.sqrt(min(best_squared, MOST_PIECES**2))))
         near = {max(1, min(MOST_PIECES, round(best * factor))) for factor in PIECE_FACTORS}
         for pieces in sorted({1, 2, 3, 4} | near):
-            # In each round each port of each rank looks at all pieces. A simulation gives up after
-            # about four times the rounds that are expected, see `_simulate`.
-            most_rounds = 4 * (cycle.depth + pieces)
-            if most_rounds * n * lanes * pieces > MOST_STEPS:
+            if (n - 1) * pieces > MOST_TOLD_SENDS:
                 continue
             arrays = _simulate(problem, cycle, pieces)
             if arrays is None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from optmatch.problems import Collective
 from optmatch.solvers.collectives import passing
+from optmatch.solvers.collectives.algorithms import choose_line_pieces
 from optmatch.solvers.collectives.circulant import split_rounds
 
 SENDS_PER_S = 1_500_000
@@ -70,6 +71,8 @@ def promise(problem: Collective, name: str) -> Promise:
         return Promise(max(bound_s, sides.seconds * (1 - 1e-9)), _sends_s(sends))
     if name == "mixed-radix":
         return Promise(_mixed_radix_s(problem), _sends_s(_phases(problem) * n * n))
+    if problem.operation == "broadcast" and name in ("ring", "bruck"):
+        return _promise_broadcast(problem, name)
     if name == "direct" and problem.operation != "broadcast":
         n_rounds = -(-(n - 1) // problem.lanes)
         rounds: list[_Round] | None = [_Round(_phases(problem) * n_rounds, problem.lanes)]
@@ -81,6 +84,26 @@ def promise(problem: Collective, name: str) -> Promise:
     even = problem.demand_bytes is None
     seconds = _time(problem, rounds) if even else bound_s
     return Promise(max(bound_s, seconds * (1 - 1e-9)), _sends_s(n_sends))
+
+
+def _promise_broadcast(problem: Collective, name: str) -> Promise:
+    """Return the promise of a broadcast in pieces along a line (ring) or along a tree (bruck)."""
+    n = problem.n_ranks
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    whole_s = problem.size_bytes / problem.rate_bytes_per_s
+    if name == "bruck":
+        n_rounds = (n - 1).bit_length()
+        seconds = n_rounds * (round_s + whole_s / problem.lanes)
+        seconds += (n_rounds - 1) * problem.delay_s
+        n_sends = n
+    else:
+        # Of an odd number of two-way lanes some neighbours have one circuit more than others.
+        pieces = choose_line_pieces(problem)
+        n_circuits = problem.lanes / 2 if problem.two_way else problem.lanes
+        seconds = (n - 2 + pieces) * (round_s + whole_s / pieces / n_circuits)
+        n_sends = n * pieces
+    seconds = max(problem.lower_bound(), seconds * (1 - 1e-9))
+    return Promise(seconds, _sends_s(n_sends))
 
 
 def _sends_s(sends: float) -> float:

@@ -131,3 +131,25 @@ def test_halves_that_are_cut_differently_are_not_joined() -> None:
     )
     solution = om.solve(problem, "composed", seed=0)
     assert om.verify(problem, solution).ok
+
+
+@pytest.mark.parametrize(
+    ("n", "ports", "two_way", "most_s"),
+    [
+        (256, 2, True, 2.2e-3),
+        (300, 1, False, 5e-3),
+        (64, 4, False, 0.8e-3),
+        (255, 2, True, 2.5e-3),
+    ],
+)
+def test_long_pipelines_of_a_broadcast_keep_their_circuits(
+    n: int, ports: int, two_way: bool, most_s: float
+) -> None:
+    problem = om.Collective(
+        "broadcast", n, 1e8, alpha_s=1.7e-6, delay_s=1e-2, ports=ports, two_way=two_way, root=3
+    )
+    solution = om.solve(problem, seed=0)
+    assert om.verify(problem, solution).valid
+    assert solution.stats["reconfigurations"] == 0
+    assert solution.objective is not None
+    assert solution.objective <= most_s
