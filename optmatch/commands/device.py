@@ -51,8 +51,9 @@ def device(
         raise click.UsageError("a fabric without cells has no device")
     cells = CellDevice.of(choose_device(device), fabric.n_cells).draw(dict(sigmas or ()), seed)
     if output == "-":
-        click.echo(write_cells(cells), nl=False)
+        click.echo(write_cells(cells, names=fabric.cell_names), nl=False)
         return
     target = check_target(output, force=force, endings=(".csv", ".json"))
-    replace_file(target, write_cells(cells, as_json=output.endswith(".json")).encode())
+    text = write_cells(cells, names=fabric.cell_names, as_json=output.endswith(".json"))
+    replace_file(target, text.encode())
     say(f"{output}: written")

@@ -28,11 +28,12 @@ from optmatch.commands.shared.outcome import (
     say,
 )
 from optmatch.commands.shared.progress import listening
-from optmatch.model import Limit, Problem, Solution, naming
+from optmatch.model import Limit, Solution, naming
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from optmatch.fabrics import Fabric
     from optmatch.studies.all_to_all import YieldStudy
 
 _KINDS = ("stuck-bar", "stuck-cross", "dead-cell")
@@ -107,16 +108,18 @@ def faults(
     ):
         study = study_yield(subject, n_faults, executor=executor, on_event=listen, **options)
 
+    problem = subject.problem if isinstance(subject, Solution) else subject
+    fabric = problem.fabric
     if as_json:
-        print_object("yield", {"file": file, **to_tree(study)})
+        print_object("yield", {"file": file, **to_tree(study, fabric)})
     else:
-        _print_study(name_of(file), study)
+        _print_study(name_of(file), study, fabric)
     if table_file is not None:
-        replace_file(table_file, _file_content(study, PurePath(str(output)).suffix).encode())
+        content = _file_content(study, fabric, PurePath(str(output)).suffix)
+        replace_file(table_file, content.encode())
         say(f"{output}: written")
     if picture is not None:
-        problem = subject.problem if isinstance(subject, Solution) else subject
-        _draw_heat_map(study, problem, picture, force=force)
+        _draw_heat_map(study, fabric, picture, force=force)
 
     is_interrupted = study.limit is Limit.INTERRUPTED
     if is_interrupted:
@@ -124,7 +127,7 @@ def faults(
     ctx.exit(INTERRUPTED if is_interrupted else SOLVED)
 
 
-def _draw_heat_map(study: YieldStudy, problem: Problem, picture: str, *, force: bool) -> None:
+def _draw_heat_map(study: YieldStudy, fabric: Fabric, picture: str, *, force: bool) -> None:
     """Draw the chip, each cell in the colour of the share of samples that are lost with it."""
     from optmatch.plotting import plot_heat, save_figure
 
@@ -132,7 +135,7 @@ def _draw_heat_map(study: YieldStudy, problem: Problem, picture: str, *, force: 
     share_lost = study.share_lost()
 
     def draw() -> Figure:
-        ax = plot_heat(problem.fabric, share_lost, label=label)
+        ax = plot_heat(fabric, share_lost, label=label)
         figure: Figure = ax.get_figure(root=True)  # type: ignore[assignment]
         return figure
 
@@ -144,8 +147,11 @@ def _draw_heat_map(study: YieldStudy, problem: Problem, picture: str, *, force: 
 _WORD_OF_ALONE = {1: "survives", 0: "fails", -1: None}
 
 
-def to_tree(study: YieldStudy) -> dict[str, Any]:
-    """Return a study as a JSON object; cells in the order of their ranking."""
+def to_tree(study: YieldStudy, fabric: Fabric) -> dict[str, Any]:
+    """Return a study as a JSON object; cells in the order of their ranking.
+
+    A cell of a netlist has its ``name`` beside its number.
+    """
     low, high = study.interval
     share_lost = study.share_lost().tolist()
 
@@ -162,7 +168,10 @@ def to_tree(study: YieldStudy) -> dict[str, Any]:
                 "unrepaired": int(study.open_[cell, k]),
                 "alone": _WORD_OF_ALONE[int(study.alone[cell, k])],
             }
-        cells.append({"cell": cell, "share_lost": share_lost[cell], "kinds": figures_of_kind})
+        entry = {"cell": cell, "share_lost": share_lost[cell], "kinds": figures_of_kind}
+        if _has_names(fabric):
+            entry["name"] = fabric.cell_names[cell]
+        cells.append(entry)
 
     return {
         "faults": study.n_faults,
@@ -183,9 +192,17 @@ def to_tree(study: YieldStudy) -> dict[str, Any]:
     }
 
 
-def _file_content(study: YieldStudy, suffix: str) -> str:
-    """Return the figures of a study as JSON or, for the suffix ``.csv``, as a table of cells."""
-    tree = to_tree(study)
+def _has_names(fabric: Fabric) -> bool:
+    """Tell whether cells are called by names, as in a netlist, not by numbers."""
+    return fabric.graph is not None and fabric.graph.names is not None
+
+
+def _file_content(study: YieldStudy, fabric: Fabric, suffix: str) -> str:
+    """Return the figures of a study as JSON or, for the suffix ``.csv``, as a table of cells.
+
+    The table calls cells by their names if they have some, else by their numbers.
+    """
+    tree = to_tree(study, fabric)
     if suffix == ".json":
         from optmatch.io.text import layout
 
@@ -193,11 +210,11 @@ def _file_content(study: YieldStudy, suffix: str) -> str:
     rows: list[list[Any]] = [["cell", "kind", "broken", "failed", "unrepaired", "alone"]]
     for entry in tree["cells"]:
         for kind, figures in entry["kinds"].items():
-            rows.append([entry["cell"], kind, *figures.values()])
+            rows.append([entry.get("name", entry["cell"]), kind, *figures.values()])
     return csv_text(rows)
 
 
-def _print_study(name: str, study: YieldStudy) -> None:
+def _print_study(name: str, study: YieldStudy, fabric: Fabric) -> None:
     """Print how many samples survived, the yield with its interval, and the worst cells."""
     broken = "1 cell" if study.n_faults == 1 else f"{study.n_faults} cells"
     click.echo(f"{name}: {broken} broken, {study.samples} samples, seed {study.seed}")
@@ -219,5 +236,6 @@ def _print_study(name: str, study: YieldStudy) -> None:
     click.echo("  critical cells  (samples lost of those with the cell broken; alone fatal)")
     for cell in critical_cells:
         fatal_kinds = [kind for k, kind in enumerate(study.kinds) if study.alone[cell, k] == 0]
-        line = f"    cell {cell:<5} {n_lost[cell]:>6} of {n_broken[cell]:<6}"
+        cell_name = fabric.cell_names[cell] if _has_names(fabric) else str(cell)
+        line = f"    cell {cell_name:<5} {n_lost[cell]:>6} of {n_broken[cell]:<6}"
         click.echo(f"{line} {', '.join(fatal_kinds)}".rstrip())

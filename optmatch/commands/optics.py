@@ -215,7 +215,8 @@ def write_fit(
 
     target = check_target(output, force=force, endings=(".csv", ".json"))
     fit = fit_chip(fabric, measurement, chip, seed=seed)
-    text = write_cells(fit.cells, as_json=output.endswith(".json"))
+    as_json = output.endswith(".json")
+    text = write_cells(fit.cells, names=fabric.cell_names, as_json=as_json)
     replace_file(target, text.encode())
     say(f"{output}: written")
     return fit
@@ -339,12 +340,15 @@ def print_comparison_as_json(
 
     Arguments are those of `print_comparison`. ``hint`` names another order of the ports if that
     would leave less than half of the difference, else it is null; ``band`` is there only if a
-    circuit was measured, and ``modelled_band`` only if it was measured over a band.
+    circuit was measured, and ``modelled_band`` only if it was measured over a band. Cells have
+    their numbers; ``cell_names`` has the names of all cells if the fabric is a netlist.
     """
     from optmatch.io.fields import to_object
     from optmatch.verify.optics.bands import measure_band, suggest_port_order
 
     content = {"file": file, **to_object(comparison)}
+    if fabric.graph is not None and fabric.graph.names is not None:
+        content["cell_names"] = list(fabric.cell_names)
     content["hint"] = suggest_port_order(fabric, measurement, comparison)
     band = measure_band(fabric, measurement)
     if band is not None:
@@ -381,14 +385,17 @@ def print_comparison(
     # The pairs of ports that differ most, and the worst values over the band.
     click.echo(f"{name_of(file)}: off by {comparison.off_db:.3g} dB, root mean square")
     for state, source, destination, off_db in comparison.worst_pairs(_SHOWN_PAIRS):
-        click.echo(f"  state {state}, port {source} to port {destination}: {off_db:+.2f} dB")
+        ports = describe_ports(fabric, source, destination)
+        click.echo(f"  state {state}, {ports}: {off_db:+.2f} dB")
     band = measure_band(fabric, measurement)
     if band is not None:
-        click.echo(f"  worst insertion loss: {describe_figure(band.insertion_loss)}")
-        click.echo(f"  worst signal to crosstalk: {describe_figure(band.signal_to_crosstalk)}")
+        loss = describe_figure(fabric, band.insertion_loss)
+        crosstalk = describe_figure(fabric, band.signal_to_crosstalk)
+        click.echo(f"  worst insertion loss: {loss}")
+        click.echo(f"  worst signal to crosstalk: {crosstalk}")
     if modelled_band is not None:
-        loss = describe_figure(modelled_band.insertion_loss)
-        crosstalk = describe_figure(modelled_band.signal_to_crosstalk)
+        loss = describe_figure(fabric, modelled_band.insertion_loss)
+        crosstalk = describe_figure(fabric, modelled_band.signal_to_crosstalk)
         click.echo(f"  as modelled over this band: worst insertion loss {loss}")
         click.echo(f"    worst signal to crosstalk {crosstalk}")
     click.echo(f"  noise where there is light: {comparison.noise_db:.3g} dB")
@@ -413,9 +420,19 @@ def print_comparison(
         click.echo(f"  hint: {hint}")
 
 
-def describe_figure(figure: BandFigure) -> str:
-    """Say a value of a band, and where it is."""
-    circuit = f"state {figure.state}, port {figure.source} to port {figure.destination}"
+def describe_ports(fabric: Fabric, source: int, destination: int) -> str:
+    """Return a pair of ports in words, by their names if the fabric is a netlist."""
+    if fabric.graph is None or fabric.graph.names is None:
+        return f"port {source} to port {destination}"
+    # A port that sends at one pin and receives at another has both names: in0>out0.
+    sends = fabric.port_names[source].partition(">")[0]
+    receives = fabric.port_names[destination].rpartition(">")[2]
+    return f"port {sends} to port {receives}"
+
+
+def describe_figure(fabric: Fabric, figure: BandFigure) -> str:
+    """Return a value of a band in words, and where it is."""
+    circuit = f"state {figure.state}, {describe_ports(fabric, figure.source, figure.destination)}"
     frequency = ""
     if isfinite(figure.frequency_hz):
         frequency = f", {figure.frequency_hz / 1e12:.4f} THz"

@@ -212,19 +212,31 @@ def _check_names(names: list[str], place: str) -> None:
             raise FormatError(f"{name} is there twice", where=place)
 
 
-def write_cells(cells: CellDevice, *, as_json: bool = False) -> str:
+def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool = False) -> str:
     """Return the text of a table with all cells, CSV or JSON.
 
     Columns that are ideal in every cell are left out where `CellDevice` has a default for them.
+
+    Parameters
+    ----------
+    cells
+        The device of each cell.
+    names
+        What cells are called; their numbers if it is empty, or if numbers are their names.
+    as_json
+        Whether the table is JSON, else CSV.
     """
+    keys: Sequence[int | str] = range(cells.n_cells)
+    if names and list(names) != [str(cell) for cell in keys]:
+        keys = names
     stated = [name for name in CELL_FIELDS if getattr(cells, name) is not None]
-    columns = [range(cells.n_cells), *(cells.column(name).tolist() for name in stated)]
-    names = ("cell", *stated)
+    columns = [keys, *(cells.column(name).tolist() for name in stated)]
+    header = ("cell", *stated)
     if as_json:
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = [dict(zip(header, row, strict=True)) for row in zip(*columns, strict=True)]
         return layout({"format": CELLS_FORMAT, "cells": rows}) + "\n"
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
+    writer.writerow(header)
     writer.writerows(zip(*columns, strict=True))
     return text.getvalue()

@@ -433,7 +433,9 @@ def page(solution: Solution) -> dict[str, Any]:
         {"say": "before the failure"},
         {"say": failure, "nodes": failed_roles, "links": hit_links},
     ]
-    for text, (action, circuit, _) in zip(answer.describe(), answer.steps.tolist(), strict=True):
+    for text, (action, circuit, _) in zip(
+        answer.describe(problem.fabric), answer.steps.tolist(), strict=True
+    ):
         changed_links = {}
         if action in (DROP, RAISE):
             changed_links[str(old_link[circuit])] = _HIDDEN
@@ -504,7 +506,7 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
     # A step sets a cell, takes a circuit down, or puts one up between new ports.
     new_ports = dict(zip(answer.changed.tolist(), answer.circuits, strict=True))
     for text, (action, number, state) in zip(
-        answer.describe(), answer.steps.tolist(), strict=True
+        answer.describe(problem.fabric), answer.steps.tolist(), strict=True
     ):
         if action == SET:
             cell_states[number] = state
@@ -561,4 +563,5 @@ def tabulate(solution: Solution) -> dict[str, Any]:
     """List a row for each step, with what changes."""
     answer: Any = solution.answer
     action, number, state = answer.steps.T
-    return {"step": answer.describe(), "kind": action, "which": number, "state": state}
+    steps = answer.describe(solution.problem.fabric)
+    return {"step": steps, "kind": action, "which": number, "state": state}

@@ -460,7 +460,7 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
     if state.cell_states is not None:
         used_cells = np.intersect1d(passed // 4, closed.broken_cells)
         if len(used_cells):
-            return f"cell {used_cells[0]}"
+            return state.fabric.graph.describe_cell(int(used_cells[0]))
         passed = units.fibre_of_terminal[passed].astype(np.int64)
     used_fibres = np.intersect1d(passed, closed.failed_fibres)
     if len(used_fibres):

@@ -278,7 +278,8 @@ class Reroute(_Looked):
         broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
         for cell in broken:
             if broken.count(cell) > 1:
-                raise InputError(f"cell {cell} is listed with two faults", where="stuck_bar")
+                cell_name = self.fabric.graph.describe_cell(cell)
+                raise InputError(f"{cell_name} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:
         """Refuse spares that a circuit uses."""

@@ -234,7 +234,8 @@ def follow_light(
         while entered >= 0:
             cell = entered // 4
             if states[cell] == FREE:
-                message = f"cell_states: {name} is lost in free cell {cell}"
+                place = graph.describe_cell(cell)
+                message = f"cell_states: {name} is lost in free {place}"
                 raise InputError(message, where="cell_states")
             route.append(entered)
             left = exits[entered][states[cell]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from optmatch.model import (
     check_fields,
     given,
 )
+
+if TYPE_CHECKING:
+    from optmatch.fabrics import Fabric
 
 DROP = 0
 SET = 1
@@ -106,8 +109,14 @@ class Transition(Value):
             f" {self.n_set} cells are set, {len(self.steps)} steps"
         )
 
-    def describe(self) -> list[str]:
+    def describe(self, fabric: Fabric | None = None) -> list[str]:
         """Return the steps in words, one line each.
+
+        Parameters
+        ----------
+        fabric
+            Where its cells have names, as in a netlist, cells and ports are called by them. None:
+            all have their numbers.
 
         Examples
         --------
@@ -115,17 +124,23 @@ class Transition(Value):
         ...            steps=[[1, 9, 0], [2, 4, -1]]).describe()
         ['set cell 9 to bar', 'set up circuit 4: port 0 to port 1']
         """
+        graph = None if fabric is None else fabric.graph
+        has_names = graph is not None and graph.names is not None
         ports_of_circuit = dict(zip(self.changed.tolist(), self.circuits.tolist(), strict=True))
         lines = []
         for kind, number, state in self.steps.tolist():
             if kind == SET:
                 state_name = "cross" if state == CROSS else "bar"
-                lines.append(f"set cell {number} to {state_name}")
+                cell_name = f"cell {number}" if graph is None else graph.describe_cell(number)
+                lines.append(f"set {cell_name} to {state_name}")
                 continue
             verb = "set up" if kind == RAISE else "take down"
             line = f"{verb} circuit {number}"
             if kind == RAISE and number in ports_of_circuit:
                 source, destination = ports_of_circuit[number]
+                if fabric is not None and has_names:
+                    source = fabric.port_names[source]
+                    destination = fabric.port_names[destination]
                 line += f": port {source} to port {destination}"
             lines.append(line)
         return lines

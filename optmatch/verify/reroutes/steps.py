@@ -145,12 +145,14 @@ class Replay:
             entered = self.mate[left]
 
         if left != self.stops[destination]:
+            graph = self.failure.graph
+            assert graph is not None  # light is traced through cells
             if entered >= 0:
-                end = f"lost in free cell {entered // 4}"
+                end = f"lost in free {graph.describe_cell(entered // 4)}"
             else:
-                end = f"leaves at terminal {left}"
+                end = f"leaves at {graph.terminal_name(left)}"
             got = f"circuit {circuit}: {end}"
-            expected = f"terminal {self.stops[destination]}"
+            expected = graph.terminal_name(self.stops[destination])
             self.findings.refuse(LIGHT_AFTER_EVERY_STEP, where, got, expected)
         if left >= 0:
             links.append(self.link_of[left])

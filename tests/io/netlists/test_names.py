@@ -13,8 +13,10 @@ from click.testing import Result
 
 import optmatch as om
 from optmatch.fabrics import Netlist, netlist_from_tree
-from optmatch.io.cells import read_cells
+from optmatch.io.cells import read_cells, write_cells
+from optmatch.model import CellDevice
 from optmatch.plotting.viewer import page_data
+from optmatch.verify.optics.fitting import model_powers
 from tests.helpers.command import call
 
 PAIR: dict[str, Any] = {
@@ -76,6 +78,75 @@ def test_tables_of_cells_take_names(folder: Path) -> None:
     make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
     done = run(folder, *make, "--device-cells", "t.csv", "--objective", "worst-loss-db")
     assert json.loads(done.stdout)["cells"]["bar_loss_db"] == [2.5, 1.5]
+
+
+def test_tables_of_cells_have_names(folder: Path) -> None:
+    """Of a netlist, as they are written by commands; and come back as they were."""
+    make = ("generate", "device", "--netlist", "x.json", *DIRECTIONS)
+    for name in ("t.csv", "t.json"):
+        done = run(folder, *make, "--sigma", "bar_loss_db=0.1", "--seed", "3", "-o", name)
+        assert done.exit_code == 0, done.stderr
+        text = (folder / name).read_text()
+        assert "m+2" in text
+        table = read_cells(folder / name, 2, "smartlight", netlist_from_tree(PAIR).cell_names)
+        of_numbers = write_cells(table)
+        assert of_numbers.splitlines()[2].startswith("1,")
+    done = run(folder, *make)
+    assert done.stdout.splitlines()[1].startswith("m 1,")
+    mesh = run(folder, "generate", "device", "--rows", "1", "--cols", "1")
+    assert mesh.stdout.splitlines()[1].startswith("0,")
+
+
+def test_studies_of_faults_have_names(folder: Path) -> None:
+    make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
+    run(folder, *make, "-o", "p.json")
+    study = ("faults", "p.json", "--samples", "40", "--seed", "0", "--fixed")
+    text = run(folder, *study, "-o", "yield.csv").stdout
+    assert "cell m+2" in text or "cell m 1" in text
+    names = {line.split(",")[0] for line in (folder / "yield.csv").read_text().splitlines()[1:]}
+    assert names == {"m 1", "m+2"}
+    tree = json.loads(run(folder, *study, "--json").stdout)
+    assert {entry["name"]: entry["cell"] for entry in tree["cells"]} == {"m 1": 0, "m+2": 1}
+
+
+def test_steps_of_a_transition_have_names() -> None:
+    fabric = netlist_from_tree(PAIR, tx=["o2", "o1"], rx=["o3", "o4"])
+    steps = [[0, 0, -1], [1, 1, 1], [2, 0, -1]]
+    transition = om.Transition(
+        moves=[], changed=[0], circuits=[[0, 1]], routes=[[0, 4]], steps=steps
+    )
+    assert transition.describe(fabric) == [
+        "take down circuit 0",
+        "set cell m+2 to cross",
+        "set up circuit 0: port o2>o3 to port o1>o4",
+    ]
+    assert transition.describe()[1] == "set cell 1 to cross"
+    assert transition.describe(om.HexMesh(1, 1))[1:] == [
+        "set cell 1 to cross",
+        "set up circuit 0: port 0 to port 1",
+    ]
+
+
+def test_measured_chips_have_names(folder: Path) -> None:
+    """The suspect, pairs of ports, and the table of a fit."""
+    make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
+    run(folder, *make, "-o", "p.json")
+    fabric = netlist_from_tree(PAIR, tx=["o2", "o1"], rx=["o3", "o4"])
+    choose = ("optics", "p.json", "--choose", "6", "--half-turned", "-o", "half.npz")
+    assert run(folder, *choose).exit_code == 0
+    half = np.load(folder / "half.npz")["cell_states"]
+    chip = CellDevice.of("smartlight", 2, {1: {"bar_loss_db": 1.5, "cross_loss_db": 1.5}})
+    np.savez(folder / "half.npz", cell_states=half, power=model_powers(fabric, chip, half))
+    done = run(folder, "optics", "p.json", "--measured", "half.npz", "--fit", "t.csv")
+    assert (folder / "t.csv").read_text().splitlines()[2].startswith("m+2,"), done.stderr
+    assert "in cell m" in done.stdout
+    states = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.int8)
+    np.savez(folder / "m.npz", cell_states=states, power=model_powers(fabric, chip, states))
+    done = run(folder, "optics", "p.json", "--measured", "m.npz")
+    assert "port o2 to port o" in done.stdout and "port o1 to port o" in done.stdout
+    assert "port 0" not in done.stdout and "cell m+2: bar: loss" in done.stdout
+    tree = json.loads(run(folder, "optics", "p.json", "--measured", "m.npz", "--json").stdout)
+    assert tree["cell_names"] == ["m 1", "m+2"]
 
 
 def solved(fabric: Netlist) -> om.Solution:
