@@ -122,10 +122,11 @@ def write_pages(source: Path, quick: bool) -> None:
     """Write the pages of this folder, the tutorials, and the pages of the whole project."""
     for page in (ROOT / "docs").glob("*.md"):
         text = read_page(page).replace("](../", "](")
-        (source / page.name).write_text(with_pictures(text, quick))
+        (source / page.name).write_text(with_widths(with_pictures(text, quick)))
     for ending in ("png", "svg"):
         for picture in (ROOT / "docs").glob(f"*.{ending}"):
             shutil.copy(picture, source)
+    shutil.copytree(ROOT / "docs" / "figures", source / "figures")
     for name in WHOLE:
         shutil.copy(ROOT / name, source)
         if name.endswith(".md"):
@@ -198,6 +199,12 @@ def write_benchmarks(source: Path) -> None:
         where = f"{machine['cpu'].get('brand_raw', 'processor unknown')}, {machine['release']}"
         text += f"\n## The newest run here\n\nOn {where}.\n\n{shown}"
     (source / "benchmarks.md").write_text(text)
+
+
+def with_widths(text: str) -> str:
+    """Say how wide figures are on a wide page: letters of sketches are larger than of charts."""
+    text = re.sub(r"(!\[[^]]*\]\(figures/[\w-]+\.svg\))", r"\1{width=480px}", text)
+    return re.sub(r"(!\[[^]]*\]\(figures/[\w-]+\.png\))", r"\1{width=560px}", text)
 
 
 def with_pictures(text: str, quick: bool) -> str:

@@ -1,0 +1,140 @@
+"""Figures of the pages: enough of them, each with its question, and letters that can be read.
+
+A figure is 390 pixels wide on a phone. Letters are measured at that width; 8 points are 10.7
+pixels.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+
+from tests.plotting.test_every_kind import crossing, shown_texts
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = (
+    "concepts", "demand", "rails", "rails-figures", "racks", "slices", "optics", "faults",
+    "netlists", "feed-forward", "collectives", "sharing", "scheduling", "sweeps", "sharing-fabric",
+)  # fmt: skip
+"""The pages that explain: one figure for each 800 words at least."""
+FIGURE = re.compile(
+    r"^!\[([^\]]+)\]\(figures/([\w-]+)\.(svg|png)\)\n\n\*([^\n]+)\*\n", re.MULTILINE
+)
+LEAST_PIXELS = 10.7
+PHONE = 390.0
+
+
+def drawing_module() -> ModuleType:
+    """Return `docs/figures.py`, which knows how each figure is drawn."""
+    spec = importlib.util.spec_from_file_location("figures", DOCS / "figures.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["figures"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+FIGURES: dict[str, Any] = drawing_module().FIGURES
+SKETCHES = [name for name, figure in FIGURES.items() if figure.file.endswith("svg")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_that_explains_has_figures(page: str) -> None:
+    """One for each 800 words, with a caption that states the question that it answers."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    figures = FIGURE.findall(text)
+    assert 800 * len(figures) >= len(text.split()), f"{len(figures)} figures"
+    assert text.count("](figures/") == len(figures), "a figure has no caption below it"
+    for _, name, ending, caption in figures:
+        assert "?" in caption
+        assert FIGURES[name].file == f"{name}.{ending}"
+        assert (DOCS / "figures" / f"{name}.{ending}").is_file()
+
+
+def test_every_figure_is_on_a_page_and_drawn_by_code() -> None:
+    shown = {
+        name
+        for page in DOCS.glob("*.md")
+        for _, name, _, _ in FIGURE.findall(page.read_text(encoding="utf-8"))
+    }
+    files = {path.name for path in (DOCS / "figures").iterdir()}
+    assert shown == set(FIGURES)
+    assert files == {figure.file for figure in FIGURES.values()}
+
+
+def boxes_of(path: Path) -> list[tuple[str, float, float, float, float, float]]:
+    """Return text, size, and estimated left, right, top and bottom of the words of a sketch."""
+    boxes = []
+    for node in ElementTree.parse(path).getroot().iter():
+        if not node.tag.endswith("text"):
+            continue
+        words = node.text or ""
+        size = float(node.attrib["font-size"])
+        width = 0.56 * size * len(words)
+        anchor = node.attrib["text-anchor"]
+        left = float(node.attrib["x"]) - {"start": 0, "middle": width / 2, "end": width}[anchor]
+        y = float(node.attrib["y"])
+        boxes.append((words, size, left, left + width, y - 0.75 * size, y + 0.2 * size))
+    return boxes
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, figure in FIGURES.items() if figure.file.endswith("svg")]
+)
+def test_a_sketch_can_be_read(name: str) -> None:
+    """At 390 pixels: letters of eight points, none over another, none beyond the edge."""
+    path = DOCS / "figures" / FIGURES[name].file
+    root = ElementTree.parse(path).getroot()
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    assert width == PHONE
+    assert FIGURES[name].draw().text() == path.read_text(encoding="utf-8"), "draw it anew"
+    boxes = boxes_of(path)
+    for words, size, left, right, top, bottom in boxes:
+        assert size >= LEAST_PIXELS, words
+        assert left >= 0 and right <= width and top >= 0 and bottom <= height, words
+    for number, (words, _, left, right, top, bottom) in enumerate(boxes):
+        for other in boxes[number + 1 :]:
+            across = min(right, other[3]) - max(left, other[2])
+            down = min(bottom, other[5]) - max(top, other[4])
+            assert min(across, down) <= 3, (words, other[0])
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, figure in FIGURES.items() if figure.file.endswith("png")]
+)
+def test_a_chart_is_small(name: str) -> None:
+    path = DOCS / "figures" / FIGURES[name].file
+    assert path.stat().st_size < 60_000
+    with Image.open(path) as picture:
+        assert picture.width == 800
+
+
+QUICK = (
+    "optics-phase", "optics-band", "optics-delays", "rails-figures-gaps", "slices-unusable",
+    "rails-figures-published", "rails-figures-artifact", "collectives-reach", "racks-steps",
+    "rails-step", "collectives-rounds", "sharing-fabric-slot", "feed-forward-looping",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_chart_can_be_read(name: str) -> None:
+    """Letters of ten points on five inches, which are eight on a phone; no overlaps, no cuts."""
+    from drawing.tools import at_least
+
+    figure = at_least(FIGURES[name].draw())
+    assert figure.get_figwidth() == 5.0
+    texts = shown_texts(figure)
+    assert min(text.get_fontsize() for text in texts) >= 10.0
+    assert crossing(texts) == []
+    page = figure.bbox.padded(1.5)
+    for text in texts:
+        corners = text.get_window_extent().corners()
+        assert all(page.contains(*corner) for corner in corners), text.get_text()
