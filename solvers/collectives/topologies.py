@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, uncounted
 from optmatch.problems import Collective
+from optmatch.solvers.collectives.regular_graphs import find_regular_graph
 
 IntArray = NDArray[np.int64]
 
 RANDOM_GRAPHS = 4
-"""Random regular graphs that are tried; their diameters differ by one at most in practice."""
+"""Random regular graphs of two-way circuits that are tried; their diameters differ by one at most
+in practice, and their loads by some percent."""
 
 
 class Topology(NamedTuple):
@@ -47,9 +49,10 @@ def list_topologies(problem: Collective) -> list[Topology]:
         shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
     found = [lay_circulant(problem, shifts) for shifts in shift_sets]
     if problem.two_way:
-        found += [_lay_path(problem), *_lay_matchings(problem), *_lay_undirected(problem)]
+        found += [_lay_path(problem), *_lay_regular_graphs(problem), *_lay_undirected(problem)]
     elif 1 < problem.lanes < n - 1:
         found += [_lay_arcs(problem, "de-bruijn", 1, 0), _lay_arcs(problem, "kautz", -1, -1)]
+        found += _lay_regular_graphs(problem)
     return [topology for topology in found if topology is not None]
 
 
@@ -233,18 +236,20 @@ def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
         yield None if peer is None else Topology(name, peer)
 
 
-def _lay_matchings(problem: Collective) -> Iterator[Topology]:
-    """Lay random regular graphs: a random perfect matching for each lane. n is even."""
+def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
+    """Lay random regular graphs whose ways are shortened by local search, some of them.
+
+    Two-way circuits take a perfect matching for each lane, so n is even. One-way circuits have
+    de Bruijn and Kautz graphs besides, so one graph of another kind is enough.
+    """
     n = problem.n_ranks
-    if n % 2 or problem.lanes < 3 or problem.lanes >= n - 1:
+    lanes = problem.lanes
+    least_lanes = 3 if problem.two_way else 2
+    if lanes < least_lanes or lanes >= n - 1 or (problem.two_way and n % 2):
         return
-    for seed in range(RANDOM_GRAPHS):
-        rng = np.random.default_rng(seed)
-        peer = np.empty((problem.lanes, n), dtype=np.int64)
-        for lane in range(problem.lanes):
-            left, right = rng.permutation(n).reshape(2, -1)
-            peer[lane, left] = right
-            peer[lane, right] = left
+    n_graphs = RANDOM_GRAPHS if problem.two_way else 1
+    for seed in range(n_graphs):
+        peer = find_regular_graph(n, lanes, two_way=problem.two_way, seed=seed)
         yield Topology("random-regular", peer)
 
 

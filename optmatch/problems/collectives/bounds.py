@@ -244,6 +244,11 @@ def _bound_configurations(
     rounds = fewest_rounds(traffic.n_known, configurations, lanes, two_way)
     if rounds < 0 or len(hops) < traffic.n_known - 1:
         return []
+    if _tells_all_to_all(problem):
+        if _leaves_rank_over(problem, configurations):
+            return []
+        if configurations == 1 and is_no_graph(problem.n_ranks, lanes, rounds, two_way):
+            rounds += 1
 
     # Without a time of hops each round has a start-up; with it each configuration has one.
     fixed_s = (configurations - 1) * problem.delay_s
@@ -252,6 +257,9 @@ def _bound_configurations(
     else:
         round_s = problem.hop_s
         fixed_s += problem.alpha_s * configurations
+
+    if problem.operation == "broadcast" and configurations == 1 and problem.hop_s is None:
+        return [_bound_pipeline(problem, rounds)]
 
     name = "reach" if fixed_s + round_s * rounds > 0 else "bytes"
     is_all_to_all = problem.operation == "all-to-all"
@@ -282,6 +290,95 @@ def _bound_configurations(
         if is_last:
             break
     return found
+
+
+def _tells_all_to_all(problem: Any) -> bool:
+    """Tell whether each rank needs something of every other one."""
+    if problem.operation == "broadcast":
+        return False
+    if problem.operation != "all-to-all":
+        return True
+    return bool(((problem.demand > 0).sum(axis=1) == problem.n_ranks - 1).all())
+
+
+def _leaves_rank_over(problem: Any, configurations: int) -> bool:
+    """Tell whether pairs of an odd number of ranks need more configurations (gossip).
+
+    With one two-way circuit each rank meets one other in a configuration, after which it knows at
+    most twice as many ranks. Of an odd number one rank is left over in each configuration; with K
+    of them it knows at most 2^(K - 1) in the end, which have to be all (Knoedel 1975).
+    """
+    is_paired = problem.lanes == 1 and problem.two_way and problem.n_ranks % 2 == 1
+    return bool(is_paired and 2 ** (configurations - 1) < problem.n_ranks)
+
+
+def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool:
+    """Tell whether it is known that no graph of n ranks has such a degree and diameter.
+
+    Counting allows at most M ranks, as `reach` does (Moore bound). With M ranks itself there are
+    only complete graphs and cycles and, of undirected graphs, those of diameter 2 and degree 3, 7
+    and perhaps 57 (Hoffman and Singleton 1960, Damerell 1973, Bannai and Ito 1973); of directed
+    graphs no others (Plesnik and Znam 1974, Bridges and Toueg 1980). With M - 1 ranks there are
+    undirected graphs only of degree 2 (Erdos, Fajtlowicz and Hoffman 1980, Bannai and Ito 1981).
+
+    Parameters
+    ----------
+    n_ranks
+        The number of ranks.
+    degree
+        How many circuits a rank has.
+    diameter
+        The most hops from any rank to any other one; one is always possible if counting allows it.
+    two_way
+        Whether circuits lead both ways.
+    """
+    if diameter < 2 or degree < 2 or (two_way and degree == 2):
+        return False
+    most_ranks = reach(diameter, degree, two_way)
+    if not two_way:
+        return n_ranks == most_ranks
+    if n_ranks == most_ranks:
+        return not (diameter == 2 and degree in (3, 7, 57))
+    return n_ranks == most_ranks - 1
+
+
+def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
+    """Bound a broadcast over circuits that stay, by the cuts that its bytes pass one by one.
+
+    Some rank is so many hops from the root, at least, so with R rounds each byte makes hop j in
+    one of the m rounds from j on, m = R - distance + 1. Hop j crosses a cut: from the ranks that
+    are j - 1 hops from the root to those at j hops; and as well from those that are so many hops
+    before that rank. So these m rounds together last as long as the cut takes for all bytes. The
+    times of cuts whose rounds do not overlap add up; the least sum over all m is the bound.
+
+    Parameters
+    ----------
+    problem
+        A broadcast in which nothing is forwarded within a round.
+    distance
+        The fewest hops to the farthest rank that counting allows.
+    """
+    lanes = problem.lanes
+    onward = lanes - 1 if problem.two_way else lanes
+    whole_s = _sending_s(problem, problem.size_bytes)
+    least_s = math.inf
+    for window in range(1, distance + 1):
+        # Cuts near the root or near the rank are narrow; one at hop j has the circuits of a tree.
+        cuts_s = 0.0
+        first = 1
+        last = distance
+        while first <= last:
+            cuts_s += whole_s / onward ** (first - 1)
+            if first + window <= last:
+                cuts_s += whole_s / onward ** (distance - last)
+            first += window
+            last -= window
+        n_rounds = distance - 1 + window
+        least_s = min(least_s, n_rounds * problem.alpha_s + cuts_s)
+        if n_rounds * problem.alpha_s >= least_s:
+            break
+    seconds = _first_delay_s(problem) + least_s
+    return BoundTerms(seconds, "cut" if whole_s > 0 else "reach", 1)
 
 
 def _first_delay_s(problem: Any) -> float:

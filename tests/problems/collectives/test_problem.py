@@ -178,3 +178,50 @@ def test_each_bound_has_a_name() -> None:
     assert name("all-to-all", 8, 1e6, alpha_s=1e-6, delay_s=1.0) == "distance"
     assert name("all-reduce", 8, 1e6, late_s={3: 1.0}) == "late"
     assert name("all-reduce", 8, 1e6, steps=[[0, 1e6]]) == "steps"
+
+
+@pytest.mark.parametrize("operation", ["all-gather", "reduce-scatter", "all-reduce", "all-to-all"])
+@pytest.mark.parametrize(("n", "changes"), [(3, 2), (5, 3), (9, 4), (17, 5), (16, 3), (12, 3)])
+def test_pairs_of_an_odd_number_need_a_configuration_more(
+    operation: Any, n: int, changes: int
+) -> None:
+    # Knoedel (1975): ceil(log2 n) rounds of pairs for even n, one more for odd n.
+    problem = om.Collective(operation, n, 8.0, delay_s=1.0, two_way=True)
+    assert problem.lower_bound() == pytest.approx(changes, rel=1e-6)
+    broadcast = om.Collective("broadcast", n, 8.0, delay_s=1.0, two_way=True)
+    assert broadcast.lower_bound() == pytest.approx((n - 1).bit_length() - 1, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("n", "ports", "two_way", "rounds"),
+    [
+        (10, 3, True, 2),  # the graph of Petersen
+        (9, 3, True, 3),  # one rank less: none of diameter 2 (Erdos, Fajtlowicz, Hoffman 1980)
+        (8, 3, True, 2),
+        (17, 4, True, 3),  # no Moore graph
+        (16, 4, True, 3),
+        (15, 4, True, 2),
+        (5, 2, True, 2),  # cycles
+        (21, 4, False, 3),  # no directed Moore graph (Plesnik and Znam 1974)
+        (20, 4, False, 2),  # a Kautz graph
+    ],
+)
+def test_no_rounds_are_promised_of_graphs_that_there_are_not(
+    n: int, ports: int, two_way: bool, rounds: int
+) -> None:
+    problem = om.Collective(
+        "all-gather", n, 8.0, alpha_s=1.0, delay_s=100.0, ports=ports, two_way=two_way
+    )
+    assert problem.lower_bound() == pytest.approx(rounds, rel=1e-6)
+
+
+def test_a_pipeline_passes_all_cuts_of_a_line() -> None:
+    # 3 hops, so 2 + m rounds for pieces that leave the root in the first m rounds. One round for
+    # all bytes: 3 rounds of the whole buffer. Two: 4 rounds and 2 disjoint pairs of rounds. Three:
+    # 5 rounds, which may be short but for one.
+    problem = om.Collective("broadcast", 4, 1e9, alpha_s=0.01, rate_bytes_per_s=1e9, delay_s=100.0)
+    assert problem.lower_bound() == pytest.approx(min(3 + 0.03, 2 + 0.04, 1 + 0.05))
+    longer_rounds = om.Collective(
+        "broadcast", 4, 1e9, alpha_s=2.0, rate_bytes_per_s=1e9, delay_s=100.0
+    )
+    assert longer_rounds.lower_bound() == pytest.approx(min(3 + 6.0, 2 + 8.0, 1 + 10.0))
