@@ -16,7 +16,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Bound, Limit, Limits, OnEvent, Solution, TimeUp, uncounted
+from optmatch.model import IDLE, Bound, Limit, Limits, OnEvent, Solution, Tick, TimeUp, uncounted
 from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers import frame
 from optmatch.solvers.all_to_all import factors as combinatorics
@@ -26,7 +26,7 @@ from optmatch.solvers.all_to_all.conclusion import (
     place_leftovers,
     prove_bound,
 )
-from optmatch.solvers.all_to_all.packing import pack_slots
+from optmatch.solvers.all_to_all.packing import PACKING, pack_slots
 from optmatch.solvers.all_to_all.planner import (
     FAILED,
     QUICK,
@@ -35,7 +35,7 @@ from optmatch.solvers.all_to_all.planner import (
     exchanges,
 )
 from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
-from optmatch.solvers.frame import limit_of, take_best
+from optmatch.solvers.frame import limit_of, stoppable, take_best
 from optmatch.solvers.params import AllToAllParams
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
@@ -256,15 +256,19 @@ class _SlotExchange:
         n_packings = clock.limits.iterations
         if n_packings is None:
             n_packings = _PACKINGS if clock.limits.time_s is None else sys.maxsize
-        for _ in range(n_packings):
-            if len(best) <= planner.slots_bound:
-                break
-            plan = pack_slots(planner, ends, insists=True)
-            if plan is None:
-                return Limit.TIME
-            if _plan_size(plan) < _plan_size(best):
-                best = plan
-                planner.plan = plan
+        with stoppable() as stop:
+            for number in range(n_packings):
+                if len(best) <= planner.slots_bound:
+                    break
+                planner.on_event(Tick(PACKING, number))
+                plan = pack_slots(planner, ends, insists=True)
+                if plan is None:
+                    return Limit.TIME
+                if _plan_size(plan) < _plan_size(best):
+                    best = plan
+                    planner.plan = plan
+        if stop.limit is not None:
+            return stop.limit
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED
 
     def take_up(self, former: Solution) -> Limit | None:

@@ -35,6 +35,10 @@ On 12x12 with 76 ports 95 slots at 8 and at 36 refusals, which takes twice as lo
 """
 
 
+PACKING = "pack again"
+"""The phase of ticks before each further packing, when a plan is known already."""
+
+
 class PairTable(NamedTuple):
     """Pairs that have to meet, and which of them have a slot."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -9,8 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Limit, Limits, OnEvent, Solution, Status, Tick, TimeUp, ignore
+from optmatch.model import (
+    Clock,
+    Event,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Status,
+    Tick,
+    TimeUp,
+    ignore,
+)
 from optmatch.problems import AllToAll, Routing
+from optmatch.solvers.all_to_all.packing import PACKING
 from optmatch.solvers.all_to_all.settling import order_slots
 from optmatch.solvers.frame import limit_of
 from optmatch.solvers.method import Run
@@ -20,7 +34,11 @@ from optmatch.solvers.routing.worst import measure_states, save_power_among_ties
 _STARTS = 8
 """Negotiations for each slot."""
 
-_PLANNING = 0.5  # of the time, for the matchings
+_PLANNING = 0.5
+"""The part of the time after which planning ends, if the plan has the fewest slots by then.
+
+Fewer slots go before the objective: a plan of more slots is searched on for the whole time.
+"""
 
 
 def solve_worst(plan: Run) -> Run:
@@ -57,8 +75,10 @@ def solve_worst(plan: Run) -> Run:
         waiting = problem.delay_s == "cells"
         delay_s: Any = 0.0 if waiting else problem.delay_s
         plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
-        share = replace(limits, time_s=limits.time_s and _PLANNING * limits.time_s)
-        found = plan(plain, share, rng, ignore, **{k: given[k] for k in given if k == "params"})
+        planning_end = _PlanningEnd(clock)
+        found = plan(plain, limits, rng, planning_end, **given)
+        if planning_end.has_ended:
+            found = replace(found, limit=Limit.TIME)
         bound = problem.lower_bound()
         schedule = found.schedule
         if problem.objective == "total-cells":
@@ -107,6 +127,41 @@ def solve_worst(plan: Run) -> Run:
         return order_slots(problem, better, rng, clock, on_event)
 
     return solve
+
+
+class _PlanningEnd:
+    """A listener that ends the planning of slots in time for their routes to be chosen anew.
+
+    Parameters
+    ----------
+    clock
+        Of the whole search.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        time_s = clock.limits.time_s
+        self._clock = clock
+        self._planning_s = math.inf if time_s is None else _PLANNING * time_s
+        self._has_plan = False
+        self.has_ended = False
+        """Whether it has ended the planning: then nobody has pressed Ctrl-C."""
+
+    def __call__(self, event: Event) -> None:
+        """Interrupt the planning once it has had its time and has a plan.
+
+        Methods tell a `NewBest` of plans of the fewest slots alone, or of fewer than before. Where
+        links are too few for the fewest, slots are packed, and each packing is an answer.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            To which every method answers with the best that it has.
+        """
+        is_packing = isinstance(event, Tick) and event.phase == PACKING
+        self._has_plan = self._has_plan or is_packing or isinstance(event, NewBest)
+        if self._has_plan and self._clock.elapsed_s >= self._planning_s:
+            self.has_ended = True
+            raise KeyboardInterrupt
 
 
 def _reason(found: Solution) -> dict[str, object]:
