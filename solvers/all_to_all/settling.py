@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import FREE, Clock, OnEvent, Solution, Tick
+from optmatch.model import BAR, CROSS, FREE, Clock, OnEvent, Solution, Tick
 from optmatch.problems import AllToAll
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.all_to_all.cliques import find_larger_clique
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-_STARTS, _MANY = 4, 64
-"""Orders to start from, all but the first at random, of no more than so many slots."""
+N_STARTS = 4
+"""Orders that the search starts from, all but the first at random."""
+
+MOST_SLOTS_OF_RANDOM_STARTS = 64
+"""Of more slots only the given order is a start: a sweep grows with the cube of their number."""
+
+SEARCH_NODES = 20_000
+"""Cliques that the bound looks at, at most: about 0.1 s. A smaller clique is a bound, too."""
+
+NO_GAIN = 1e-12
+"""A sweep that shortens the sum by a smaller share was one of rounding."""
 
 
 def order_slots(
@@ -23,12 +34,12 @@ def order_slots(
     clock: Clock,
     on_event: OnEvent,
 ) -> Solution:
-    """Bring the slots of an answer into an order with short delays, if cells are to say them.
+    """Bring the slots of an answer into an order with short delays, if each waits for its cells.
 
     Parameters
     ----------
     problem
-        Slots are put in order if its ``delay_s`` is "cells": each slot waits for its own cells.
+        Slots are put in order if its ``delay_s`` is "cells".
     found
         The answer; its slots may come in any order.
     rng, clock
@@ -42,73 +53,53 @@ def order_slots(
         With `problem` as its problem. If slots were put in order: with ``delays_s`` in s for each
         slot, and with the sums in s before and after, and their bound, among the statistics.
     """
-    schedule, device = found.schedule, problem.cells
+    schedule = found.schedule
+    device = problem.cells
     if problem.delay_s != "cells" or schedule is None or device is None:
         return replace(found, problem=problem)
     on_event(Tick("order", 0))
-    graph, states = problem.fabric.graph, schedule.cell_states
+    graph = problem.fabric.graph
+    states = schedule.cell_states
     assert graph is not None and states is not None  # as there are cells
     settling_s = np.where(graph.stuck == FREE, device.settling_s, 0.0)
-    if problem.objective == "power-mw":  # a dark cell is in the state that takes less
+    if problem.objective == "power-mw":
+        # Power counts in every slot, hence a dark cell has to be in the state that takes less.
         least = device.power_mw.argmin(axis=1).astype(np.int8)
         states = np.where((states == FREE) & (graph.stuck == FREE), least, states)
-    orders = [np.arange(len(states)), search_order(states, settling_s, rng, clock)]
+
+    # The order that was found, unless the given one is no worse.
+    given_order = np.arange(len(states))
+    orders = [given_order, search_order(states, settling_s, rng, clock)]
     plans = [set_ahead(states[order], settling_s) for order in orders]
-    totals = [float(delays_s.sum()) for _, delays_s in plans]
-    best = int(np.argmin(totals))
-    ordered, delays_s = plans[best]
+    totals_s = [float(delays_s.sum()) for _, delays_s in plans]
+    best = int(np.argmin(totals_s))
+    ordered_states, delays_s = plans[best]
     stats: dict[str, Any] = {
-        "total_settling_s": totals[best],
-        "total_settling_unordered_s": totals[0],
+        "total_settling_s": totals_s[best],
+        "total_settling_unordered_s": totals_s[0],
         "total_settling_lower_bound_s": bound_settling(states, settling_s),
     }
+
+    # Toggles were counted in another order.
+    stats |= {name: value for name, value in found.stats.items() if "toggles" not in name}
     schedule = replace(
         schedule,
         matchings=schedule.matchings[orders[best]],
-        cell_states=ordered,
+        cell_states=ordered_states,
         delay_s=float(delays_s.max(initial=0.0)),
         delays_s=delays_s,
     )
-    stats |= {name: value for name, value in found.stats.items() if "toggles" not in name}
     return replace(found, problem=problem, schedule=schedule, stats=stats)
-
-
-def changes_between(
-    states: NDArray[np.int8], settling_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return how long the change between each two slots takes.
-
-    Parameters
-    ----------
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free, int8, shape (slots, cells).
-    settling_s
-        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
-
-    Returns
-    -------
-    float array, shape (slots, slots)
-        ``change_s[k, l]``: the time, in s, of the slowest cell that the slots k and l drive to
-        different states; 0 if there is none.
-    """
-    return np.array(
-        [
-            np.where((row != FREE) & (states != FREE) & (row != states), settling_s, 0.0).max(
-                axis=1, initial=0.0
-            )
-            for row in states
-        ]
-    ).reshape(len(states), len(states))
 
 
 def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) -> float:
     """Bound from below the time that the slots wait for their cells, summed, in any order.
 
-    Before the first slot its slowest cell has to be set: that is at least the time of the slot
-    where this takes least. Between two slots in a row, the slowest cell that they drive to
-    different states has to settle. An order is a path through all slots, and a path is a spanning
-    tree of them: its changes take at least as long as the minimum spanning tree (Prim's
-    algorithm), with `changes_between` as lengths of edges.
+    Two slots conflict at a time t if they drive some cell that settles in t or more to different
+    states. Let d slots of an order wait for t or more. From one of them to the next no such cell
+    changes, hence the slots are divided into d groups without conflicts: d is at least the
+    chromatic number of the conflict graph, and that is at least the size of a clique. The sum of
+    all waits is the integral of d over t, as each slot counts for all t up to its own wait.
 
     Parameters
     ----------
@@ -122,25 +113,68 @@ def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) ->
     float
         The bound in s; 0 without slots.
     """
-    if not len(states):
-        return 0.0
-    between = changes_between(states, settling_s)
-    total = float(np.where(states != FREE, settling_s, 0.0).max(axis=1, initial=0.0).min())
+    # ``conflicts[slot]`` has a bit for each slot that the slot conflicts with. Times fall, so
+    # that conflicts are added, and a clique stays one.
+    conflicts = [0] * len(states)
+    clique_size = 0
+    nodes_left = SEARCH_NODES
+    total_s = 0.0
+    is_driven = (states != FREE).any(axis=0)
+    times_s = np.unique(np.append(settling_s[is_driven], 0.0))[::-1]
+    for time_s, next_time_s in pairwise(times_s.tolist()):
+        has_grown = False
+        for cell in np.flatnonzero(settling_s == time_s):
+            has_grown |= _add_conflicts(conflicts, states[:, cell])
+        clique_size = max(clique_size, 1)  # some slot drives such a cell, and waits for it
+        if has_grown and nodes_left > 0:
+            larger_size, n_nodes = find_larger_clique(conflicts, clique_size, nodes_left)
+            clique_size = max(clique_size, larger_size)
+            nodes_left -= n_nodes
+        total_s += clique_size * (time_s - next_time_s)
+    return total_s
 
-    # Prim: the tree grows from slot 0. `nearest[slot]` is the shortest edge from the tree to a
-    # slot outside of it; slots in the tree are marked by an infinite one.
-    nearest = between[0].copy()
-    nearest[0] = np.inf
-    for _ in range(len(states) - 1):
-        slot = int(nearest.argmin())
-        total += nearest[slot]
-        nearest = np.where(np.isinf(nearest), np.inf, np.minimum(nearest, between[slot]))
-        nearest[slot] = np.inf
-    return total
+
+def _add_conflicts(conflicts: list[int], states_of_cell: NDArray[np.int8]) -> bool:
+    """Let slots conflict that drive a cell to different states; tell whether any conflict is new.
+
+    Parameters
+    ----------
+    conflicts
+        ``conflicts[slot]``: a bit for each slot that it conflicts with; changed.
+    states_of_cell
+        (slots,): 0 bar, 1 cross, -1 free.
+    """
+    in_bar = np.flatnonzero(states_of_cell == BAR).tolist()
+    in_cross = np.flatnonzero(states_of_cell == CROSS).tolist()
+    has_grown = False
+    for some, others in ((in_bar, in_cross), (in_cross, in_bar)):
+        bits_of_others = sum(1 << slot for slot in others)
+        for slot in some:
+            has_grown |= bool(bits_of_others & ~conflicts[slot])
+            conflicts[slot] |= bits_of_others
+    return has_grown
+
+
+class SlowCells(NamedTuple):
+    """What decides how long slots wait, in any order."""
+
+    states: NDArray[np.int8]
+    """``states[slot, cell]``: 0 bar, 1 cross, -1 free, of the cells that may matter."""
+    settling_s: NDArray[np.float64]
+    """``settling_s[cell]``: how long the cell takes to change its state."""
+    floor_s: float
+    """Each slot after the first waits at least so long."""
+
+
+class OrderScratch(NamedTuple):
+    """Arrays that are overwritten while orders are tried."""
+
+    last_state: NDArray[np.int8]  # (cells,): that each cell was driven to last, -1 for none
+    trial: NDArray[np.int64]  # (slots,): the order that is tried
 
 
 @kernel
-def settle(states, order, settling_s, floor_s, limit_s, last):
+def sum_waits(cells, order, give_up_s, last_state):
     """Add up what slots after the first wait for their cells; stop at a limit.
 
     A cell that is free in a slot keeps its state, hence a slot waits for the cells that it drives
@@ -148,85 +182,101 @@ def settle(states, order, settling_s, floor_s, limit_s, last):
 
     Parameters
     ----------
-    states : int8 array, shape (slots, cells)
-        0 bar, 1 cross, -1 free.
+    cells : SlowCells
     order : int64 array, shape (slots,)
         The slots in their order.
-    settling_s : float array, shape (cells,)
-        How long each cell takes to change its state, in s.
-    floor_s : float
-        Each slot waits at least so long, in s.
-    limit_s : float
-        The sum stops once it is not less than this.
-    last : int8 array, shape (cells,)
-        Scratch: the state each cell was driven to last, -1 for none.
+    give_up_s : float
+        The sum stops once it is not less than this, in s.
+    last_state : int8 array, shape (cells,)
+        Scratch.
 
     Returns
     -------
     float
-        The sum in s; some value of at least `limit_s` if the limit was reached.
+        The sum in s; some value of at least `give_up_s` if that was reached.
     """
-    slots, cells = states.shape
-    total = (slots - 1) * floor_s
-    for cell in range(cells):
-        last[cell] = states[order[0], cell]
-    for place in range(1, slots):
-        slot, longest = order[place], floor_s
-        for cell in range(cells):
-            state = states[slot, cell]
+    n_slots, n_cells = cells.states.shape
+    total_s = (n_slots - 1) * cells.floor_s
+    for cell in range(n_cells):
+        last_state[cell] = cells.states[order[0], cell]
+    for place in range(1, n_slots):
+        slot = order[place]
+        wait_s = cells.floor_s
+        for cell in range(n_cells):
+            state = cells.states[slot, cell]
             if state >= 0:
-                if last[cell] >= 0 and last[cell] != state and settling_s[cell] > longest:
-                    longest = settling_s[cell]
-                last[cell] = state
-        total += longest - floor_s
-        if total >= limit_s:
-            return total
-    return total
+                if last_state[cell] >= 0 and last_state[cell] != state:
+                    wait_s = max(wait_s, cells.settling_s[cell])
+                last_state[cell] = state
+        total_s += wait_s - cells.floor_s
+        if total_s >= give_up_s:
+            return total_s
+    return total_s
 
 
-@kernel
-def move(states, order, settling_s, floor_s, best_s, at, last, tried):
-    """Move one slot elsewhere, or reverse the slots between it and another, if that is better.
-
-    Local search by insertion and 2-opt: all places are tried in turn, and each improvement is kept
-    at once.
+@inner_kernel
+def lay_out_move(order, places, reverses, trial):
+    """Write an order in which one slot is moved to another place, or a stretch is reversed.
 
     Parameters
     ----------
-    states, settling_s, floor_s, last
-        As of `settle`.
+    order : int64 array, shape (slots,)
+        The slots in their order.
+    places : (int, int)
+        The place of the slot, and the one it is moved to.
+    reverses : bool
+        Whether all slots from the one place to the other are reversed instead.
+    trial : int64 array, shape (slots,)
+        Out: the new order.
+    """
+    start, target = places
+    low = min(start, target)
+    high = max(start, target)
+    for place in range(len(order)):
+        former_place = place
+        if low <= place <= high:
+            if reverses:
+                former_place = low + high - place
+            elif place == target:
+                former_place = start
+            elif target > start:
+                former_place = place + 1
+            else:
+                former_place = place - 1
+        trial[place] = order[former_place]
+
+
+@kernel
+def move_slot(cells, order, place, best_s, scratch):
+    """Move one slot elsewhere, or reverse the slots between it and another, if that is better.
+
+    Local search by insertion and 2-opt: all places are tried in turn, and each improvement is kept
+    at once. O(slots^2 * cells).
+
+    Parameters
+    ----------
+    cells : SlowCells
     order : int64 array, shape (slots,)
         The slots in their order; changed.
-    best_s : float
-        The sum of `settle` for this order, in s.
-    at : int
+    place : int
         The place of the slot in the order.
-    tried : int64 array, shape (slots,)
-        Scratch: the order that is tried.
+    best_s : float
+        The sum of `sum_waits` for this order, in s.
+    scratch : OrderScratch
 
     Returns
     -------
     float
         The sum for the changed order, in s.
     """
-    for to in range(len(order)):
-        for turn in range(2):
-            low, high = min(at, to), max(at, to)
-            for place in range(len(order)):
-                before = place
-                if low <= place <= high:
-                    if turn:
-                        before = low + high - place
-                    elif place == to:
-                        before = at
-                    else:
-                        before = place + (1 if to > at else -1)
-                tried[place] = order[before]
-            found = settle(states, tried, settling_s, floor_s, best_s, last)
-            if found < best_s:
-                best_s = found
-                for place in range(len(order)):
-                    order[place] = tried[place]
+    for target in range(len(order)):
+        for reverses in (False, True):
+            lay_out_move(order, (place, target), reverses, scratch.trial)
+            trial_s = sum_waits(cells, scratch.trial, best_s, scratch.last_state)
+            if trial_s < best_s:
+                best_s = trial_s
+                for position in range(len(order)):
+                    order[position] = scratch.trial[position]
     return best_s
 
 
@@ -236,10 +286,7 @@ def search_order(
     rng: np.random.Generator,
     clock: Clock,
 ) -> NDArray[np.int64]:
-    """Search by moves and turns for an order whose changes are quick, at first from this one.
-
-    A cell counts where it is driven to another state than before, and only if it is slower than
-    what each two slots wait for anyway.
+    """Search by moves and reversals for an order whose changes are quick, at first from this one.
 
     Parameters
     ----------
@@ -257,25 +304,70 @@ def search_order(
     int array, shape (slots,)
         The slots in the best order found.
     """
-    slots = len(states)
-    between = changes_between(states, settling_s)
-    floor_s = float(between[~np.eye(slots, dtype=bool)].min(initial=np.inf))
-    slow = (settling_s > floor_s) & (states == 0).any(axis=0) & (states == 1).any(axis=0)
-    states, settling_s = np.ascontiguousarray(states[:, slow]), settling_s[slow]
-    last, tried = np.empty(len(settling_s), dtype=np.int8), np.arange(slots)
-    best_s, best = np.inf, np.arange(slots)
-    for start in range(_STARTS if 2 < slots <= _MANY else slots > 2):
-        order = rng.permutation(slots) if start else np.arange(slots)
-        found_s, before_s = float(settle(states, order, settling_s, floor_s, np.inf, last)), np.inf
-        while found_s < before_s * (1 - 1e-12) and clock.remaining_s > 0:
-            before_s = found_s
-            for at in rng.permutation(slots):
+    n_slots = len(states)
+    best_order = np.arange(n_slots)
+    if n_slots <= 2:
+        return best_order
+
+    # A cell counts where it is driven to another state than before, and only if it is slower than
+    # what each two slots wait for anyway.
+    between_s = changes_between(states, settling_s)
+    floor_s = float(between_s[~np.eye(n_slots, dtype=bool)].min(initial=np.inf))
+    has_both_states = (states == BAR).any(axis=0) & (states == CROSS).any(axis=0)
+    is_slow = (settling_s > floor_s) & has_both_states
+    cells = SlowCells(np.ascontiguousarray(states[:, is_slow]), settling_s[is_slow], floor_s)
+    scratch = OrderScratch(np.empty(int(is_slow.sum()), dtype=np.int8), np.arange(n_slots))
+
+    best_s = np.inf
+    n_starts = N_STARTS if n_slots <= MOST_SLOTS_OF_RANDOM_STARTS else 1
+    for start in range(n_starts):
+        order = rng.permutation(n_slots) if start else np.arange(n_slots)
+        total_s = float(sum_waits(cells, order, np.inf, scratch.last_state))
+        former_s = np.inf
+        while total_s < former_s * (1 - NO_GAIN) and clock.remaining_s > 0:
+            former_s = total_s
+            for place in rng.permutation(n_slots):
                 if clock.remaining_s > 0:
-                    given = states, order, settling_s, floor_s, found_s, at, last, tried
-                    found_s = float(move(*given))
-        if found_s < best_s:
-            best_s, best = found_s, order
-    return best
+                    total_s = float(move_slot(cells, order, place, total_s, scratch))
+        if total_s < best_s:
+            best_s = total_s
+            best_order = order
+    return best_order
+
+
+def changes_between(
+    states: NDArray[np.int8], settling_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how long the change between each two slots takes.
+
+    Parameters
+    ----------
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free, int8, shape (slots, cells).
+    settling_s
+        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
+
+    Returns
+    -------
+    float array, shape (slots, slots)
+        ``change_s[slot, other]``: the time, in s, of the slowest cell that both drive, to
+        different states; 0 if there is none.
+    """
+    change_s = np.zeros((len(states), len(states)))
+    for slot, row in enumerate(states):
+        is_changed = (row != FREE) & (states != FREE) & (row != states)
+        change_s[slot] = np.where(is_changed, settling_s, 0.0).max(axis=1, initial=0.0)
+    return change_s
+
+
+class LateChange(NamedTuple):
+    """A cell that a slot sets anew after it was dark, and that may therefore be set earlier."""
+
+    time_s: float
+    slot: int
+    dark_since: int
+    """The first slot in which the cell may be set."""
+    cell: int
 
 
 def set_ahead(
@@ -301,28 +393,40 @@ def set_ahead(
     delays_s : float array, shape (slots,)
         How long each slot waits, in s.
     """
-    states, driven = states.copy(), np.full(states.shape[1], FREE)
-    free_since = np.zeros(states.shape[1], dtype=np.int64)
-    delays_s = np.zeros(len(states))
-    dark = list[tuple[float, int, int, int]]()
+    states = states.copy()
+    n_slots, n_cells = states.shape
+    last_driven = np.full(n_cells, FREE)
+    dark_since = np.zeros(n_cells, dtype=np.int64)
+    delays_s = np.zeros(n_slots)
+    late_changes = list[LateChange]()
     for slot, row in enumerate(states):
         # A cell that the slot before also drives is changed at once; one that was dark since
-        # `free_since` may be set in any slot from there on.
-        anew = (row != FREE) & (row != driven)
-        at_once = anew & (free_since == slot)
-        delays_s[slot] = settling_s[at_once].max(initial=0.0)
-        for cell in np.flatnonzero(anew & ~at_once).tolist():
-            dark.append((float(settling_s[cell]), slot, int(free_since[cell]), cell))
-        free_since[row != FREE] = slot + 1
-        driven = np.where(row == FREE, driven, row)
+        # `dark_since` may be set in any slot from there on.
+        is_anew = (row != FREE) & (row != last_driven)
+        is_at_once = is_anew & (dark_since == slot)
+        delays_s[slot] = settling_s[is_at_once].max(initial=0.0)
+        for cell in np.flatnonzero(is_anew & ~is_at_once).tolist():
+            late_changes.append(
+                LateChange(float(settling_s[cell]), slot, int(dark_since[cell]), cell)
+            )
+        dark_since[row != FREE] = slot + 1
+        last_driven = np.where(row == FREE, last_driven, row)
 
     # The slowest cells come first: they lengthen the delay of the slot between their last use and
     # this one that waits longest already, and faster cells may then be set beside them.
-    dark.sort(reverse=True)
-    for time_s, slot, since, _ in dark:
-        place = since + int(delays_s[since : slot + 1].argmax())
-        delays_s[place] = max(delays_s[place], time_s)
-    for time_s, slot, since, cell in dark:
-        if delays_s[slot] < time_s:
-            states[since + int(delays_s[since : slot + 1].argmax()), cell] = states[slot, cell]
+    late_changes.sort(reverse=True)
+    for change in late_changes:
+        place = _longest_wait(delays_s, change)
+        delays_s[place] = max(delays_s[place], change.time_s)
+
+    # The slot of the change itself states the cell anyway.
+    for change in late_changes:
+        if delays_s[change.slot] < change.time_s:
+            states[_longest_wait(delays_s, change), change.cell] = states[change.slot, change.cell]
     return states, delays_s
+
+
+def _longest_wait(delays_s: NDArray[np.float64], change: LateChange) -> int:
+    """Return the slot that waits longest of those in which a cell may be set."""
+    window_s = delays_s[change.dark_since : change.slot + 1]
+    return change.dark_since + int(window_s.argmax())
