@@ -75,7 +75,7 @@ def solve_worst(plan: Run) -> Run:
         waiting = problem.delay_s == "cells"
         delay_s: Any = 0.0 if waiting else problem.delay_s
         plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
-        planning_end = _PlanningEnd(clock)
+        planning_end = PlanningEnd(clock)
         found = plan(plain, limits, rng, planning_end, **given)
         if planning_end.has_ended:
             found = replace(found, limit=Limit.TIME)
@@ -129,7 +129,7 @@ def solve_worst(plan: Run) -> Run:
     return solve
 
 
-class _PlanningEnd:
+class PlanningEnd:
     """A listener that ends the planning of slots in time for their routes to be chosen anew.
 
     Parameters

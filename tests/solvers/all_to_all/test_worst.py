@@ -12,7 +12,7 @@ import optmatch as om
 from optmatch.model import CellDevice, Limit, Limits, NewBest, OnEvent, Solution, Tick, ignore
 from optmatch.solvers.all_to_all import factorise
 from optmatch.solvers.all_to_all.packing import PACKING
-from optmatch.solvers.all_to_all.worst import _PlanningEnd, solve_worst
+from optmatch.solvers.all_to_all.worst import PlanningEnd, solve_worst
 
 
 def chip_problem(objective: Any = "worst-snr-db") -> om.AllToAll:
@@ -22,10 +22,10 @@ def chip_problem(objective: Any = "worst-snr-db") -> om.AllToAll:
     return om.AllToAll(mesh, objective=objective, cells=cells)
 
 
-def listener(elapsed_s: float, time_s: float | None = 10.0) -> _PlanningEnd:
+def listener(elapsed_s: float, time_s: float | None = 10.0) -> PlanningEnd:
     """Return a listener of a search of ten seconds that has gone on for a while."""
     clock: Any = SimpleNamespace(limits=Limits(time_s=time_s), elapsed_s=elapsed_s)
-    return _PlanningEnd(clock)
+    return PlanningEnd(clock)
 
 
 @pytest.mark.parametrize("event", [NewBest(7.0), Tick(PACKING, 0)])
@@ -75,7 +75,7 @@ def test_an_interrupted_plan_is_routed_for_the_objective(objective: Any) -> None
     ) -> Solution:
         def end_at_once(event: Any) -> None:
             if isinstance(event, NewBest):
-                assert isinstance(on_event, _PlanningEnd)
+                assert isinstance(on_event, PlanningEnd)
                 on_event.has_ended = True
                 raise KeyboardInterrupt
             on_event(event)
