@@ -344,12 +344,54 @@ class Fabric(Value):
         return f"{ports}: every way between them passes some link twice, once in each direction"
 
 
+def numbers_of_names(names: Sequence[str]) -> dict[str, int]:
+    """Return the number of each cell by everything that it may be called.
+
+    A cell of a recursive netlist is called by its couplers, ``x.y.c1+x.y.c2``. An instance that
+    holds exactly one cell stands for it too: here ``x.y`` and, if it holds no other, ``x``.
+
+    Parameters
+    ----------
+    names
+        The names of all cells.
+
+    Returns
+    -------
+    dict
+        Names, and then instances, with the numbers of their cells.
+
+    Examples
+    --------
+    >>> numbers_of_names(["x.c1+x.c2", "y.s", "y.t"])
+    {'x.c1+x.c2': 0, 'y.s': 1, 'y.t': 2, 'x': 0}
+    """
+    cells_of_instance: dict[str, list[int]] = {}
+    for cell, name in enumerate(names):
+        # The instances that hold all parts of the cell, the outermost first.
+        levels = [part.split(".")[:-1] for part in name.split("+")]
+        shared = []
+        for at_level in zip(*levels, strict=False):
+            if len(set(at_level)) > 1:
+                break
+            shared.append(at_level[0])
+            cells_of_instance.setdefault(".".join(shared), []).append(cell)
+    numbers = {name: cell for cell, name in enumerate(names)}
+    for instance, cells in cells_of_instance.items():
+        if len(cells) == 1:
+            numbers.setdefault(instance, cells[0])
+    return numbers
+
+
 def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
     """Return the place of a name in the first list that has it, or the number that it is."""
     text = str(label)
     for names in lists:
         if text in names:
             return list(names).index(text)
+    if part == "cell":
+        cell = numbers_of_names(lists[0]).get(text)
+        if cell is not None:
+            return cell
     if re.fullmatch(r"-?[0-9]{1,12}", text):
         return int(text)
     listed = ", ".join(lists[0][:_MOST_NAMES])

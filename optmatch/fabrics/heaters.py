@@ -126,7 +126,7 @@ class _Driver:
         self.wanted_rad = find_differences(fabric)  # [cell, state]
         shape = (fabric.n_cells, 2)
         self.largest_rad = np.full(shape, -1.0)  # no heater
-        self.mw_per_rad = np.full(shape, np.inf)
+        self.mw_per_rad = np.ones(shape)  # arms without a heater are out of reach anyway
         self.at_rest_rad = np.zeros(fabric.n_cells)
         for (cell, arm), heater in table.heaters.items():
             if cell >= fabric.n_cells:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, shorten
 from optmatch.io.text import layout, parse_json, pointer
@@ -46,7 +47,8 @@ def read_cells(
     device
         What a cell does that was not measured, and what waveguides and facets do.
     names
-        The names of the cells, by which a file may call them instead of by their numbers.
+        The names of the cells, by which a file may call them instead of by their numbers. An
+        instance of a recursive netlist that holds exactly one cell stands for it.
 
     Returns
     -------
@@ -67,7 +69,7 @@ def read_cells(
     measured: dict[int, dict[str, float]] = {}
     place_of_cell: dict[int, str] = {}
     with naming(name):
-        for place, row in read_rows(content, name, {cell: k for k, cell in enumerate(names)}):
+        for place, row in read_rows(content, name, numbers_of_names(names)):
             cell = row.pop("cell", None)
             if cell is None or cell != int(cell) or not 0 <= cell < n_cells:
                 text = "is missing" if cell is None else f"= {cell:g}"

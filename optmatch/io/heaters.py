@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
+from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.fabrics.heaters import HeaterTable, plan_heater_steps
 from optmatch.fabrics.netlists.circuits import cell_circuits
 from optmatch.io.contents import decode, read_bytes
@@ -205,8 +206,9 @@ def find_cell(fabric: Fabric, name: Any, place: str) -> int:
     """Return the number of a cell by its name or its number."""
     text = str(name).strip()
     names = list(fabric.cell_names)
-    if text in names:
-        return names.index(text)
+    cell = numbers_of_names(names).get(text)
+    if cell is not None:
+        return cell
     if text.isdecimal() and len(text) < 10 and int(text) < fabric.n_cells:
         return int(text)
     if not text:
@@ -228,7 +230,8 @@ def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
     names: list[str] = []
     if circuit is not None:
         for arm, heaters in zip(ARMS, circuit.arms, strict=True):
-            if text in heaters:
+            # A heater may be called without the instance that it is in, which the cell tells.
+            if text in heaters or text in [name.rpartition(".")[2] for name in heaters]:
                 return arm
             names += heaters
     known = ", ".join(["1", "2", *names])

@@ -163,7 +163,8 @@ def find_unknown(parts: Mapping[str, Part]) -> list[str]:
             unknown.setdefault(part.component, []).append(name)
     return [
         f"component {component} of {list_names(names)} is not known:"
-        f" say --component {component}={'|'.join(KINDS)}"
+        f" say --component {component}={'|'.join(KINDS)},"
+        " or export a recursive netlist, which says what it is made of"
         for component, names in unknown.items()
     ]
 

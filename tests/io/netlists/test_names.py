@@ -97,6 +97,61 @@ def test_tables_of_cells_have_names(folder: Path) -> None:
     assert mesh.stdout.splitlines()[1].startswith("0,")
 
 
+NESTED: dict[str, Any] = {
+    "top": {
+        "instances": {"west": "arm_pair", "east": {"component": "arm_pair"}},
+        "connections": {"west,o3": "east,o2", "west,o4": "east,o1"},
+        "ports": {"in0": "west,o2", "in1": "west,o1", "out0": "east,o3", "out1": "east,o4"},
+    },
+    "arm_pair": {
+        "instances": {
+            "c1": "mmi2x2",
+            "c2": "mmi2x2",
+            "h": "straight_heater_metal",
+            "w": "straight",
+        },
+        "connections": {"c1,o3": "h,o1", "h,o2": "c2,o2", "c1,o4": "w,o1", "w,o2": "c2,o1"},
+        "ports": {"o1": "c1,o1", "o2": "c1,o2", "o3": "c2,o3", "o4": "c2,o4"},
+    },
+}
+"""Two instances of a component, each of which is one cell."""
+
+
+def test_an_instance_stands_for_its_only_cell(tmp_path: Path) -> None:
+    """In tables, faults and calibrations, where a heater needs no instance in front either."""
+    (tmp_path / "n.json").write_text(json.dumps(NESTED))
+    fabric = om.read_netlist(tmp_path / "n.json")
+    assert fabric.cell_names == ("west.c1+west.c2", "east.c1+east.c2")
+    (tmp_path / "t.csv").write_text("cell,bar_loss_db\neast,1.5\n")
+    table = read_cells(tmp_path / "t.csv", 2, "ideal", fabric.cell_names)
+    assert table.bar_loss_db.tolist() == [0.0, 1.5]
+    make = ("generate", "routing", "--netlist", "n.json", "--matching", "out1,out0")
+    done = run(tmp_path, *make, "--stuck-bar", "east")
+    assert json.loads(done.stdout)["fabric"]["stuck_bar"] == [1]
+    run(tmp_path, *make, "-o", "p.json")
+    run(tmp_path, "solve", "p.json", "-o", "s.json")
+    (tmp_path / "h.csv").write_text(
+        "cell,arm,a_rad,b_rad_per_v2\nwest,h,0.25,0.35\neast,east.h,0.5,0.35\n"
+    )
+    done = run(tmp_path, "export", "s.json", "--to", "heaters", "--heaters", "h.csv", "-o", "-")
+    assert done.exit_code == 0, done.stderr
+    turns_rad = {}
+    for line in done.stdout.splitlines()[2:]:
+        _, cell, arm, state, turn_rad, *_ = line.split(",")
+        turns_rad[cell, arm, state] = float(turn_rad)
+    states = {state for _, _, state in turns_rad}
+    assert states == {"bar", "cross"}
+    for (cell, arm, state), turn_rad in turns_rad.items():
+        instance = cell.partition(".")[0]
+        assert arm == f"{instance}.h"
+        wanted_rad = (np.pi if state == "bar" else 0.0) - {"west": 0.25, "east": 0.5}[instance]
+        assert turn_rad == pytest.approx(wanted_rad % (2 * np.pi))
+    (tmp_path / "h.csv").write_text("cell,arm,a_rad,b_rad_per_v2\nnorth,h,0.25,0.35\n")
+    done = run(tmp_path, "export", "s.json", "--to", "heaters", "--heaters", "h.csv", "-o", "-")
+    assert done.exit_code == 2
+    assert "cell 'north': cells are west.c1+west.c2, east.c1+east.c2, or 0 .. 1" in done.stderr
+
+
 def test_studies_of_faults_have_names(folder: Path) -> None:
     make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
     run(folder, *make, "-o", "p.json")

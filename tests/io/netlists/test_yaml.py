@@ -111,6 +111,14 @@ def test_scalars_stay_names(tmp_path: Path) -> None:
     assert fabric.ends is not None
 
 
+def test_tuples_of_python_are_lists(tmp_path: Path) -> None:
+    """`yaml.dump` of a netlist of gdsfactory has its nets as a tuple."""
+    plain, path = tmp_path / "plain.yml", tmp_path / "a.yml"
+    plain.write_text(TEXT)
+    path.write_text(TEXT.replace("nets: [", "nets: !!python/tuple ["))
+    assert om.read_netlist(path) == om.read_netlist(plain)
+
+
 def test_templates_of_gdsfactory_have_their_defaults(tmp_path: Path) -> None:
     text = (
         "default_settings:\n  cell:\n    value: mzi2x2\n  length:\n    value: 10.5\n"
