@@ -1,5 +1,6 @@
 """Values of a wrong type or shape are refused by name, wherever they are given."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch import switches
 from optmatch.fabrics.netlists.tree import netlist_from_tree
-from optmatch.model import DEVICES
+from optmatch.model import DEVICES, CellDevice
 from optmatch.switches import play
 
 MESH = om.HexMesh(2, 2, ports=4)
@@ -17,6 +18,8 @@ ROUTING = om.Routing(MESH, [1, 0, 3, 2])
 RAGGED: Any = [[1], [1, 2]]
 TABLE: Any = np.zeros((2, 2))
 ANY: Any = object()
+verify: Any = importlib.import_module("optmatch.verify")
+CELLS = CellDevice.of("smartlight", MESH.n_cells)
 PLACEMENT = om.HostPlacement(om.IdealSwitch(2, loss_db=[[1.0, 2.0], [2.0, 1.0]]), 2)
 CONTROLLER = om.Rerouter(om.Reroute(om.IdealSwitch(2), [[0, 1], [1, 0]]), prepare=False)
 
@@ -79,6 +82,17 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("rounds", lambda: switches.PlayOptions(rounds="x")),  # type: ignore[arg-type]
     ("own_delay_s", lambda: switches.PlayOptions(own_delay_s=-1)),
     ("only_ports", lambda: switches.PlayOptions(only_ports={"a"})),  # type: ignore[arg-type]
+    ("steering", lambda: verify.check_steering([])),
+    ("fabric", lambda: verify.choose_states([], 3)),
+    ("fit", lambda: verify.forecast_powers(MESH, [], TABLE)),
+    ("measured", lambda: verify.fit_chip(MESH, [], "smartlight")),
+    ("cell_states", lambda: verify.half_turn_cells(3)),
+    ("cell_states[0, 0]", lambda: verify.half_turn_cells([[7]])),
+    ("controllers", lambda: om.warm_up((), controllers=TABLE)),
+    ("cells", lambda: verify.model_powers(MESH, "x", TABLE)),
+    ("cells", lambda: verify.model_powers(MESH, CellDevice.of("smartlight", 2), TABLE)),
+    ("cell_states", lambda: verify.model_powers(MESH, CELLS, [[0]])),
+    ("frequencies_hz", lambda: DEVICES["smartlight"].coupling_changes({1})),  # type: ignore[arg-type]
     ("controller", lambda: switches.Watcher("x", ANY)),  # type: ignore[arg-type]
     ("on_event", lambda: switches.Watcher(CONTROLLER, ANY, on_event=3)),  # type: ignore[arg-type]
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from optmatch.entrances import solve
@@ -43,7 +43,7 @@ def warm_up(
     Raises
     ------
     InputError
-        If there is no kind of such a name.
+        If there is no kind of such a name, or an argument is of another type.
 
     See Also
     --------
@@ -59,6 +59,8 @@ def warm_up(
     optmatch.model.errors.InputError: kinds: 'mesh' is none of all-to-all, collective, demand, \
 placement, port-sharing, rail-job, reroute, routing, slice-allocation, tenancy
     """
+    form_of(bool).check("controllers", controllers)
+    form_of(Callable).check("on_event", on_event)
     for name in _names(kinds):
         for problem in kind_named(name).small_problems():
             solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=on_event)

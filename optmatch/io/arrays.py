@@ -56,7 +56,7 @@ def attach(tree: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     tree = dict(tree)
     named = tree.pop("arrays")
     check_object(named, "/arrays")
-    check_keys(named, "/arrays", known=_KEYS, needed=_KEYS)
+    check_keys(named, "/arrays", allowed=_KEYS, required=_KEYS)
     arrays = _read(named, folder)
     return {key: _put(part, pointer("", key), arrays) for key, part in tree.items()}
 

@@ -148,7 +148,24 @@ def read_arrays(
 def _check_archive(
     content: bytes, name: str, check_shape: Callable[[str, Shape], None] | None
 ) -> None:
-    """Check all that the directory and the headers of an ``.npz`` archive state."""
+    """Check all that the directory and the headers of an ``.npz`` archive state.
+
+    Nothing is unpacked.
+
+    Parameters
+    ----------
+    content
+        The archive.
+    name
+        The file, for messages.
+    check_shape
+        Called with the name and the stated shape of each array; None for no check of shapes.
+
+    Raises
+    ------
+    FormatError
+        If it has too many members, they are too large, or a name occurs twice.
+    """
     from zipfile import ZipFile
 
     # The number of members is counted in the bytes, because ZipFile makes an object for each.
@@ -173,10 +190,10 @@ def _check_archive(
                 check_shape(member.filename.removesuffix(".npy"), shape)
 
 
-def check_content(what: str, count: int, name: str) -> None:
+def check_content(kind: str, count: int, name: str) -> None:
     """Raise `FormatError` if a file states or holds more than `check_size` allows."""
     try:
-        check_size(what, count, "")
+        check_size(kind, count, "")
     except InputError as exc:
         raise FormatError(str(exc), path=name) from exc
 

@@ -80,28 +80,52 @@ def from_object(
     """Build a data class from a JSON object; its constructor checks the values.
 
     Fields that have a default may be absent. Fields whose type is a data class, a fabric, or a
-    tuple or mapping of them are built the same way; `nested` has the readers of fields with a form
-    of their own. `where` is the JSON pointer of the object; `tags` are keys that are no fields and
-    were read before.
+    tuple or mapping of them are built the same way.
 
-    If `tree` is no object, a key is unknown or absent, or an array holds what is no number,
-    `FormatError` is raised; if the constructor refuses a value, `InputError`.
+    Parameters
+    ----------
+    cls
+        The data class.
+    tree
+        The object as read from JSON.
+    where
+        The JSON pointer of the object, for messages.
+    tags
+        Keys that are no fields, and were read before.
+    **nested
+        The readers of fields with a form of their own, by the name of the field; each is called
+        with the value and its JSON pointer.
+
+    Returns
+    -------
+    T
+        An instance of the class.
+
+    Raises
+    ------
+    FormatError
+        If `tree` is no object, a key is unknown or absent, or an array holds what is no number.
+    InputError
+        If the constructor refuses a value; it names the place of the value.
     """
     check_object(tree, where)
-    known: dict[str, Field[Any]] = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    field_of_name: dict[str, Field[Any]] = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     check_keys(
-        tree, where, known=(*tags, *known), needed=[n for n, f in known.items() if _needed(f)]
+        tree,
+        where,
+        allowed=(*tags, *field_of_name),
+        required=[name for name, field in field_of_name.items() if _is_required(field)],
     )
     values = {}
-    for name in known:
+    for name in field_of_name:
         if name in tree:
-            read = nested[name] if name in nested else _reader(forms_of(cls)[name])
+            read = nested.get(name) or _reader(forms_of(cls)[name])
             values[name] = read(tree[name], pointer(where, name))
     try:
         return cls(**values)
     except InputError as exc:
         if not exc.where.startswith("/"):
-            exc.where = place_in(exc.where, exc.message, frozenset(known), where) or "/"
+            exc.where = place_in(exc.where, exc.message, frozenset(field_of_name), where) or "/"
         raise
 
 
@@ -112,30 +136,30 @@ def check_object(tree: Any, where: str) -> None:
 
 
 def check_keys(
-    tree: Mapping[str, Any], where: str, *, known: Collection[str], needed: Collection[str]
+    tree: Mapping[str, Any], where: str, *, allowed: Collection[str], required: Collection[str]
 ) -> None:
-    """Refuse unknown keys, which may be misspelt ones, and absent ones."""
+    """Refuse unknown keys, which may be misspelt ones, and the absence of required ones."""
     for key in tree:
-        if key not in known:
+        if key not in allowed:
             raise FormatError(
-                f"unknown key {key!r}: known are {', '.join(known)}", where=pointer(where, key)
+                f"unknown key {key!r}: known are {', '.join(allowed)}", where=pointer(where, key)
             )
-    for key in needed:
+    for key in required:
         if key not in tree:
             raise FormatError(f"key {key!r} is missing", where=where or "/")
 
 
-def choose(tree: Mapping[str, Any], key: str, known: Mapping[str, T], where: str) -> T:
+def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], where: str) -> T:
     """Look up the class that a tag names; an absent or unknown one is a `FormatError`."""
     if key not in tree:
         raise FormatError(f"key {key!r} is missing", where=where or "/")
     name = tree[key]
-    if not isinstance(name, str) or name not in known:
+    if not isinstance(name, str) or name not in class_of_tag:
         raise FormatError(
-            f"{key} = {shorten(name)}: unknown; known are {', '.join(known)}",
+            f"{key} = {shorten(name)}: unknown; known are {', '.join(class_of_tag)}",
             where=pointer(where, key),
         )
-    return known[name]
+    return class_of_tag[name]
 
 
 def check_numbers(tree: Any, where: str) -> None:
@@ -157,7 +181,8 @@ def shorten(value: Any, most: int = 60) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
-def _needed(field: Field[Any]) -> bool:
+def _is_required(field: Field[Any]) -> bool:
+    """Tell whether a field has no default, so that a file has to state it."""
     return field.default is MISSING and field.default_factory is MISSING
 
 
@@ -170,8 +195,8 @@ def _reader(form: Form) -> Callable[[Any, str], Any]:
         case Array():
             return _array
         case Instance(cls) if issubclass(cls, Fabric):
-            known = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}
-            return partial(_fabric, known)
+            classes = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}
+            return partial(_fabric, classes)
         case Instance(cls) if issubclass(cls, Enum):
             return partial(_member, cls)
         case Instance(cls) if is_dataclass(cls):
@@ -201,19 +226,22 @@ def _choice(parts: tuple[Form, ...]) -> Callable[[Any, str], Any]:
 
 
 def _array(tree: Any, where: str) -> Any:
+    """Read an array: a list of numbers, or what stood in the file beside this one."""
     if not isinstance(tree, np.ndarray | list):
         raise FormatError(f"{shorten(tree)}: a list of numbers is expected here", where=where)
     check_numbers(tree, where)
     return tree
 
 
-def _fabric(known: Mapping[str, Callable[..., Any]], tree: Any, where: str) -> Any:
+def _fabric(class_of_type: Mapping[str, Callable[..., Any]], tree: Any, where: str) -> Any:
     """Read a fabric: its type says which."""
     check_object(tree, where)
-    return from_object(choose(tree, "type", known, where), tree, where, tags=("type",))
+    fabric_class = choose(tree, "type", class_of_type, where)
+    return from_object(fabric_class, tree, where, tags=("type",))
 
 
 def _member(kind: type[Enum], tree: Any, where: str) -> Any:
+    """Read a member of an enumeration by its value."""
     names = [member.value for member in kind]
     if tree not in names:
         raise FormatError(f"{shorten(tree)}: one of {', '.join(names)}", where=where)
@@ -221,11 +249,13 @@ def _member(kind: type[Enum], tree: Any, where: str) -> Any:
 
 
 def _sequence(read: Callable[[Any, str], Any], tree: Any, where: str) -> Any:
+    """Read a list whose entries are all read alike."""
     if not isinstance(tree, list):
         raise FormatError(f"{shorten(tree)}: a list is expected here", where=where)
     return tuple(read(part, pointer(where, index)) for index, part in enumerate(tree))
 
 
 def _members(read: Callable[[Any, str], Any], tree: Any, where: str) -> Any:
+    """Read an object whose values are all read alike."""
     check_object(tree, where)
     return {key: read(part, pointer(where, key)) for key, part in tree.items()}

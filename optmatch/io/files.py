@@ -66,27 +66,56 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
 
 
 def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool) -> list[str]:
-    """Write the tree of a file and, if they are large, its arrays; return the names of both."""
+    """Write the tree of a file and, if they are large, its arrays beside it.
+
+    A reader finds the old file with its arrays or the new one: the new arrays are written first,
+    under a name that their content determines, and the old ones are removed last.
+
+    Parameters
+    ----------
+    tree
+        The content, with arrays of NumPy in it.
+    path
+        The file.
+    force
+        Whether a file that is there is replaced.
+
+    Returns
+    -------
+    list of str
+        The names of the files that were written: one, or two.
+
+    Raises
+    ------
+    InputError
+        If the file is there and `force` is false, or its folder cannot be written to.
+    """
     target = check_target(path, force=force)
     if is_stream(target):
         replace_file(target, (layout(detach(tree, None)[0]) + "\n").encode())
         return [path_name(path)]
+
     tree, arrays = detach(tree, target.name.removesuffix(".json"))
     with locked(target.parent):  # the named arrays stay while others replace the file
-        former = _former_arrays(target)
-        new = array_file(tree)
-        beside = None if new is None else target.with_name(new)
-        if beside is not None:
-            replace_file(beside, arrays)
+        former_arrays = _former_arrays(target)
+        array_name = array_file(tree)
+        array_path = None if array_name is None else target.with_name(array_name)
+        if array_path is not None:
+            replace_file(array_path, arrays)
         try:
             replace_file(target, (layout(tree) + "\n").encode())
         except BaseException:
-            if beside is not None and beside != former:
-                beside.unlink(missing_ok=True)
+            # The old file stays, and its arrays with it.
+            if array_path is not None and array_path != former_arrays:
+                array_path.unlink(missing_ok=True)
             raise
-        if former is not None and former != beside:
-            former.unlink(missing_ok=True)
-    return [path_name(path), *([] if beside is None else [os.fspath(beside)])]
+        if former_arrays is not None and former_arrays != array_path:
+            former_arrays.unlink(missing_ok=True)
+
+    written = [path_name(path)]
+    if array_path is not None:
+        written.append(os.fspath(array_path))
+    return written
 
 
 def load(path: str | os.PathLike[str]) -> Problem | Solution:
@@ -173,5 +202,9 @@ def _former_arrays(target: Path) -> Path | None:
         name = array_file(parse_json(target.read_bytes(), str(target)))
     except (OSError, FormatError):
         return None
-    ours = name is not None and name.startswith(target.name.removesuffix(".json") + ".")
-    return target.with_name(name) if name is not None and ours and name.endswith(".npz") else None
+    if name is None:
+        return None
+    is_own_name = name.startswith(target.name.removesuffix(".json") + ".")
+    if not (is_own_name and name.endswith(".npz")):
+        return None
+    return target.with_name(name)

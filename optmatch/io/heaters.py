@@ -129,7 +129,28 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
 
 
 def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yield the place of each line and its entries by name; empty entries are left out."""
+    """Yield the place of each line and its entries by name.
+
+    The first line has the names. Empty lines, lines that begin with ``#`` and empty entries are
+    left out.
+
+    Parameters
+    ----------
+    text
+        The CSV.
+
+    Yields
+    ------
+    place : str
+        Such as ``line 3``, for messages.
+    entries : dict
+        The entries of the line as texts, by the names of their columns.
+
+    Raises
+    ------
+    FormatError
+        If a line has another number of entries than names, or the text is no CSV.
+    """
     reader = csv.reader(io.StringIO(text))
     names: list[str] = []
     try:
@@ -140,6 +161,7 @@ def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
             if not names:
                 names = [entry.strip() for entry in row]
                 continue
+
             if len(row) != len(names):
                 raise FormatError(f"{len(row)} entries, {len(names)} names", where=place)
             entries = {
@@ -151,6 +173,7 @@ def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the JSON pointer of each row and its values by key; null is left out."""
     tree = parse_json(content, path)
     check_object(tree, "")
     choose(tree, "format", {HEATERS_FORMAT: Heater}, "")
@@ -168,14 +191,34 @@ def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]
 
 
 def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the fields of `Heater` that a row states, as numbers or lists of numbers."""
+    """Return the fields of `Heater` that a row states.
+
+    Parameters
+    ----------
+    row
+        Entries by their names in files, of CSV as texts.
+    place
+        The line or the JSON pointer of the row, for messages.
+
+    Returns
+    -------
+    dict
+        A number for each field, or a list of numbers where the row has a list. The cell and the
+        arm are no part of it.
+
+    Raises
+    ------
+    FormatError
+        If a name is unknown, a field is there by two names, an entry is no number, or volts and
+        phases are not there together.
+    """
     fields: dict[str, Any] = {}
     for key, entry in row.items():
         if key in ("cell", "arm"):
             continue
         if key not in _COLUMNS:
-            known = ", ".join(("cell", "arm", *_COLUMNS))
-            raise FormatError(f"{shorten(key)}: unknown; known are {known}", where=place)
+            names = ", ".join(("cell", "arm", *_COLUMNS))
+            raise FormatError(f"{shorten(key)}: unknown; known are {names}", where=place)
         field = _COLUMNS[key]
         if field in fields:
             raise FormatError(f"{key}: the same is there by another name", where=place)
@@ -213,10 +256,14 @@ def find_cell(fabric: Fabric, name: Any, place: str) -> int:
         return int(text)
     if not text:
         raise FormatError("cell is missing", where=place)
-    known = f"0 .. {fabric.n_cells - 1}"
+
+    # The message lists the first names, where cells have names, and the range of numbers.
+    allowed = f"0 .. {fabric.n_cells - 1}"
     if names != [str(cell) for cell in range(fabric.n_cells)]:
-        known = f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}, or {known}"
-    raise FormatError(f"cell {shorten(text)}: cells are {known}", where=place)
+        first_names = ", ".join(names[:8])
+        more_names = ", ..." if len(names) > 8 else ""
+        allowed = f"{first_names}{more_names}, or {allowed}"
+    raise FormatError(f"cell {shorten(text)}: cells are {allowed}", where=place)
 
 
 def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
@@ -234,8 +281,8 @@ def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
             if text in heaters or text in [name.rpartition(".")[2] for name in heaters]:
                 return arm
             names += heaters
-    known = ", ".join(["1", "2", *names])
-    raise FormatError(f"arm {shorten(text)}: arms are {known}", where=place)
+    allowed = ", ".join(["1", "2", *names])
+    raise FormatError(f"arm {shorten(text)}: arms are {allowed}", where=place)
 
 
 def arm_name(fabric: Fabric, cell: int, arm: int) -> str:
@@ -284,8 +331,8 @@ def read_sweeps(path: str | os.PathLike[str], fabric: Fabric) -> list[HeaterSwee
         for place, row in rows:
             for key in row:
                 if key not in ("cell", "arm", "v", "cross", "bar", "resistance_ohm"):
-                    known = "cell, arm, v, cross, bar, resistance_ohm"
-                    raise FormatError(f"{shorten(key)}: unknown; known are {known}", where=place)
+                    columns = "cell, arm, v, cross, bar, resistance_ohm"
+                    raise FormatError(f"{shorten(key)}: unknown; known are {columns}", where=place)
             cell = find_cell(fabric, row.get("cell", ""), place)
             arm = find_arm(fabric, cell, row.get("arm", ""), place)
             values = [_number(key, row.get(key, ""), place) for key in ("v", *outputs)]

@@ -54,9 +54,9 @@ def problem_digest(problem: Problem) -> str:
     return digest(canonical(problem_to_tree(problem)))
 
 
-def check_format(tree: dict[str, Any], where: str, *known: str) -> str:
-    """Return the format tag of an object, if it is one of those known."""
-    return choose(tree, "format", dict(zip(known, known, strict=True)), where)
+def check_format(tree: dict[str, Any], where: str, *formats: str) -> str:
+    """Return the format tag of an object, if it is one of the given formats."""
+    return choose(tree, "format", {name: name for name in formats}, where)
 
 
 DEVICE_FORMAT = "optmatch/device/1"

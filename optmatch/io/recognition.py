@@ -105,7 +105,19 @@ def describing(content: bytes) -> Iterator[None]:
 
 
 def describe_tree(tree: Any) -> str:
-    """Say what a tree of JSON looks like, as `describe_content` does."""
+    """Say what a tree of JSON looks like, as `describe_content` does.
+
+    Parameters
+    ----------
+    tree
+        What was read: objects, lists, and single values.
+
+    Returns
+    -------
+    str
+        The end of a sentence that names a known format by its keys, and what reads it; empty if no
+        format is recognised.
+    """
     if isinstance(tree, list):
         return _describe_list(tree)
     if not isinstance(tree, dict):

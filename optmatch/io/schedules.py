@@ -171,7 +171,7 @@ def solution_from_tree(tree: Any) -> Solution:
     check_format(tree, "", SCHEDULE_FORMAT)
     tags = ("format", "problem_sha256")
     needed = ("problem", "problem_sha256", "status", "method")
-    check_keys(tree, "", known=(*tags, *forms_of(Solution)), needed=needed)
+    check_keys(tree, "", allowed=(*tags, *forms_of(Solution)), required=needed)
     problem = problem_from_tree(tree["problem"], "/problem")
     stated_digest = tree["problem_sha256"]
     digest = problem_digest(problem)

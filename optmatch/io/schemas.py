@@ -84,22 +84,32 @@ class _Definitions:
             properties[name] = (
                 {"description": meanings[name], **tree} if name in meanings else tree
             )
-        needed = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING]
+        required = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING]
         return {
             "description": (inspect.getdoc(cls) or "").partition("\n")[0],
             "type": "object",
-            "required": [*(key for key in tags if key != "arrays"), *needed],
+            "required": [*(key for key in tags if key != "arrays"), *required],
             "properties": {**tags, **properties},
             "additionalProperties": False,
         }
 
-    def tagged(self, key: str, classes: Mapping[str, Any], **more: Any) -> Tree:
-        """Describe an object of one of several classes, which its tag names."""
+    def tagged(self, key: str, classes: Mapping[str, Any], **other_tags: Any) -> Tree:
+        """Describe an object of one of several classes, which its tag names.
+
+        Parameters
+        ----------
+        key
+            The key of the tag.
+        classes
+            The class of each tag.
+        **other_tags
+            Schemas of further keys that objects of all classes have beside their fields.
+        """
         cases = []
         for name, cls in classes.items():
             tag = {key: {"const": name}}
-            then = self.refer(name, partial(self.record, cls, {**tag, **more}))
-            cases.append({"if": {"properties": tag, "required": [key]}, "then": then})
+            schema = self.refer(name, partial(self.record, cls, {**tag, **other_tags}))
+            cases.append({"if": {"properties": tag, "required": [key]}, "then": schema})
         return {
             "type": "object",
             "required": [key],
@@ -150,10 +160,10 @@ class _Definitions:
         if issubclass(cls, Enum):
             return {"enum": [member.value for member in cls]}
         if issubclass(cls, Fabric):
-            known = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}
-            if len(known) > 1:
-                return self.refer("fabric", lambda: self.tagged("type", known))
-            (name,) = known
+            classes = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}
+            if len(classes) > 1:
+                return self.refer("fabric", lambda: self.tagged("type", classes))
+            (name,) = classes
             return self.refer(name, lambda: self.record(cls, {"type": {"const": name}}))
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
         return self.refer(name, lambda: self.record(cls))
@@ -173,8 +183,9 @@ def make_schema(name: str) -> Tree:
 
 
 def _problem(defs: _Definitions) -> Tree:
-    more = {"format": {"const": PROBLEM_FORMAT}, "arrays": _ARRAYS}
-    tree = defs.tagged("kind", PROBLEMS, **more)
+    """Describe a problem file of any kind."""
+    format_tag = {"const": PROBLEM_FORMAT}
+    tree = defs.tagged("kind", PROBLEMS, format=format_tag, arrays=_ARRAYS)
     return {**tree, "required": ["format", "kind"]}
 
 

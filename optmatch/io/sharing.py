@@ -46,7 +46,9 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
     """
     name = path_name(path)
     columns = read_columns(name)
-    known = {key: columns.pop(key) for key in (*_TIMES, *_PLACES) if key in columns}
+    times_and_places = {key: columns.pop(key) for key in (*_TIMES, *_PLACES) if key in columns}
+
+    # All other columns are attributes.
     public = [key for key in columns if not key.startswith(PRIVATE)]
     private = [key for key in columns if key.startswith(PRIVATE)]
     return _build(
@@ -55,7 +57,7 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
         public=_stack(columns, public),
         private=_stack(columns, private) if private else None,
         names=(*public, *(key.removeprefix(PRIVATE) for key in private)),
-        **known,
+        **times_and_places,
     )
 
 
@@ -81,31 +83,39 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
     if "demand" not in columns:
         raise FormatError("column 'demand' is missing", path=name)
     demand = columns.pop("demand")
-    known = {key: columns.pop(key) for key in _OF_JOBS if key in columns}
-    caps = sum(key.startswith(_CAP) for key in columns)
-    if caps:
-        planes = [f"{_CAP}{k}" for k in range(caps)]
-        for missing in set(planes) - set(columns):
-            raise FormatError(f"column {missing!r} is missing", path=name)
-        known["plane_caps"] = np.column_stack([columns.pop(key) for key in planes])
-    count = len(resources.public)
-    names = [*resources.names[:count], *(PRIVATE + key for key in resources.names[count:])]
+    job_fields = {key: columns.pop(key) for key in _OF_JOBS if key in columns}
+
+    # Planes are numbered from 0 on without a gap.
+    n_planes = sum(key.startswith(_CAP) for key in columns)
+    if n_planes:
+        cap_names = [f"{_CAP}{plane}" for plane in range(n_planes)]
+        for missing_name in set(cap_names) - set(columns):
+            raise FormatError(f"column {missing_name!r} is missing", path=name)
+        job_fields["plane_caps"] = np.column_stack([columns.pop(key) for key in cap_names])
+
+    # All other columns are the least values of attributes; those without a column have no bound.
+    n_public = len(resources.public)
+    names = [*resources.names[:n_public], *(PRIVATE + key for key in resources.names[n_public:])]
     for key in columns:
         if key not in names:
             raise FormatError(f"column {key!r}: known are {', '.join(names)}", path=name)
     least = np.array(
         [columns.get(key, np.full(len(demand), np.finfo(np.float64).min)) for key in names]
     ).reshape(len(names), len(demand))
-    private = None if resources.private is None else least[count:]
-    return _build(name, Jobs, demand=demand, public=least[:count], private=private, **known)
+    private = None if resources.private is None else least[n_public:]
+    return _build(
+        name, Jobs, demand=demand, public=least[:n_public], private=private, **job_fields
+    )
 
 
 def _build(name: str, cls: Callable[..., T], **parts: Any) -> T:
+    """Build an object of a file; errors of its constructor name the file."""
     with naming(name):
         return cls(**parts)
 
 
 def _stack(columns: Columns, names: list[str]) -> NDArray[np.float64]:
+    """Return the columns of some attributes as ``rows[attribute, entry]``."""
     rows = [columns[key] for key in names]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,15 +70,11 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
     """
     flaws: list[_Flaw] = []
 
+    # The reader of Python is told to put a flaw in the place of each value that breaks a rule, as
+    # it does not say where it is; the places are found in the tree afterwards.
     def flaw(message: str, instead: Any = None) -> _Flaw:
         flaws.append(_Flaw(message, instead))
         return flaws[-1]
-
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            found[key] = flaw(f"key {key!r} occurs twice", found[key]) if key in found else value
-        return found
 
     def real(digits: str) -> Any:
         value = float(digits)
@@ -88,11 +85,12 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
         return json.loads(
             decoded,
             strict=strict,
-            object_pairs_hook=members,
+            object_pairs_hook=partial(_make_object, flaw),
             parse_float=real,
             parse_constant=lambda name: flaw(f"{name}: a number is finite"),
         )
 
+    # Control characters in strings are passed over on request, by a second reading.
     if isinstance(text, bytes):
         text = _decode(text, path, passed_over)
     try:
@@ -109,6 +107,8 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
         raise FormatError("nested too deeply", path=path) from exc
     except ValueError as exc:  # Python refuses integers of thousands of digits
         raise FormatError(f"{exc}: not a number for optmatch", path=path) from exc
+
+    # Half a pair of surrogates is no letter. Looked for are the escapes of such halves.
     if not flaws and re.search(r"\\u[dD][89a-fA-F]", text):
         tree = _mark_halves(tree, flaw)
     if flaws and passed_over is None:
@@ -116,11 +116,22 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
         raise FormatError(first.message, where=where, path=path)
     if flaws and passed_over is not None:
         passed_over += [
-            str(FormatError(one.message, where=where, path=path))
-            for where, one in _find_flaws(tree, "")
+            str(FormatError(one_flaw.message, where=where, path=path))
+            for where, one_flaw in _find_flaws(tree, "")
         ]
         tree = _without_flaws(tree)
     return tree
+
+
+def _make_object(flaw: Callable[..., _Flaw], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its keys and values; a key that occurs twice gets a flaw as its value."""
+    value_of_key: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in value_of_key:
+            value_of_key[key] = flaw(f"key {key!r} occurs twice", value_of_key[key])
+        else:
+            value_of_key[key] = value
+    return value_of_key
 
 
 def _decode(content: bytes, path: str, passed_over: list[str] | None) -> str:
@@ -248,7 +259,7 @@ def layout(tree: Any, indent: str = "") -> str:
 
 def place_in(named: str, message: str, names: frozenset[str], where: str) -> str:
     """Find the JSON pointer of a value that a constructor refused below the pointer `where`."""
-    found = re.match(r"(\w+)(?:\[([\d, ]+)\])?", named or message)
-    if found is None or found[1] not in names:
+    match = re.match(r"(\w+)(?:\[([\d, ]+)\])?", named or message)
+    if match is None or match[1] not in names:
         return where
-    return pointer(where, found[1], *re.findall(r"\d+", found[2] or ""))
+    return pointer(where, match[1], *re.findall(r"\d+", match[2] or ""))

@@ -87,28 +87,32 @@ def order_of_ports(fabric: Fabric, names: Sequence[str], path: str) -> list[int]
     FormatError
         If the names are others than those of the fabric's ports, or one is there twice.
     """
-    wanted = matrix_port_names(fabric)
-    if len(names) != len(wanted):
-        raise FormatError(f"{len(names)} names of ports, not {len(wanted)}", path=path)
+    fabric_names = matrix_port_names(fabric)
+    n_names = len(names)
+    if n_names != len(fabric_names):
+        raise FormatError(f"{n_names} names of ports, not {len(fabric_names)}", path=path)
     numbers = [_ANONYMOUS.match(name.strip()) for name in names]
     values = [int(number[1]) for number in numbers if number is not None]
-    in_order = values in (list(range(1, len(names) + 1)), list(range(len(names))))
+    is_in_order = values in (list(range(1, n_names + 1)), list(range(n_names)))
+
+    # Names of the fabric come first: they may be numbers in another order.
     place_of_name = {_plain_name(name): place for place, name in enumerate(names)}
-    if len(place_of_name) < len(names):
+    if len(place_of_name) < n_names:
         raise FormatError(f"ports {shorten(list(names))}: a name is there twice", path=path)
-    keys = [_plain_name(name) for name in wanted]
-    missing = [name for name, key in zip(wanted, keys, strict=True) if key not in place_of_name]
+    missing = [name for name in fabric_names if _plain_name(name) not in place_of_name]
     if not missing:
-        return [place_of_name[key] for key in keys]
-    if in_order:
-        return list(range(len(names)))
+        return [place_of_name[_plain_name(name)] for name in fabric_names]
+    if is_in_order:
+        return list(range(n_names))
     raise FormatError(
-        f"ports {', '.join(names)}: {missing[0]!r} is missing; the fabric has {', '.join(wanted)}",
+        f"ports {', '.join(names)}: {missing[0]!r} is missing;"
+        f" the fabric has {', '.join(fabric_names)}",
         path=path,
     )
 
 
 def _plain_name(name: str) -> str:
+    """Return a name without blanks, underscores and case."""
     return re.sub(r"[\s_]+", "", name).lower()
 
 
@@ -121,6 +125,25 @@ def _between_ports(fabric: Fabric, scattering_power: NDArray[np.float64]) -> NDA
 
 
 def _read_touchstone(fabric: Fabric, path: str) -> TransferSpectrum:
+    """Read a Touchstone file by scikit-rf.
+
+    Comments with the names of ports, as simulators write them, say which row is which port;
+    without them the rows are in the order of the fabric.
+
+    Parameters
+    ----------
+    fabric
+        The chip, whose number of ports the file has to have.
+    path
+        The file; its ending states the number of ports, as in ``chip.s8p``.
+
+    Raises
+    ------
+    FormatError
+        If the file is no such file, or is of other ports.
+    SolverUnavailable
+        If scikit-rf is not installed.
+    """
     try:
         from skrf.io.touchstone import Touchstone
     except ImportError as exc:
@@ -136,6 +159,7 @@ def _read_touchstone(fabric: Fabric, path: str) -> TransferSpectrum:
     for digits in _PORTS_IN_TEXT.findall(content):
         _check_port_count(digits.decode(), n_rows, path)
 
+    # Damaged files show by an error, or by a matrix of another shape.
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -202,6 +226,10 @@ def _read_db_table(fabric: Fabric, path: str) -> TransferSpectrum:
 
 
 def _read_matrix(fabric: Fabric, rows: list[tuple[int, list[str]]], path: str) -> TransferSpectrum:
+    """Read a matrix of dB, whose first line names destinations and whose first column sources.
+
+    `rows` are the numbers of lines and their entries.
+    """
     destinations = _port_places(fabric, rows[0][1][1:], path, receives=True)
     level_db = np.full((1, fabric.n_ports, fabric.n_ports), np.nan)
     sources = _port_places(fabric, [row[0] for _, row in rows[1:]], path, receives=False)
@@ -217,17 +245,43 @@ def _read_matrix(fabric: Fabric, rows: list[tuple[int, list[str]]], path: str) -
 def _read_pairs(
     fabric: Fabric, header: list[str], rows: list[tuple[int, list[str]]], path: str
 ) -> TransferSpectrum:
-    known = {"source", "destination", "db", "wavelength_nm", "frequency_hz"}
+    """Read a table with a line for each source, destination and frequency.
+
+    Parameters
+    ----------
+    fabric
+        The chip whose ports the lines name.
+    header
+        The names of the columns, in small letters.
+    rows
+        The number of each line, and its entries.
+    path
+        The file, for messages.
+
+    Returns
+    -------
+    TransferSpectrum
+        Its frequencies are all that occur, ascending; what no line states was not measured.
+
+    Raises
+    ------
+    FormatError
+        If a column or a port is unknown, an entry is no number, or there are too many.
+    """
+    columns = {"source", "destination", "db", "wavelength_nm", "frequency_hz"}
     for name in header:
-        if name not in known:
-            message = f"{shorten(name)}: unknown; known are {', '.join(sorted(known))}"
+        if name not in columns:
+            message = f"{shorten(name)}: unknown; known are {', '.join(sorted(columns))}"
             raise FormatError(message, path=path)
+
+    # The lines, as frequency (NaN where none is stated), source, destination and dB.
     records = []
     for line, row in rows:
         if len(row) != len(header):
             message = f"{len(row)} entries, {len(header)} names"
             raise FormatError(message, path=path, where=f"line {line}")
         entry_of = dict(zip(header, row, strict=True))
+
         frequency_hz = np.nan
         if "frequency_hz" in entry_of:
             frequency_hz = _read_number(entry_of["frequency_hz"], "frequency_hz", path, line)
@@ -237,6 +291,7 @@ def _read_pairs(
                 message = f"wavelength_nm = {wavelength_nm:g}: must be > 0"
                 raise FormatError(message, path=path, where=f"line {line}")
             frequency_hz = 1e9 * SPEED_OF_LIGHT_M_PER_S / wavelength_nm
+
         (source,) = _port_places(fabric, [entry_of["source"]], path, receives=False)
         (destination,) = _port_places(fabric, [entry_of["destination"]], path, receives=True)
         level = _read_number(entry_of["db"], "db", path, line)
@@ -254,16 +309,16 @@ def _read_pairs(
 
 def _port_places(fabric: Fabric, names: Sequence[str], path: str, *, receives: bool) -> list[int]:
     """Return the numbers of ports, which are named or numbered."""
-    known = matrix_port_names(fabric)
-    known = known[-fabric.n_ports :] if receives else known[: fabric.n_ports]
-    place_of_name = {_plain_name(name): port for port, name in enumerate(known)}
+    port_names = matrix_port_names(fabric)
+    port_names = port_names[-fabric.n_ports :] if receives else port_names[: fabric.n_ports]
+    place_of_name = {_plain_name(name): port for port, name in enumerate(port_names)}
     places = []
     for name in names:
         place = place_of_name.get(_plain_name(name))
         if place is None and name.isdecimal() and len(name) < 10 and int(name) < fabric.n_ports:
             place = int(name)
         if place is None:
-            message = f"port {shorten(name)}: unknown; the fabric has {', '.join(known)}"
+            message = f"port {shorten(name)}: unknown; the fabric has {', '.join(port_names)}"
             raise FormatError(message, path=path)
         places.append(place)
     return places

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.model.declarations import Amount, Axes, Count, Range, check_fields, form_of
 from optmatch.model.device import DEVICES, NO_LEAK_DB, Device, find_device, mix_ways, phase_errors
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import plain_array
+from optmatch.model.numbers import plain_array, real_array
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
 
@@ -342,7 +342,7 @@ class Measurement(Value):
         largest_power = 10 ** (calibration_db / 10)
 
         # The states, and the powers at one frequency.
-        states = form_of(_States).check("cell_states", self.cell_states)
+        states = form_of(CellStates).check("cell_states", self.cell_states)
         power = _check_powers("power", self.power, 3, largest_power)
         if power.shape != (len(states), *power.shape[1:2] * 2):
             shapes = f"cell_states {states.shape}, power {power.shape}"
@@ -354,7 +354,7 @@ class Measurement(Value):
             self._set(band_power=None, frequencies_hz=None)
             return
         band_power = _check_powers("band_power", self.band_power, 4, largest_power)
-        frequencies_hz = np.array(self.frequencies_hz, dtype=np.float64)
+        frequencies_hz = real_array("frequencies_hz", self.frequencies_hz)
         frequencies_hz.flags.writeable = False
         if band_power.shape != (len(states), len(frequencies_hz), *power.shape[1:]):
             shapes = f"frequencies_hz {frequencies_hz.shape}, band_power {band_power.shape}"
@@ -364,12 +364,13 @@ class Measurement(Value):
         self._set(band_power=band_power, frequencies_hz=frequencies_hz)
 
 
-_States = Annotated[NDArray[np.int8], Axes(2), Range(BAR, HALF_TURNED)]
+CellStates = Annotated[NDArray[np.int8], Axes(2), Range(BAR, HALF_TURNED)]
+"""``cell_states[k, cell]``: 0 bar, 1 cross, 2 half turned."""
 
 
 def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> NDArray[np.float64]:
     """Return powers from 0 to `largest`, or NaN, as a read-only array."""
-    measured = np.asarray(powers, dtype=np.float64)
+    measured = real_array(name, powers)
     is_missing = np.isnan(measured)
     form = form_of(Annotated[NDArray[np.float64], Axes(ndim), Range(0, largest)])
     checked = form.check(name, np.where(is_missing, 0.0, measured))

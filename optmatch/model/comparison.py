@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model.numbers import real_array
 from optmatch.model.problem import Score
 from optmatch.model.solution import Proof
 from optmatch.model.values import Value
@@ -51,7 +52,8 @@ class FabricRow(Value):
     def __post_init__(self) -> None:
         self._freeze(1, np.int32, "route_cells")
         self._freeze(1, np.float64, "insertion_loss_db")
-        ratio = np.array(self.signal_to_crosstalk_db, dtype=np.float64)  # infinite without leaks
+        # Infinite without leaks.
+        ratio = real_array("signal_to_crosstalk_db", self.signal_to_crosstalk_db)
         ratio.flags.writeable = False
         self._set(signal_to_crosstalk_db=ratio)
 

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model.declarations import Amount, Positive, Range, check_fields
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import plain_array
+from optmatch.model.numbers import plain_array, real_array
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
 
@@ -257,7 +257,7 @@ class Device(Value):
         >>> f"{device.coupling_changes(offset_hz):.3f}"
         '0.040'
         """
-        offsets_hz = np.asarray(frequencies_hz, dtype=np.float64)
+        offsets_hz = real_array("frequencies_hz", frequencies_hz)
         if not self.has_band:
             return np.zeros(offsets_hz.shape)
         absolute_hz = frequency_of_nm(self.wavelength_nm) + offsets_hz

@@ -147,6 +147,17 @@ def plain_array(name: str, value: ArrayLike) -> NDArray[Any]:
         raise InputError(f"{name}: rows of different lengths, so no array", where=name) from exc
 
 
+def real_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
+    """Return numbers of any shape as float64; NaN, for what is not known, is a number too.
+
+    Raises
+    ------
+    InputError
+        If `value` is no array of numbers.
+    """
+    return np.asarray(_cast(name, value, np.float64)[1])
+
+
 def _exact_float(name: str, value: int) -> float:
     """Return a large whole number as a float, if there is one of this value."""
     try:

@@ -155,7 +155,7 @@ class Journal:
         try:
             check_object(entry, "")
             keys = ("what", "time_s", "changes")
-            check_keys(entry, "", known=keys, needed=("what", "changes"))
+            check_keys(entry, "", allowed=keys, required=("what", "changes"))
         except InputError as exc:
             exc.path = place
             raise

@@ -101,7 +101,7 @@ def read_memory(path: str | os.PathLike[str]) -> Memory:
 
 def _read_former_records(tree: dict[str, Any]) -> list[Record]:
     """Read the records of a file in the former format: each in full, the present one last."""
-    check_keys(tree, "", known=("format", "memories"), needed=("memories",))
+    check_keys(tree, "", allowed=("format", "memories"), required=("memories",))
     entries = _check_list(tree["memories"], "/memories")
     if not entries:
         raise FormatError("no state in it", where="/memories")
@@ -134,7 +134,7 @@ def _read_memory_tree(tree: dict[str, Any]) -> Memory:
     """
     # Files that were written before records had answered failures lack that key.
     keys = ("format", "state", *_RECORD_KEYS, "before", "journal", "sha256")
-    check_keys(tree, "", known=keys, needed={*keys} - {"answered"})
+    check_keys(tree, "", allowed=keys, required={*keys} - {"answered"})
     sha256 = tree.pop("sha256")
     if sha256 != digest(canonical(tree)):
         raise FormatError("does not fit the content", where="/sha256")
@@ -165,7 +165,7 @@ def _read_record(entry: Any, where: str) -> Record:
     """
     check_object(entry, where)
     needed = ("state", "homes", "refused")
-    check_keys(entry, where, known=("state", *_RECORD_KEYS), needed=needed)
+    check_keys(entry, where, allowed=("state", *_RECORD_KEYS), required=needed)
     state = problem_from_tree(entry["state"], f"{where}/state")
     if not isinstance(state, Reroute):
         raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")
@@ -256,7 +256,7 @@ def apply_changes(record: Record, changes: Any, where: str) -> Record:
         If a change is malformed, names what is not there, or leads to no record of a controller.
     """
     check_object(changes, where)
-    check_keys(changes, where, known=_CHANGE_KEYS, needed=())
+    check_keys(changes, where, allowed=_CHANGE_KEYS, required=())
     state = record.state
     new_fields = dict[str, Any]()
 
@@ -374,7 +374,7 @@ def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
 def _read_failure(entry: Any, where: str) -> FailedParts:
     """Read the failed parts of one failure: lists of numbers, by the fields of `FailedParts`."""
     check_object(entry, where)
-    check_keys(entry, where, known=FailedParts._fields, needed=())
+    check_keys(entry, where, allowed=FailedParts._fields, required=())
     fields = {
         field: list_parts(field, _check_list(parts, pointer(where, field)))
         for field, parts in entry.items()

@@ -32,14 +32,15 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
 from optmatch.model import FREE, Axes, Device, FrozenMap, InputError, Measurement, Value
-from optmatch.model.cells import HALF_TURNED, CellDevice, cells_of
+from optmatch.model.cells import HALF_TURNED, CellDevice, CellStates, cells_of
+from optmatch.model.declarations import form_of
 from optmatch.model.device import NO_LEAK_DB
 from optmatch.model.numbers import integer
 from optmatch.verify.optics.circuits import circuit_factors
@@ -182,6 +183,7 @@ def half_turn_cells(cell_states: NDArray[np.int8], *, seed: int = 0) -> NDArray[
     True
     """
     rng = np.random.default_rng(integer("seed", seed, at_least=0))
+    cell_states = form_of(CellStates).check("cell_states", cell_states)
     is_half_turned = rng.random(cell_states.shape) < SHARE_HALF_TURNED
     return np.where(is_half_turned, HALF_TURNED, cell_states).astype(np.int8)
 
@@ -283,7 +285,9 @@ def forecast_powers(fabric: Fabric, fit: ChipFit, cell_states: NDArray[np.int8])
     PowerForecast
         Powers, and the uncertainty that the covariance of the fit leaves, to first order.
     """
+    form_of(ChipFit).check("fit", fit)
     chip = _build_chip(fabric, fit.cells)
+    cell_states = _check_states(fabric, cell_states)
     powers = []
     widths = []
     for states_of_cells in cell_states:
@@ -306,7 +310,9 @@ def model_powers(
 
     ``cell_states[k, cell]`` is 0 bar, 1 cross, 2 half turned.
     """
+    form_of(CellDevice).check("cells", cells)
     chip = _build_chip(fabric, cells)
+    cell_states = _check_states(fabric, cell_states)
     values = _values_of_cells(cells)
     lights = [
         _solve_state(chip, states_of_cells, values, with_slopes=False)
@@ -356,9 +362,21 @@ def _cells_never_half_turned(graph: CellGraph, measured: Measurement) -> tuple[i
     return tuple(cells.tolist())
 
 
+def _check_states(fabric: Fabric, cell_states: ArrayLike) -> NDArray[np.int8]:
+    """Return ``cell_states[k, cell]`` as an array, if it is of the cells of a fabric."""
+    states: NDArray[np.int8] = form_of(CellStates).check("cell_states", cell_states)
+    if states.shape[1] != fabric.n_cells:
+        raise InputError(
+            f"cell_states {states.shape}: a fabric of {fabric.n_cells} cells", where="cell_states"
+        )
+    return states
+
+
 def _build_chip(fabric: Fabric, cells: CellDevice) -> _FittedChip:
     """Collect what the light of a chip depends on beside the fitted values."""
     graph = graph_of(fabric)
+    if cells.n_cells != fabric.n_cells:
+        raise InputError(f"cells: {cells.n_cells}, the fabric has {fabric.n_cells}", where="cells")
     waveguides = (10 ** (-waveguide_loss_db(graph, cells.device) / 20)).astype(np.complex128)
     both_facets = 10 ** (-cells.device.coupling_loss_db / 10)
     return _FittedChip(fabric, graph, cells, circuit_factors(fabric), waveguides, both_facets)

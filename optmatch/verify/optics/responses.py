@@ -25,6 +25,7 @@ from optmatch.fabrics.cellgraph import DEAD
 from optmatch.fabrics.waveguides import heat_turns, waveguide_loss_db
 from optmatch.model import BAR, CROSS, Device, InputError, Measurement
 from optmatch.model.cells import HALF_TURNED, CellDevice
+from optmatch.model.declarations import form_of
 from optmatch.verify.optics.circuits import circuit_factors
 from optmatch.verify.optics.noise import FLOOR
 
@@ -68,7 +69,8 @@ def level_db(power: NDArray[np.float64] | float) -> NDArray[np.float64]:
 
 
 def graph_of(fabric: Fabric) -> CellGraph:
-    """Return the cells of a fabric; raise `InputError` if it has none."""
+    """Return the cells of a fabric; raise `InputError` if it is no fabric, or has no cells."""
+    form_of(Fabric).check("fabric", fabric)
     if fabric.graph is None:
         raise InputError(f"a fabric of type {fabric.type} has no cells to measure")
     return fabric.graph
@@ -76,6 +78,8 @@ def graph_of(fabric: Fabric) -> CellGraph:
 
 def check_measurement(fabric: Fabric, measured: Measurement) -> None:
     """Raise `InputError` if a measurement is not one of a fabric's cells and ports."""
+    form_of(Fabric).check("fabric", fabric)
+    form_of(Measurement).check("measured", measured)
     states_shape = measured.cell_states.shape
     power_shape = measured.power.shape
     wanted = (len(measured.power), fabric.n_ports, fabric.n_ports)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from optmatch.model import RTOL
+from optmatch.model.declarations import form_of
 from optmatch.problems import Steering
 from optmatch.verify.report import Findings, Report, Rule, agree
 
@@ -45,6 +46,7 @@ def check_steering(steering: Steering) -> Report:
     >>> report.ok, report.figures["level"], report.figures["upper_bound"]
     (True, 3.0, 3.0)
     """
+    form_of(Steering).check("steering", steering)
     findings = Findings()
     _check_shares(steering, findings)
     _check_units(steering, findings)
