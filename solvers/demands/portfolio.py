@@ -23,7 +23,7 @@ from optmatch.solvers.demands.covers import cover_by, yield_solstice, yield_tms
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
 from optmatch.solvers.demands.quick_cover import cover_part_anew
 from optmatch.solvers.demands.quick_rules import FIRST, RULES, PlanRule, QuickTask, Size
-from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
+from optmatch.solvers.demands.scheduling import Build, CoverTask, solve_demand
 from optmatch.solvers.params import DemandParams
 
 RATINGS = (
@@ -73,7 +73,7 @@ def solve_best(
             from optmatch.solvers.demands.decomposer import solve_matchings
 
         return solve_matchings(problem, limits, rng, on_event, start, params.decompositions)
-    build = partial(rebuild, rebuilds=params.rebuilds)
+    build: Build = partial(rebuild, rebuilds=params.rebuilds)
     if pairings.suits(problem):
         build = pairings.rebuild_pairings
     if few_ports.suits(problem):
