@@ -258,7 +258,23 @@ class Tenancy(Displayed):
             return question.min_slots
         assert isinstance(question, Collective)
         # Circuits may be there before, and other jobs pay for the delays of all.
-        return self.slots_for(replace(question, delay_s=0.0).lower_bound())
+        seconds = replace(question, delay_s=0.0).lower_bound()
+        return max(self.slots_for(seconds), self._count_slots_with_one_idle(tenant))
+
+    def _count_slots_with_one_idle(self, tenant: Tenant) -> int:
+        """Count the slots of a broadcast between bidirectional ports of an odd number n.
+
+        One of them is idle in each slot. While the root has a circuit, n - 2 others receive, and
+        it needs S slots for S slots of data; while the root is idle, n - 1 receive. All receive
+        (n - 1) S, which takes n / (n - 1) S slots at least.
+        """
+        n_ports = tenant.n_ports
+        if tenant.question != "broadcast" or not self.fabric.bidirectional or n_ports % 2 == 0:
+            return 0
+        if n_ports == 1:
+            return 0
+        root_s = tenant.size_bytes / self.rate_bytes_per_s
+        return self.slots_for(root_s * n_ports / (n_ports - 1))
 
     def _count_demand_slots(self, tenant: Tenant) -> int:
         """Count the slots that a demand needs: of its busiest port, and of all together."""

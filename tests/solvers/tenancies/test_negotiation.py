@@ -144,3 +144,23 @@ def test_a_collective_without_a_plan_for_lack_of_time_is_no_defect() -> None:
     problem = Tenancy(om.IdealSwitch(8), (tenant,))
     with Limits(time_s=0.0).start().running(), pytest.raises(TimeUp):
         plan_job(problem, tenant, 9, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("n_ports", "most_slots", "fewest_slots"), [(3, 30, 23), (4, 16, 15), (5, 33, 19), (8, 17, 15)]
+)
+def test_broadcasts_are_cut_for_slots(n_ports: int, most_slots: int, fewest_slots: int) -> None:
+    """Of 15 slots between bidirectional ports: pieces as fine as rounds allow took up to 45."""
+    tenant = Tenant("job", n_ports, "broadcast", size_bytes=15.0)
+    problem = Tenancy(om.HexMesh(4, 4, ports=8), (tenant,))
+    solution = om.solve(problem, seed=0)
+    assert solution.schedule is not None
+    assert solution.schedule.n_slots <= most_slots
+    assert problem.min_slots == fewest_slots
+    assert om.verify(problem, solution).valid
+
+
+def test_an_idle_port_bounds_a_broadcast_of_three() -> None:
+    """Two pieces by hand: root to a, root to b, and an exchange of a and b take three slots."""
+    problem = Tenancy(om.HexMesh(2, 2, ports=4), (Tenant("job", 3, "broadcast", size_bytes=2.0),))
+    assert problem.min_slots == 3
