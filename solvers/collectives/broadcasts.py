@@ -26,7 +26,7 @@ from optmatch.solvers.kernels.decorators import kernel
 
 UNKNOWN = 1 << 30
 """The round in which a piece comes that has not come yet."""
-MOST_PIECES = 2048
+MOST_PIECES = 1024
 """A buffer is cut into so many pieces at most."""
 PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 """Numbers of pieces that are tried, as parts of what the formula says. With 0.5, 1 and 2 alone

@@ -313,9 +313,26 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
 
 
 def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
-    """Route all offsets over the shifts of each configuration, ``groups[configuration, place]``.
+    """Route the blocks of an all-to-all over circulants that follow one another.
 
-    In each round an offset goes one hop, over the lane that has carried least in this round.
+    All ranks do the same, so blocks are named by their *offset*: how many places onward from its
+    source the destination of a block is. An offset is the sum of few shifts; in each round a block
+    goes one hop, over the lane of one of its shifts that has carried least in this round.
+
+    Example: shifts 1 and 8 of 64 ranks. Offset 10 is 8 + 1 + 1, three hops in this configuration.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, with its ranks and ports.
+    groups
+        ``groups[configuration, place]``: the shifts of each configuration.
+
+    Returns
+    -------
+    ShiftRoutes or None
+        Which offsets move over which lane in each round. None if some circulant has not enough
+        ports, or shifts do not reach all offsets.
     """
     n = problem.n_ranks
     topologies = []
@@ -326,6 +343,8 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
         topologies.append(topology)
     if len({len(topology.shifts) for topology in topologies}) > 1:
         return None
+
+    # exponents[offset, shift]: how often a block of this offset takes the shift.
     shifts = np.array([topology.shifts for topology in topologies])
     n_configs, lanes = shifts.shape
     exponents = np.empty((n, shifts.size), dtype=np.int64)
@@ -333,20 +352,22 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     distance = np.empty(n, dtype=np.int64)
     if count_shifts(shifts.reshape(-1), exponents, distance, loads) >= FAR:
         return None
-    left = exponents.reshape(n, n_configs, lanes)
-    come = np.zeros(n, dtype=np.int64)
+
+    # Round by round, until no hop over the present configuration is left.
+    hops_left = exponents.reshape(n, n_configs, lanes)
+    distance_gone = np.zeros(n, dtype=np.int64)
     moves = []
     config_of_round = []
     for config in range(n_configs):
-        while left[:, config].any():
-            lane_of = _choose_lane_of_offsets(left[:, config])
-            row = []
+        while hops_left[:, config].any():
+            lane_of = _choose_lane_of_offsets(hops_left[:, config])
+            moves_of_round = []
             for lane in np.unique(lane_of[lane_of >= 0]).tolist():
                 offsets = np.flatnonzero(lane_of == lane)
-                row.append((lane, offsets, come[offsets]))
-                come[offsets] += shifts[config, lane]
-                left[offsets, config, lane] -= 1
-            moves.append(tuple(row))
+                moves_of_round.append((lane, offsets, distance_gone[offsets]))
+                distance_gone[offsets] += shifts[config, lane]
+                hops_left[offsets, config, lane] -= 1
+            moves.append(tuple(moves_of_round))
             config_of_round.append(config)
     return ShiftRoutes(tuple(topologies), tuple(moves), tuple(config_of_round))
 
@@ -426,10 +447,11 @@ def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
     for row, config in zip(routes.moves, routes.config_of_round, strict=True):
         shifts = routes.topologies[config].shifts
         sends = []
-        for lane, offsets, come in row:
-            at = (ranks + come) % n
+        for lane, offsets, distance_gone in row:
+            holder = (ranks + distance_gone) % n
+            receiver = (holder + shifts[lane]) % n
             chunk = ranks * n + (ranks + offsets) % n
-            sends.append(np.stack([at, (at + shifts[lane]) % n, chunk]).reshape(3, -1))
+            sends.append(np.stack([holder, receiver, chunk]).reshape(3, -1))
         source, target, chunk = np.concatenate(sends, axis=1)
         parts.append((source, target, chunk))
     peer = np.array([topology.peer for topology in routes.topologies])

@@ -384,9 +384,27 @@ def spread(
 def _spread_over_circulants(
     sequence: CircuitSequence, pieces: int, source: IntArray, most_load: int
 ) -> Gather | None:
-    """Spread over circulants: all ranks do the same, so one of them is simulated, by offsets.
+    """Spread the blocks of an all-gather over circulants, breadth first.
 
-    `source` is ``source[configuration, lane, rank]``; the other arguments are those of `spread`.
+    In a circulant rank r sends to r + s for the same shifts s everywhere, so all ranks do the same
+    and one of them is simulated. It names a block by its *offset*: how many places before it the
+    owner of the block is.
+
+    Parameters
+    ----------
+    sequence
+        The circulants, one after another, and for how many rounds each is held.
+    pieces
+        Into how many pieces each block is cut.
+    source
+        ``source[configuration, lane, rank]``: from whom data come over a port.
+    most_load
+        The most pieces on a circuit in a round.
+
+    Returns
+    -------
+    Gather or None
+        The rounds and lanes of all pieces by offset; None if some block does not arrive.
     """
     n_configs, n_lanes, n = source.shape
     most_rounds = 2 * n + n_configs
@@ -419,9 +437,22 @@ def _spread_over_circulants(
 def _spread_over_one_topology(
     sequence: CircuitSequence, pieces: int, source: IntArray
 ) -> Gather | None:
-    """Spread over a topology in which ranks differ, so that each of them is simulated.
+    """Spread the blocks of an all-gather breadth first over circuits that stay, rank by rank.
 
-    `source` is ``source[0, lane, rank]``; the other arguments are those of `spread`.
+    Parameters
+    ----------
+    sequence
+        The one topology. Its ranks differ, so that each of them is simulated.
+    pieces
+        Into how many pieces each block is cut.
+    source
+        ``source[0, lane, rank]``: from whom data come over a port.
+
+    Returns
+    -------
+    Gather or None
+        The round of each block and the lane of each of its pieces, at each rank; None if some
+        block does not arrive.
     """
     n_configs, n_lanes, n = source.shape
     arrays = BlockArrays(
@@ -464,11 +495,13 @@ def list_gather_sends(gather: Gather) -> Rounds:
     Rounds
         Rows of round, source, destination, chunk and kind; chunks are ``block * pieces + piece``.
     """
-    n, pieces = gather.source.shape[2], gather.pieces
+    n = gather.source.shape[2]
+    pieces = gather.pieces
     peer = np.array([topology.peer for topology in gather.sequence.topologies])
     ranks = np.arange(n)
-    parts = []
+    sends_of_round = []
     for turn, config in enumerate(gather.config_of_round.tolist()):
+        # All arrays of a round get the shape (receivers, pieces), or can be extended to it.
         if gather.sequence.is_circulant:
             offset, piece = np.nonzero(gather.round_of == turn)
             shifts = np.array(gather.sequence.topologies[config].shifts)
@@ -483,12 +516,25 @@ def list_gather_sends(gather: Gather) -> Rounds:
             piece = np.arange(pieces)
         chunk = block * pieces + piece
         receiver = np.broadcast_to(receiver, chunk.shape)
-        parts.append((origin.reshape(-1), receiver.reshape(-1), chunk.reshape(-1)))
-    return as_rounds(parts, COPY, n * pieces)._replace(matchings=peer[gather.config_of_round])
+        sends_of_round.append((origin.reshape(-1), receiver.reshape(-1), chunk.reshape(-1)))
+    return as_rounds(sends_of_round, COPY, n * pieces)._replace(
+        matchings=peer[gather.config_of_round]
+    )
 
 
 def run_backwards(gathered: Rounds, *, two_way: bool) -> Rounds:
-    """Turn an all-gather into the reduce-scatter that runs backwards, over reversed circuits."""
+    """Turn an all-gather into the reduce-scatter that runs backwards, over reversed circuits.
+
+    If block b goes from rank 0 to 1 and then to 2, the sum for b goes from 2 to 1, which adds its
+    own data, and then to 0, the owner of the block.
+
+    Parameters
+    ----------
+    gathered
+        The all-gather, with its circuits.
+    two_way
+        Whether circuits lead both ways, so that they need not be reversed.
+    """
     turn, source, destination, chunk, _ = gathered.sends.T
     turn = gathered.n_rounds - 1 - turn
     rows = np.column_stack([turn, destination, source, chunk, np.full(len(turn), REDUCE)])
@@ -508,12 +554,28 @@ def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
 
 
 def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
-    """Yield sequences of so many circulants, each of which multiplies the ranks that are reached.
+    """Yield sequences of circulants that follow one another, each with larger shifts.
 
-    Configuration c adds a digit to the base m: its shifts are those of a circulant of m ranks, in
-    steps of m^c. The base is as small as n allows.
+    Distances are written with `count` digits to the base m, and configuration c serves digit c:
+    its shifts are those of a circulant of m ranks, times m^c. The base is as small as n allows.
+
+    Example: 64 ranks with two ports and two configurations, so m = 8. Shifts (1, 3) reach all
+    distances from 0 to 8 within a few rounds; then the shifts (8, 24) reach all multiples of 8.
+
+    Parameters
+    ----------
+    problem
+        Has the number of ranks and of ports.
+    count
+        The number of configurations.
+
+    Yields
+    ------
+    CircuitSequence
+        All of its configurations but the last are held for as many rounds as a digit needs.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     base = math.ceil(n ** (1 / count) - 1e-9)
     sets = {
         tuple(sorted(shifts))
@@ -534,7 +596,26 @@ def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
 
 
 def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
-    """Return the rounds after which sums of shifts have reached `base` numbers in a row; or 0."""
+    """Return after how many rounds sums of shifts have reached `base` numbers in a row.
+
+    With shifts 1 and 3 and base 8: 0, 1, 3 and then 2, 4, 6, and 5, 7 and more: 3 rounds.
+
+    Parameters
+    ----------
+    base
+        The numbers are 0 to base - 1; of two-way circuits as many around 0.
+    shifts
+        What one round can add; the first `lanes` of them count.
+    lanes
+        The number of ports.
+    two_way
+        Whether shifts can be subtracted, too.
+
+    Returns
+    -------
+    int
+        0 if `base` rounds are not enough.
+    """
     steps = set(shifts[:lanes])
     reach = {0}
     if two_way:
@@ -605,7 +686,17 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 
 
 def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather | None:
-    """Spread an all-gather over the reversed circuits, which a reduce-scatter runs backwards."""
+    """Spread an all-gather over the reversed circuits, which a reduce-scatter runs backwards.
+
+    Parameters
+    ----------
+    problem
+        The collective. Two-way circuits, and an all-gather alone, need nothing reversed.
+    gather
+        The all-gather over the circuits as they are.
+    most_load
+        The most pieces on a circuit in a round.
+    """
     n, sequence = problem.n_ranks, gather.sequence
     if problem.two_way or problem.operation == "all-gather":
         return gather
@@ -618,7 +709,17 @@ def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather 
 
 
 def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
-    """Lay out an all-gather, or what is made of it."""
+    """Lay out an all-gather; or a reduce-scatter, or an all-reduce, that are made of all-gathers.
+
+    Parameters
+    ----------
+    problem
+        Says which of the three.
+    scatter
+        The all-gather that is run backwards, so that its circuits are the reversed ones.
+    gather
+        The all-gather that is run as it is.
+    """
     gathered = list_gather_sends(gather)
     if problem.operation == "all-gather":
         return lay(problem, gathered)

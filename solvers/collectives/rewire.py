@@ -50,7 +50,21 @@ class _RoundDemands(NamedTuple):
 def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     """Choose the circuits of each round from the pool, so that the last one ends first.
 
-    Each rank sends to one other in a round.
+    Exact dynamic programme: a round over some circuits begins when the round before has ended over
+    the same circuits, or a delay after the round before has ended over whichever circuits were the
+    quickest.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the delay and the circuits of the start.
+    rounds
+        The algorithm; each rank sends to one other in a round, perhaps over several circuits.
+
+    Returns
+    -------
+    CircuitChoice
+        The time, the pool, and the number in it of the circuits of each round.
     """
     partner = rounds.partners(problem.n_ranks)
     n_rounds = len(partner)
@@ -88,6 +102,15 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
 
     A send whose target is no neighbour is forwarded: inside its round if hops are allowed there;
     otherwise each hop is a round of its own.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    rounds
+        The algorithm.
+    choice
+        The circuits of each round, as `choose` returns them, which is asked if they are not given.
     """
     choice = choice or choose(problem, rounds)
     begins_epoch = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]
@@ -209,9 +232,25 @@ def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArra
 
 
 def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) -> FloatArray:
-    """Return the seconds of each round over the same circuits; infinite where there is no way.
+    """Return how long each round of an algorithm takes over some circuits.
 
-    ``circuits[rank]`` are rings and lines, so that there is one way at most between two ranks.
+    Circuits make rings and lines, so there is one way at most between two ranks. A send whose
+    receiver is no neighbour is forwarded along this way: within its round if hops are allowed
+    there, else in a round of its own for each hop.
+
+    Parameters
+    ----------
+    problem
+        Has the costs of rounds, hops and bytes.
+    circuits
+        ``circuits[rank]``: the rank to which it transmits, -1 for none.
+    demands
+        What the rounds send.
+
+    Returns
+    -------
+    float array, shape (rounds,)
+        Seconds; infinite where a send has no way, or where a sum would have to be forwarded.
     """
     lines = _unroll(circuits)
     turn, rank = np.nonzero(demands.partner >= 0)
@@ -233,20 +272,49 @@ def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) 
         # A sum cannot be forwarded: who forwards would add what it has itself.
         seconds[demands.adds & (longest > 1)] = np.inf
     else:
-        # Loads along lines, as differences at the first and after the last circuit of each send.
-        n = problem.n_ranks
-        change = np.zeros((n_rounds, n + 1))
-        np.add.at(change, (turn, lines.place[rank]), amount)
-        np.add.at(change, (turn, lines.place[target]), -amount)
-        wraps = ahead < 0
-        line_start = lines.first[rank]
-        line_end = line_start + lines.ring_length[rank]
-        np.add.at(change, (turn[wraps], line_end[wraps]), -amount[wraps])
-        np.add.at(change, (turn[wraps], line_start[wraps]), amount[wraps])
-        busiest = np.cumsum(change, axis=1).max(axis=1)
+        busiest = _load_circuits(lines, turn, (rank, target), amount, n_rounds)
         seconds = problem.alpha_s + problem.hop_s * longest + busiest / rate
     seconds[turn[is_lost]] = np.inf
     return seconds
+
+
+def _load_circuits(
+    lines: _Lines,
+    turn: IntArray,
+    ends: tuple[IntArray, IntArray],
+    amount: FloatArray,
+    n_rounds: int,
+) -> FloatArray:
+    """Return the bytes on the busiest circuit of each round, if sends pass all circuits at once.
+
+    Parameters
+    ----------
+    lines
+        The circuits, laid one after another: the circuit of a rank has its place.
+    turn
+        ``turn[send]``: its round.
+    ends
+        ``source[send]`` and ``target[send]``.
+    amount
+        ``amount[send]``: its bytes.
+    n_rounds
+        The number of rounds.
+    """
+    # Loads are sums of differences along all places: a send adds its bytes at its first circuit
+    # and takes them off behind its last one.
+    source, target = ends
+    change = np.zeros((n_rounds, len(lines.place) + 1))
+    np.add.at(change, (turn, lines.place[source]), amount)
+    np.add.at(change, (turn, lines.place[target]), -amount)
+
+    # On a ring it may go over the end of the places, and on from the first one.
+    wraps = lines.place[target] < lines.place[source]
+    line_start = lines.first[source]
+    line_end = line_start + lines.ring_length[source]
+    np.add.at(change, (turn[wraps], line_end[wraps]), -amount[wraps])
+    np.add.at(change, (turn[wraps], line_start[wraps]), amount[wraps])
+    busiest: FloatArray = np.cumsum(change, axis=1).max(axis=1)
+    return busiest
 
 
 def _bytes_of_hop_rounds(

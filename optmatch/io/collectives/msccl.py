@@ -236,7 +236,22 @@ def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
 
 
 def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: Dialect) -> str:
-    """Write the programs of all ranks as XML."""
+    """Write the programs of all ranks as XML: a `gpu` for each rank, its thread blocks and steps.
+
+    Parameters
+    ----------
+    layout
+        Where chunks lie in the buffers of ranks, in units of equal bytes.
+    gpus
+        ``gpus[rank]``: the thread blocks of a rank, each for one channel, with their steps.
+    dialect
+        The names and attributes that the runtime knows.
+
+    Returns
+    -------
+    str
+        The file, indented, with a line break at the end.
+    """
     problem = layout.problem
     n_ranks = problem.n_ranks
     buffer_units = [layout.buffer_units(rank) for rank in range(n_ranks)]
@@ -257,6 +272,7 @@ def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: Dialect) -> s
     attributes |= {"minBytes": 0, "maxBytes": MOST_BYTES}
     program = ElementTree.Element("algo", _as_texts(attributes))
 
+    # A thread block sends to one peer, or receives from one, or copies inside its rank.
     for rank, gpu in enumerate(gpus):
         n_input, n_output = buffer_units[rank]
         chunks = {"i_chunks": n_input, "o_chunks": n_output, "s_chunks": layout.scratch[rank]}

@@ -288,23 +288,22 @@ def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
 
 
 def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
-    """Return the entries of a rank in the plan: its thread blocks, channels and remote buffers."""
+    """Return the entries of a rank in the plan: its thread blocks, channels and remote buffers.
+
+    Thread blocks number their own peers and remote buffers, and refer to those of the rank.
+
+    Parameters
+    ----------
+    blocks
+        The thread blocks of the rank, which do their operations one after another: each waits for
+        a semaphore that the one before it releases.
+    """
     peers = sorted(set[int]().union(*(block.peers for block in blocks)))
     buffers = sorted(set[tuple[int, str]]().union(*(block.remote_buffers for block in blocks)))
     threadblocks = []
     for number, block in enumerate(blocks):
         own_peers = sorted(block.peers)
         own_buffers = sorted(block.remote_buffers)
-        operations = [
-            _format_operation(operation, own_peers, own_buffers) for operation in block.operations
-        ]
-        nothing: dict[str, Any] = {"name": "nop"}
-        if number > 0:
-            acquire = {"name": "sem_acquire", "semaphore_ids": [number - 1]}
-            operations = [acquire, nothing, *operations]
-        if number < len(blocks) - 1:
-            release = {"name": "sem_release", "semaphore_ids": [number]}
-            operations = [*operations, nothing, release]
         channels = {
             "channel_type": "port",
             "channel_ids": [peers.index(peer) for peer in own_peers],
@@ -316,7 +315,7 @@ def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
         threadblocks.append(
             {
                 "id": number,
-                "ops": operations,
+                "ops": _format_operations(block, number, len(blocks)),
                 "channels": [channels],
                 "remote_buffer_refs": [references],
             }
@@ -330,6 +329,25 @@ def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
         ],
         "semaphores": [{"init_value": 0}] * (len(blocks) - 1),
     }
+
+
+def _format_operations(block: _Block, number: int, n_blocks: int) -> list[dict[str, Any]]:
+    """Return the operations of a thread block, between those of its semaphores.
+
+    All blocks but the first one wait for the semaphore of the block before them, and all but the
+    last one release their own. A `nop` keeps the operations of a block from passing these.
+    """
+    peers = sorted(block.peers)
+    buffers = sorted(block.remote_buffers)
+    operations = [_format_operation(operation, peers, buffers) for operation in block.operations]
+    nothing: dict[str, Any] = {"name": "nop"}
+    if number > 0:
+        acquire = {"name": "sem_acquire", "semaphore_ids": [number - 1]}
+        operations = [acquire, nothing, *operations]
+    if number < n_blocks - 1:
+        release = {"name": "sem_release", "semaphore_ids": [number]}
+        operations = [*operations, nothing, release]
+    return operations
 
 
 def _format_operation(

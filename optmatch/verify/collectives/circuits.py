@@ -289,7 +289,24 @@ def measure_rounds(
 ) -> RoundLoads | None:
     """Check that each send has its circuits, and add up what they carry.
 
-    Equal circuits of several lanes share what goes from one rank to another evenly.
+    A send goes over one circuit, or is forwarded over several: each of these is a hop. What goes
+    from one rank to another in a round is a flow; if several lanes have this circuit they share
+    the flow evenly.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    plan
+        The plan, with the circuits of each epoch and the epoch of each round.
+    findings
+        Gets the first violation.
+
+    Returns
+    -------
+    RoundLoads or None
+        By round: the bytes of the busiest circuit, the most hops of a send, when the last rank
+        that takes part is ready, and the bytes inside islands. None if a hop has no circuit.
     """
     n_ranks = problem.n_ranks
     n_rounds = plan.n_rounds
@@ -340,7 +357,19 @@ def measure_rounds(
 def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray[np.float64]:
     """Return what the busiest rank sends, or receives, inside its island in each round.
 
-    `send` are the sends inside islands; -1 stands for rounds without any.
+    Parameters
+    ----------
+    plan
+        The plan.
+    n_ranks
+        The number of ranks.
+    send
+        The numbers of the sends that stay inside an island.
+
+    Returns
+    -------
+    float array, shape (rounds,)
+        Bytes; -1 for rounds in which nothing is sent inside islands.
     """
     busiest_bytes = np.full(plan.n_rounds, -1.0)
     round_ = plan.sends[send, 0].astype(np.int64)

@@ -16,7 +16,17 @@ _BEFORE_ALL_ROUNDS = -1
 def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Check that each sender has received before, and that in the end all ranks have their data.
 
-    Nothing is added up, and nothing is lost: the round of the first arrival is enough.
+    Nothing is added up and nothing is lost in these operations. Therefore it is enough to know in
+    which round each piece of data first comes to each rank.
+
+    Parameters
+    ----------
+    problem
+        An all-gather, an all-to-all or a broadcast.
+    plan
+        The plan. Its chunks are cut into pieces so that each send takes whole pieces.
+    findings
+        Gets the first violation of each rule.
     """
     for send in np.flatnonzero(plan.sends[:, 4] != COPY)[:1]:
         kind = int(plan.sends[send, 4])
@@ -27,7 +37,8 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
     n_pieces = len(pieces.chunk)
     owner = _first_owners(problem, len(plan.chunk_bytes))[pieces.chunk]
 
-    # A key is a piece at a rank, rank * n_pieces + piece.
+    # A key is a piece at a rank, rank * n_pieces + piece. The round of a key is the first one in
+    # which the piece comes to the rank; owners have theirs before all rounds.
     first_keys = owner * n_pieces + np.arange(n_pieces)
     arrived_keys = sends.destination * n_pieces + sends.piece
     keys = np.concatenate([first_keys, arrived_keys])
@@ -36,6 +47,7 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
     known_keys, first_place = np.unique(keys[order], return_index=True)
     first_round = rounds[order][first_place]
 
+    # A sender has the piece if it came in an earlier round.
     sent_keys = sends.source * n_pieces + sends.piece
     place = np.searchsorted(known_keys[:-1], sent_keys)
     has_piece = (known_keys[place] == sent_keys) & (first_round[place] < sends.round_)
@@ -44,6 +56,7 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
         where = f"round {sends.round_[send]}, rank {sends.source[send]}"
         findings.refuse("who sends a chunk has it", where, f"no chunk {chunk}", "the chunk")
 
+    # In the end each rank has all that it wants, in whichever round it came.
     missing_keys = np.setdiff1d(_wanted_keys(problem, pieces.chunk), known_keys)
     for key in missing_keys[:1].tolist():
         rank, piece = divmod(key, n_pieces)

@@ -101,9 +101,21 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
 
 
 def cut_into_pieces(plan: CollectivePlan) -> Pieces:
-    """Cut chunks wherever a part of a send begins or ends.
+    """Cut chunks wherever a part of a send begins or ends, so that sends take whole pieces.
 
-    Bytes that differ by rounding alone are one cut. Without parts each chunk is a piece.
+    Example: of a chunk of 10 bytes one send takes bytes 0 to 6, and another one bytes 4 to 10. The
+    chunk is cut at 4 and 6 into three pieces, and each of the sends becomes one of two pieces.
+
+    Parameters
+    ----------
+    plan
+        The plan. Without parts all its sends take whole chunks, and each chunk is one piece.
+
+    Returns
+    -------
+    Pieces
+        The sends, one row for each piece that they take, and the chunk of each piece. Ends of
+        parts that differ by rounding alone are one cut.
     """
     n_chunks = len(plan.chunk_bytes)
     places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)
