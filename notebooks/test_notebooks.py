@@ -55,3 +55,32 @@ def test_a_notebook_runs_and_shows_its_pictures(path: Path, tmp_path: Path, kern
         shown += bool(kinds & {"image/png", "image/svg+xml"})
     assert calls == shown, f"{calls} cells draw, {shown} show a picture"
     assert calls > 0
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_outputs_are_stored_and_small(path: Path) -> None:
+    """A viewer of the repository shows pictures; no output names a folder of a machine."""
+    import base64
+    import io
+    import json
+
+    from PIL import Image
+
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert path.stat().st_size < 300_000
+    n_pictures = 0
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert cell["execution_count"] is not None, "run `python notebooks/store.py`"
+        for output in cell["outputs"]:
+            text = json.dumps({key: value for key, value in output.items() if key != "data"})
+            data = output.get("data", {})
+            text += json.dumps([value for kind, value in data.items() if kind != "image/png"])
+            assert "<iframe" not in text
+            assert not re.search(r"/tmp/|/home/|/root/|/work/", text)
+            n_pictures += bool({"image/png", "image/svg+xml"} & set(data))
+            if "image/png" in data:
+                with Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) as picture:
+                    assert picture.width <= 720
+    assert n_pictures > 0

@@ -6,6 +6,7 @@ pixels.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import sys
@@ -127,8 +128,7 @@ QUICK = (
 @pytest.mark.parametrize("name", QUICK)
 def test_a_chart_can_be_read(name: str) -> None:
     """Letters of ten points on five inches, which are eight on a phone; no overlaps, no cuts."""
-    from drawing.tools import at_least
-
+    at_least = importlib.import_module("drawing.tools").at_least
     figure = at_least(FIGURES[name].draw())
     assert figure.get_figwidth() == 5.0
     texts = shown_texts(figure)

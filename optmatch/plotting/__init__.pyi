@@ -45,6 +45,7 @@ from .profiles import (
     profile_data as profile_data,
     profile_svg as profile_svg,
 )
+from .progress import CellProgress as CellProgress
 from .rails import (
     RailGanttData as RailGanttData,
     plot_rails as plot_rails,

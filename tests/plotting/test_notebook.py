@@ -77,3 +77,46 @@ def test_without_matplotlib_a_fabric_is_its_repr() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout == "None\n"
+
+
+def test_the_progress_of_a_search_is_a_bar() -> None:
+    """Best answer, bound and gap with their unit; a script shows nothing and goes on."""
+    from optmatch.model import Bound, NewBest, Tick
+    from optmatch.plotting import CellProgress
+
+    problem = om.Demand.from_matrix([[0, 4], [4, 0]], delay_s=1)
+    progress = CellProgress(problem)
+    progress(Tick("rules", 1, 4))
+    assert progress.gap is None
+    assert "width: 25.0%" in progress._repr_html_()
+    progress(NewBest(8.0))
+    progress(Bound(6.0))
+    assert progress.gap == pytest.approx(0.25)
+    shown = progress._repr_html_()
+    for words in ("best 8 s", "bound 6 s", "gap 25.00 %", "rules", "width: 75.0%"):
+        assert words in shown
+
+
+def test_the_bar_of_a_search_changes_in_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One display below the cell is changed by each answer and bound."""
+    ipython = pytest.importorskip("IPython", reason="needs IPython")
+    from types import SimpleNamespace
+
+    from optmatch.model import Bound, NewBest
+    from optmatch.plotting import CellProgress
+
+    shown: list[str] = []
+    handle = SimpleNamespace(update=lambda content: shown.append(content.data))
+
+    def display(content: Any, display_id: bool) -> Any:
+        assert display_id
+        shown.append(content.data)
+        return handle
+
+    monkeypatch.setattr(ipython, "get_ipython", lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setattr("IPython.display.display", display)
+    progress = CellProgress()
+    for event in (NewBest(10.0), Bound(5.0), NewBest(5.0)):
+        progress(event)
+    assert len(shown) == 3
+    assert "gap 50.00 %" in shown[1] and "gap 0.00 %" in shown[2]
