@@ -22,7 +22,12 @@ from optmatch.model import LONGEST_S, Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.offers import Offer, is_affordable
-from optmatch.solvers.collectives.passing import sum_up
+from optmatch.solvers.collectives.passing import (
+    TurnedTorus,
+    list_turned_rounds,
+    list_turned_tori,
+    sum_up,
+)
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
     Rounds,
@@ -654,6 +659,8 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """
     n, lanes = problem.n_ranks, problem.lanes
     phases = 2 if problem.operation == "all-reduce" else 1
+    if problem.operation == "all-reduce":
+        yield from _offer_turned_tori(problem)
     for sequence in list_sequences(problem):
         limits = [(1, UNKNOWN)]
         if lanes > 1:
@@ -727,6 +734,24 @@ def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
     if problem.operation == "reduce-scatter":
         return lay(problem, scattered)
     return lay(problem, one_after_another(scattered, gathered))
+
+
+def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
+    """Offer all-reduces over tori of equal sides, all of whose ports are used at once."""
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    for torus in list_turned_tori(problem):
+        part_bytes = float(chunk_sizes(problem, torus.n_sides)[0])
+        part_s = part_bytes / torus.n_parallel / problem.rate_bytes_per_s
+
+        def build(torus: TurnedTorus = torus) -> Laid:
+            return lay(problem, list_turned_rounds(problem, torus))
+
+        yield Offer(
+            seconds=torus.n_rounds * (round_s + part_s),
+            n_sends=problem.n_ranks * torus.n_sides * torus.n_rounds,
+            name="turned torus",
+            build=build,
+        )
 
 
 def _offer_one_pass(problem: Collective, gather: Gather, name: str) -> Iterator[Offer]:

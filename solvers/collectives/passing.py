@@ -14,6 +14,7 @@ Small buffers are only passed on. Sums, and what is passed on, have places of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -381,6 +382,78 @@ def list_rounds(n: int, sides: Sides) -> Rounds:
         rounds.gather(side)
     sends = np.concatenate(rounds.rows)
     return Rounds(sends[:, :5], chunk_count, places=sends[:, 5:])
+
+
+class TurnedTorus(NamedTuple):
+    """A torus of equal sides whose ports are all used at once, over circuits that stay."""
+
+    places: int
+    """How many ranks a side has."""
+    n_sides: int
+    n_parallel: int
+    """How many lanes lead along each side."""
+
+    @property
+    def n_rounds(self) -> int:
+        """The rounds of an all-reduce: once round all sides, one after another."""
+        return self.n_sides * (self.places - 1)
+
+
+def list_turned_tori(problem: Collective) -> Iterator[TurnedTorus]:
+    """Yield the tori of two sides or more, all equal, that the ports of a rank can make.
+
+    With 64 ranks and three ports: 4 x 4 x 4. Two-way circuits make rings of two ranks only, so
+    their sides have two places.
+    """
+    n = problem.n_ranks
+    for n_sides in range(2, min(problem.lanes, n.bit_length()) + 1):
+        places = round(n ** (1 / n_sides))
+        is_possible = places == 2 or not problem.two_way
+        if places >= 2 and places**n_sides == n and is_possible:
+            yield TurnedTorus(places, n_sides, problem.lanes // n_sides)
+
+
+def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
+    """List the rounds of an all-reduce whose parts go over the sides of a torus in turned orders.
+
+    The buffer is cut into as many parts as there are sides. All parts go once round all sides, and
+    are added up; but part p begins with side p, so that each side always carries one part.
+
+    Example: 4 ranks with two ports, 2 x 2. In round 0 neighbours along the first side exchange
+    part 0, and those along the second side part 1; in round 1 it is the other way round.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    torus
+        The torus; the number of ranks is the product of its sides.
+
+    Returns
+    -------
+    Rounds
+        The sends, with their places, and the circuits: the same in all rounds.
+    """
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    sides = [
+        _TorusSide(torus.places**number, torus.places, windows=1)
+        for number in range(torus.n_sides)
+    ]
+    rows_of_part = []
+    for part in range(torus.n_sides):
+        rounds = _TorusRounds(n, torus.n_sides)
+        for side in sides[part:] + sides[:part]:
+            rounds.pass_whole_parts_on(side, np.full(n, part))
+        rows_of_part.append(np.concatenate(rounds.rows))
+    rows = np.concatenate(rows_of_part)
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+
+    circuits = np.full((problem.lanes, n), IDLE)
+    for lane in range(torus.n_sides * torus.n_parallel):
+        circuits[lane] = sides[lane % torus.n_sides].successors(ranks)
+    matchings = np.tile(circuits, (torus.n_rounds, 1, 1))
+    return Rounds(rows[:, :5], torus.n_sides, matchings, places=rows[:, 5:])
 
 
 def sum_up(gathered: Laid) -> Laid:

@@ -14,6 +14,8 @@ from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.exchanges import list_exchange_offers
 from optmatch.solvers.collectives.gathers import list_gather_offers
 from optmatch.solvers.collectives.offers import Offer
+from optmatch.solvers.collectives.passing import list_turned_rounds, list_turned_tori
+from optmatch.solvers.collectives.plans import lay
 from optmatch.solvers.collectives.topologies import list_topologies, split_into_matchings
 from tests.helpers.collectives import compute
 from tests.helpers.modes import examples
@@ -153,3 +155,25 @@ def test_long_pipelines_of_a_broadcast_keep_their_circuits(
     assert solution.stats["reconfigurations"] == 0
     assert solution.objective is not None
     assert solution.objective <= most_s
+
+
+@pytest.mark.parametrize(
+    ("n", "ports", "two_way", "sides"),
+    [(4, 2, False, 2), (4, 2, True, 2), (8, 3, True, 3), (9, 2, False, 2), (16, 5, True, 4)],
+)
+def test_all_sides_of_a_torus_carry_parts_at_once(
+    n: int, ports: int, two_way: bool, sides: int
+) -> None:
+    problem = om.Collective(
+        "all-reduce", n, 8e4, alpha_s=1e-6, delay_s=1.0, ports=ports, two_way=two_way
+    )
+    (torus,) = [torus for torus in list_turned_tori(problem) if torus.n_sides == sides]
+    laid = lay(problem, list_turned_rounds(problem, torus))
+    assert om.verify(problem, laid.plan).valid
+    assert compute(problem, laid.plan)
+    n_rounds = sides * (round(n ** (1 / sides)) - 1)
+    seconds = n_rounds * (1e-6 + 8e4 / sides / 50e9)
+    assert laid.plan.time_s == pytest.approx(seconds)
+    best = om.solve(problem, seed=0).objective
+    assert best is not None
+    assert best <= seconds * (1 + 1e-9)
