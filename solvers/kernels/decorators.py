@@ -32,6 +32,14 @@ def inner_kernel(function: Function) -> Function:
     return _compile_when_called(function, inner=True)
 
 
+def inlined_kernel(function: Function) -> Function:
+    """Like `inner_kernel`, for one that is called so often that handing over its records counts.
+
+    Its code is put in the place of each call: a call hands over seven words for each array.
+    """
+    return _compile_when_called(function, inner=True, forceinline=True)
+
+
 def allocating_kernel(function: Function) -> Function:
     """Like `kernel`, for one that makes arrays: slow to compile, so for rare methods."""
     return _compile_when_called(function, _nrt=True)

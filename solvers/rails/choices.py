@@ -20,7 +20,19 @@ from optmatch.solvers.rails.bases import (
     list_orders,
 )
 from optmatch.solvers.rails.chords import choose_chords, route_over_chords
-from optmatch.solvers.rails.decoder import CHORDS, EITHER, Chords, decode
+from optmatch.solvers.rails.decoder import (
+    CHORDS,
+    EITHER,
+    Chords,
+    Limits,
+    Outcome,
+    PlanChoice,
+    Ports,
+    Result,
+    Scratch,
+    StepGraph,
+    decode,
+)
 from optmatch.solvers.rails.exchanges import list_menu
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.seats import EXCHANGE, MESSAGE, Seats
@@ -75,67 +87,124 @@ class RailChoice(NamedTuple):
 
 
 class Decoder:
-    """All arrays that the kernel needs."""
+    """Times choices by the kernel, with all arrays that it needs.
+
+    Attributes
+    ----------
+    result
+        The schedule of the choice that was timed last.
+    work
+        Nodes and circuits that were looked at so far.
+    """
 
     def __init__(self, seats: Seats) -> None:
         self.seats = seats
-        n, self.wide = len(seats.how), len(seats.rail)
-        self.waits = np.bincount(seats.pairs[:, 1], minlength=n)
-        self.queue, self.keys = np.zeros(n, np.int64), np.zeros(n)
-        self.mark, self.work = np.zeros(self.wide, np.int64), 0
-        self.circuits = np.zeros((2, seats.job.network.ports_per_gpu, self.wide), np.int64)
-        self.free_s = np.zeros(self.circuits.shape)
-        of_seat = np.bincount(seats.folded.class_of, minlength=self.wide)
-        self.most_rows = _MOST_ROWS // int(of_seat.max(initial=1))
-        left = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
-        assert left is not None  # else the bound of the job has named the ranks that wait
-        self.tail_s = left.start_s
-        counts = np.diff(seats.begin)
-        self.menu = list_menu(counts[seats.how == EXCHANGE].tolist())
-        self.start, self.end, self.taken = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
-        self.exchange_sizes = np.unique(counts[seats.how == EXCHANGE]).tolist()
-        self.chords_of: dict[tuple[int, ...], Chords] = {}
+        n_nodes = len(seats.how)
+        n_seats = len(seats.rail)
+        ports_per_gpu = seats.job.network.ports_per_gpu
+        reversed_pairs = seats.pairs[:, ::-1].copy()
+        after = longest_paths(seats.duration_s, reversed_pairs)
+        assert after is not None  # else the bound of the job has named the ranks that wait
+        self.graph = StepGraph(
+            duration_s=seats.duration_s,
+            tail_s=after.start_s,
+            bytes_sent=seats.bytes_sent,
+            latency_s=seats.latency_s,
+            how=seats.how,
+            first_member=seats.begin,
+            member=seats.member,
+            first_successor=seats.first,
+            successor=seats.after,
+            n_predecessors=np.bincount(seats.pairs[:, 1], minlength=n_nodes),
+        )
+        self.work = 0
+        self._circuits = np.zeros((2, ports_per_gpu, n_seats), np.int64)
+        self._free_s = np.zeros(self._circuits.shape)
+        self._mark = np.zeros(n_seats, np.int64)
+        self._heap = np.zeros(n_nodes, np.int64)
+        self._key_s = np.zeros(n_nodes)
+        self._n_waiting = np.zeros(n_nodes, np.int64)
+        self._scratch_of: dict[int, Scratch] = {}
+        self.result = Result(
+            start_s=np.zeros(n_nodes),
+            end_s=np.zeros(n_nodes),
+            taken=np.zeros(n_nodes, np.int64),
+            change_start_s=np.zeros(0),
+            change=np.zeros((0, 3), np.int64),
+        )
 
-    def run(
-        self, choice: RailChoice, most_s: float = np.inf, n_turns: int = 0
-    ) -> tuple[float, int, NDArray[np.float64], Ints]:
-        """Return the time of the step, how many circuits are set up, when, and which.
+        # The rows of relays of a plan are those of one rail, once for each of its copies.
+        copies_of_seat = np.bincount(seats.folded.class_of, minlength=n_seats)
+        self._most_forwarding = _MOST_ROWS // int(copies_of_seat.max(initial=1))
 
-        What was looked at is added to `work`.
+        n_members = np.diff(seats.begin)[seats.how == EXCHANGE]
+        self.exchange_sizes = np.unique(n_members).tolist()
+        self._menu = list_menu(self.exchange_sizes)
+        self._chords_of: dict[tuple[int, ...], Chords] = {}
+
+    def run(self, choice: RailChoice, most_s: float = np.inf, n_changes: int = 0) -> Outcome:
+        """Time a choice.
+
+        Parameters
+        ----------
+        choice
+            The choice.
+        most_s
+            A step of that time, or longer, is of no use.
+        n_changes
+            How many changes of circuits are noted in `result`.
         """
-        seats, network = self.seats, self.seats.job.network
-        ring = np.array([each.to for each in choice.rings])
-        cycle = np.array([each.part for each in choice.rings])
-        turns, where = np.zeros(n_turns), np.zeros((n_turns, 3), np.int64)
+        network = self.seats.job.network
         # A switch that stops as a whole changes no circuit here: none would be up in time.
         change_s = np.inf if network.switching == "all-stop" else choice.delay_s
-        widths, b = np.array(choice.widths), len(choice.widths)
-        circuits, free_s = self.circuits[:, :b], self.free_s[:, :b]
-        room = circuits[0], circuits[1], free_s[0], free_s[1], self.mark, self.queue, self.keys
-        step_s, number, work = decode(
-            *(seats.duration_s, self.tail_s, seats.bytes_sent, seats.latency_s, seats.how),
-            *(seats.begin, seats.member, seats.first, seats.after, self.waits.copy()),
-            *(choice.rank, choice.haste_s, choice.ways, ring, cycle),
-            *(np.arange(b), widths * network.port_bytes_per_s, *self.menu),
-            self.describe_chords(choice),
-            *(change_s, choice.price_s),
-            *(choice.in_turn, most_s, self.most_rows, *room, self.start, self.end, self.taken),
-            *(turns, where),
+        plan = PlanChoice(
+            priority=choice.rank,
+            haste_s=choice.haste_s,
+            way=choice.ways,
+            next_seat=np.array([ring.to for ring in choice.rings]),
+            cycle=np.array([ring.part for ring in choice.rings]),
+            rate=np.array(choice.widths) * network.port_bytes_per_s,
+            menu=self._menu,
+            chords=self.describe_chords(choice),
+            change_s=change_s,
+            price_s=choice.price_s,
+            in_order=choice.in_turn,
         )
-        self.work += work
-        return step_s, number, turns, where
+        if n_changes != len(self.result.change_start_s):
+            self.result = self.result._replace(
+                change_start_s=np.zeros(n_changes), change=np.zeros((n_changes, 3), np.int64)
+            )
+        limits = Limits(float(most_s), self._most_forwarding)
+        scratch = self._list_scratch(len(choice.widths))
+        outcome: Outcome = decode(self.graph, plan, limits, scratch, self.result)
+        self.work += outcome.work
+        return outcome
+
+    def _list_scratch(self, n_bundles: int) -> Scratch:
+        """Return room for work with so many bundles, which is used again and again."""
+        if n_bundles not in self._scratch_of:
+            ports = Ports(
+                receiver=self._circuits[0, :n_bundles],
+                sender=self._circuits[1, :n_bundles],
+                send_free_s=self._free_s[0, :n_bundles],
+                receive_free_s=self._free_s[1, :n_bundles],
+            )
+            self._scratch_of[n_bundles] = Scratch(
+                ports, self._mark, self._heap, self._key_s, self._n_waiting
+            )
+        return self._scratch_of[n_bundles]
 
     def describe_chords(self, choice: RailChoice) -> Chords:
         """Return the strides of all bundles, and the load of an all-to-all by its members."""
         strides = choice.strides or (0,) * len(choice.widths)
-        if strides not in self.chords_of:
+        if strides not in self._chords_of:
             load = np.full(1 + max(self.exchange_sizes, default=0), np.inf)
             for n in self.exchange_sizes:
                 routes = self.route_exchange(strides, n)
                 if routes is not None:
                     load[n] = routes.busiest_port_parts
-            self.chords_of[strides] = Chords(np.array(strides, np.int64), load)
-        return self.chords_of[strides]
+            self._chords_of[strides] = Chords(np.array(strides, np.int64), load)
+        return self._chords_of[strides]
 
     @staticmethod
     def route_exchange(strides: Sequence[int], n_members: int) -> ChordRoutes | None:
@@ -225,7 +294,7 @@ class Search:
     def _try(self, choice: RailChoice, most_s: float) -> float:
         """Return the time of a choice, infinite if given up; remember it if it is the best."""
         self.tried += 1
-        step_s = self.decoder.run(choice, most_s)[0]
+        step_s = self.decoder.run(choice, most_s).step_s
         if step_s < self.best_s:
             self.best, self.best_s, self.better = choice, step_s, self.tried
         return step_s
@@ -235,7 +304,7 @@ class Search:
         seats = self.seats
         free = longest_paths(seats.duration_s, seats.pairs)
         assert free is not None
-        ranks = -seats.duration_s - self.decoder.tail_s, free.start_s
+        ranks = -seats.duration_s - self.decoder.graph.tail_s, free.start_s
         shapes, first = list(self._list_shapes()), self.orders[0]
         for shape in shapes:
             yield self._form(shape, first, ranks[0])
@@ -303,7 +372,7 @@ class Search:
         """List hastes: messages as if sooner by some delays, all by a part of their tails."""
         message = self.delay_s * (self.seats.how == MESSAGE)
         parts = product((1, 3), (0.0, 0.01, 0.1, 1.0))
-        return [many * message + part * self.decoder.tail_s for many, part in parts]
+        return [many * message + part * self.decoder.graph.tail_s for many, part in parts]
 
     def _form(
         self,

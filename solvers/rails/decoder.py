@@ -1,9 +1,9 @@
-"""The kernel of forwarded plans: every communication goes when its circuits are free.
+"""List scheduling of a training step whose data are forwarded: the kernel of `prefetch`.
 
 Ports come in *bundles*: so many ports of every GPU that always hold the same circuits. Data go
 over one of some *rings*, permutations of the seats, through the seats between, or straight, from
-one to the next. What of their way is not up is set up for them, and takes other circuits away.
-One ring of each bundle is its *home*: it is up when the step begins, and again when it ends.
+one to the next. A circuit that is not up is set up first, and takes other circuits away. Ring b is
+the *home* of bundle b: it is up when the step begins, and again when it ends.
 
 *Chords* are bundles of one port whose home leads a stride further on in each group of experts. An
 all-to-all goes over all of them at once, and a collective over those whose stride makes a ring.
@@ -16,38 +16,362 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inlined_kernel, inner_kernel, kernel
+from optmatch.solvers.rails.exchanges import Menu
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 EITHER, STRAIGHT, CHORDS = -2, -1, -4
 """A node may go as it ends soonest, or straight, or over chords; else the number of its ring."""
+NO_RAIL, RING, MESSAGE, EXCHANGE = -1, 0, 1, 2
+"""How a node goes: beside all rails, around its members, from one to another, each to each."""
 _NODE, _BESIDE = 90, 15
-"""As many circuits are looked at in the time that a node takes beside them, on a rail and not."""
+"""The work of a node on a rail, and beside, in circuits that are looked at in the same time
+(measured on the presets; it only decides when a search ends)."""
+
+
+class StepGraph(NamedTuple):
+    """The nodes of a step: computations, and communications as one; it never changes."""
+
+    duration_s: Floats
+    """``duration_s[node]``, of nodes that ride no rail."""
+    tail_s: Floats
+    """``tail_s[node]``: the step lasts so much longer at least when the node has ended."""
+    bytes_sent: Floats
+    """``bytes_sent[node]``: what each member sends over a ring of the members."""
+    latency_s: Floats
+    """``latency_s[node]``: of all its messages over one hop."""
+    how: NDArray[np.int8]
+    """``how[node]``: `NO_RAIL`, `RING`, `MESSAGE` or `EXCHANGE`."""
+    first_member: Ints
+    """Node k has the members ``member[first_member[k]:first_member[k + 1]]``."""
+    member: Ints
+    """Seats; those of a node in the order of its group."""
+    first_successor: Ints
+    """``successor[first_successor[k]:first_successor[k + 1]]`` wait for node k."""
+    successor: Ints
+    n_predecessors: Ints
+    """``n_predecessors[node]``: for how many nodes it waits."""
 
 
 class Chords(NamedTuple):
     """The bundles that are chords."""
 
-    stride: NDArray[np.int64]
+    stride: Ints
     """``stride[bundle]``: how many members further on its circuits lead; 0 if it is no chord."""
-    load: NDArray[np.float64]
+    load: Floats
     """``load[members]``: parts that the busiest chord carries in an all-to-all of so many members;
     infinite where the strides lead not everywhere."""
 
 
-class ChordWay(NamedTuple):
-    """When a node could go over chords."""
+class PlanChoice(NamedTuple):
+    """The choices of a plan that the schedule follows."""
 
-    free_s: float
-    """When all its circuits are free and up."""
-    n_missing: int
-    """How many of them have to be set up."""
-    lasts_s: float
-    """How long the node then lasts; infinite if chords cannot serve it."""
+    priority: Floats
+    """``priority[node]``: of nodes that could start at one time, the least goes first."""
+    haste_s: Floats
+    """``haste_s[node]``: how much sooner a node is seen as able to start than it is."""
+    way: Ints
+    """``way[node]``: `EITHER`, `STRAIGHT`, `CHORDS` or a ring."""
+    next_seat: Ints
+    """``next_seat[ring, seat]``: to whom a seat leads on a ring, -1 if it is not on it."""
+    cycle: Ints
+    """``cycle[ring, seat]``: the number of the cycle; a ring may be of several."""
+    rate: Floats
+    """``rate[bundle]``: bytes per second of all its ports."""
+    menu: Menu
+    """The stages in which all-to-alls may go straight."""
+    chords: Chords
+    change_s: float
+    """What a circuit takes that has to be set up; infinite where none may be."""
+    price_s: float
+    """A way with new circuits has to end so much sooner than one without."""
+    in_order: bool
+    """Whether nodes go in the order of their release, even if they wait for circuits."""
+
+
+class Limits(NamedTuple):
+    """When a schedule is given up."""
+
+    step_s: float
+    """A step of that time, or longer, is of no use."""
+    forwarding_seats: int
+    """Most seats that forward, over all nodes."""
+
+
+class Ports(NamedTuple):
+    """The circuits of all bundles, and when their ports are free; shape (bundles, seats) each."""
+
+    receiver: Ints
+    """The seat to which the sending port leads, -1 if it is dark."""
+    sender: Ints
+    """The seat from which the receiving port is lit, -1 if it is dark."""
+    send_free_s: Floats
+    receive_free_s: Floats
+
+
+class Scratch(NamedTuple):
+    """Room for work."""
+
+    ports: Ports
+    mark: Ints
+    """``mark[seat]``: the last node that had this seat as a member."""
+    heap: Ints
+    """Nodes on rails, as a binary heap from the front; others as a stack from the back."""
+    key_s: Floats
+    """``key_s[node]``: when a node in the heap is seen as able to start."""
+    n_waiting: Ints
+    """``n_waiting[node]``: for how many nodes it still waits."""
+
+
+class Result(NamedTuple):
+    """The schedule."""
+
+    start_s: Floats
+    """``start_s[node]``."""
+    end_s: Floats
+    """``end_s[node]``."""
+    taken: Ints
+    """``taken[node]``: the bundle times one more than the rings there are, and 0 if the node goes
+    straight, or one more than its ring. Chords count as one more bundle, straight."""
+    change_start_s: Floats
+    """``change_start_s[change]``: when a circuit is set up; those that find no room are counted
+    alone."""
+    change: Ints
+    """``change[change]``: bundle, sender and receiver; shape (changes, 3)."""
+
+
+class Outcome(NamedTuple):
+    """What is known of a whole schedule."""
+
+    step_s: float
+    """Infinite if it was given up."""
+    n_changes: int
+    work: int
+    """Circuits and nodes that were looked at."""
+
+
+class Node(NamedTuple):
+    """A communication that is about to start."""
+
+    members: Ints
+    how: int
+    bytes_sent: float
+    latency_s: float
+    ready_s: float
+    way: int
+
+
+class BestWay(NamedTuple):
+    """The way by which a node ends soonest, of those that were tried."""
+
+    taken: int
+    """As in `Result`; -1 if none was found."""
+    start_s: float
+    end_s: float
+    score_s: float
+    """The end, and the price of new circuits."""
+    row: int
+    """The row of the menu, of an all-to-all in stages."""
     n_examined: int
     """Circuits that were looked at."""
 
 
-@inner_kernel
+class Route(NamedTuple):
+    """When the circuits of a way are free and up."""
+
+    free_s: float
+    max_hops: int
+    """Most hops from one member to the next; 0 if the way cannot serve, or not soon enough."""
+    n_missing: int
+    """Circuits that have to be set up."""
+    n_examined: int
+
+
+# The queue: a binary heap by key, then by priority
+
+
+@inlined_kernel
+def _goes_before(key_s, priority, one, two):
+    """Tell whether a node goes before another: its key is less, or equal and its priority less."""
+    if key_s[one] == key_s[two]:
+        return priority[one] < priority[two]
+    return key_s[one] < key_s[two]
+
+
+@inlined_kernel
+def _push(heap, key_s, priority, size, node):
+    """Add a node to the heap of so many nodes; return the new size."""
+    place = size
+    heap[place] = node
+    while place > 0:
+        parent = (place - 1) // 2
+        if not _goes_before(key_s, priority, heap[place], heap[parent]):
+            break
+        heap[place], heap[parent] = heap[parent], heap[place]
+        place = parent
+    return size + 1
+
+
+@inlined_kernel
+def _pop(heap, key_s, priority, size):
+    """Move the first node to the end of the heap, ``heap[size - 1]``; return the new size."""
+    size -= 1
+    heap[0], heap[size] = heap[size], heap[0]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            return size
+        if child + 1 < size and _goes_before(key_s, priority, heap[child + 1], heap[child]):
+            child += 1
+        if not _goes_before(key_s, priority, heap[child], heap[place]):
+            return size
+        heap[place], heap[child] = heap[child], heap[place]
+        place = child
+
+
+# Ways of a node
+
+
+@inlined_kernel
+def _route_over_ring(node, plan, ring, ports, bundle, limit):
+    """Find when all circuits are free and up that a node needs on one ring.
+
+    Data travel along the ring from the first member: a message to the second one, a collective
+    once round through all members. Seats between members forward.
+
+    Parameters
+    ----------
+    node : Node
+    plan : PlanChoice
+    ring : int
+    ports : Ports
+    bundle : int
+    limit : tuple of (mark, give_up_s)
+        All members have the mark of the first one, no other seat has it; a start that is no
+        earlier than `give_up_s` is of no use.
+
+    Returns
+    -------
+    Route
+    """
+    mark, give_up_s = limit
+    members = node.members
+    is_message = node.how == MESSAGE
+    source = members[0]
+
+    # The ring can serve only if all members are on one of its cycles.
+    for index in range(1, len(members)):
+        if plan.cycle[ring, members[index]] != plan.cycle[ring, source]:
+            return Route(0.0, 0, 0, index)
+
+    destination = members[1] if is_message else source
+    free_s = 0.0
+    hops = 0
+    max_hops = 0
+    n_missing = 0
+    n_examined = 0
+    seat = source
+    while True:
+        next_seat = plan.next_seat[ring, seat]
+        circuit_s = max(ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, next_seat])
+        if ports.receiver[bundle, seat] != next_seat:
+            circuit_s += plan.change_s
+            n_missing += 1
+        free_s = max(free_s, circuit_s)
+        hops += 1
+        n_examined += 1
+        if free_s >= give_up_s:
+            return Route(free_s, 0, n_missing, n_examined)
+
+        # Hops of a collective count anew from each member: its slowest pair decides the latency.
+        seat = next_seat
+        if mark[seat] == mark[source] and not is_message:
+            max_hops = max(max_hops, hops)
+            hops = 0
+        if seat == destination:
+            return Route(free_s, max(hops, max_hops), n_missing, n_examined)
+
+
+@inlined_kernel
+def _route_straight(node, plan, stride, ports, bundle):
+    """Find when the circuits are free and up from each member to that a stride further on.
+
+    Of a message only that from sender to receiver counts.
+    """
+    members = node.members
+    n = len(members)
+    n_senders = 1 if node.how == MESSAGE else n
+    free_s = 0.0
+    n_missing = 0
+    for index in range(n_senders):
+        sender = members[index]
+        receiver = members[(index + stride) % n]
+        circuit_s = max(ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver])
+        if ports.receiver[bundle, sender] != receiver:
+            circuit_s += plan.change_s
+            n_missing += 1
+        free_s = max(free_s, circuit_s)
+    return Route(free_s, 1, n_missing, n)
+
+
+@inlined_kernel
+def _try_rings(node, plan, bundle, ports, mark, best):
+    """Try all rings of one bundle that a node may take; return the best way so far.
+
+    Around a ring an all-to-all of n members passes n / 2 times its bytes.
+    """
+    n_rings = len(plan.next_seat)
+    passed = len(node.members) / 2 if node.how == EXCHANGE else 1.0
+    for ring in range(n_rings):
+        may_take = node.way in (EITHER, ring)
+        if not may_take or plan.next_seat[ring, node.members[0]] < 0:
+            continue
+        route = _route_over_ring(node, plan, ring, ports, bundle, (mark, best.score_s))
+        best = _count_examined(best, route.n_examined)
+        if route.max_hops > 0:
+            start_s = max(node.ready_s, route.free_s)
+            end_s = start_s + (
+                node.bytes_sent * passed / plan.rate[bundle] + route.max_hops * node.latency_s
+            )
+            taken = bundle * (n_rings + 1) + ring + 1
+            best = _take_if_sooner(best, node, plan, (taken, start_s, end_s, 0), route.n_missing)
+    return best
+
+
+@inlined_kernel
+def _try_straight(node, plan, bundle, ports, best):
+    """Try to send straight over one bundle, an all-to-all in stages; return the best way so far.
+
+    Stages change all circuits, one stride after another; rows of the menu say how many parts go
+    in each. The first stage waits for its circuits like any other way.
+    """
+    n = len(node.members)
+    menu = plan.menu
+    taken = bundle * (len(plan.next_seat) + 1)
+    if node.how != EXCHANGE:
+        route = _route_straight(node, plan, 1, ports, bundle)
+        best = _count_examined(best, n)
+        start_s = max(node.ready_s, route.free_s)
+        end_s = start_s + node.bytes_sent / plan.rate[bundle] + node.latency_s
+        return _take_if_sooner(best, node, plan, (taken, start_s, end_s, 0), route.n_missing)
+
+    part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / (n - 1)
+    for row in range(menu.begin[n], menu.begin[n + 1]):
+        route = _route_straight(node, plan, menu.stride[row, 0], ports, bundle)
+        best = _count_examined(best, n)
+        start_s = max(node.ready_s, route.free_s)
+        end_s = start_s - plan.change_s
+        for stage in range(menu.stride.shape[1]):
+            change_s = plan.change_s if menu.stride[row, stage] else 0.0
+            end_s += menu.hops[row, stage] * part_s + change_s
+        best = _take_if_sooner(best, node, plan, (taken, start_s, end_s, row), 1)
+    return best
+
+
+@inlined_kernel
 def _serves_as_chord(stride, is_exchange, n_members):
     """Tell whether a bundle of this stride serves a node: all-to-alls all, others rings alone.
 
@@ -57,447 +381,418 @@ def _serves_as_chord(stride, is_exchange, n_members):
         return False
     if is_exchange:
         return True
-    larger, smaller = n_members, stride % n_members
+    larger = n_members
+    smaller = stride % n_members
     while smaller:
         larger, smaller = smaller, larger % smaller
     return larger == 1
 
 
-@inner_kernel
-def _find_chord_way(members, given, chords, rates, facing, sends, receives, delay_s):
-    """Find when a node could go over chords, and how long it would last.
+@inlined_kernel
+def _try_chords(node, plan, ports, best):
+    """Try to send over all chords that serve a node; return the best way so far.
 
-    Parameters
-    ----------
-    members : int array, shape (members,)
-        The seats of the node, in the order of its group.
-    given : tuple
-        How it goes (2: an all-to-all), bytes over a ring, latency, when it is ready, and its way.
-    chords : Chords
-    rates : float array, shape (bundles,)
-        Bytes per second.
-    facing : int array, shape (bundles, seats)
-        The seat that each sending port leads to.
-    sends, receives : float arrays, shape (bundles, seats)
-        When ports are free.
-    delay_s : float
-        What a circuit takes that has to be set up.
+    All of their circuits must be free. Each hop of a part of an all-to-all has its share of the
+    latency: one message after the other, as with all links, over whichever port.
     """
-    how, sent, late = given[0], given[1], given[2]
-    n = len(members)
-    free_s, n_missing, n_examined, rate, n_chords = 0.0, 0, 0, 0.0, 0
-    for b in range(len(rates)):
-        if _serves_as_chord(chords.stride[b], how == 2, n):
-            rate += rates[b]
+    chords = plan.chords
+    n = len(node.members)
+    is_exchange = node.how == EXCHANGE
+    free_s = 0.0
+    n_missing = 0
+    n_chords = 0
+    rate = 0.0
+    for bundle in range(len(plan.rate)):
+        if _serves_as_chord(chords.stride[bundle], is_exchange, n):
+            route = _route_straight(node, plan, chords.stride[bundle] % n, ports, bundle)
+            free_s = max(free_s, route.free_s)
+            n_missing += route.n_missing
             n_chords += 1
-            chord_free_s, missing = _straight(
-                members, False, chords.stride[b] % n, facing[b], sends[b], receives[b], delay_s
-            )
-            free_s = max(free_s, chord_free_s)
-            n_missing += missing
-            n_examined += n
-    lasts_s = np.inf
-    if rate > 0.0 and how == 2:
-        # Each hop of a part has its share of the latency: one message after the other, as with
-        # all links, over whichever port.
-        send_s = sent / _chord_rate(chords, rates)
-        lasts_s = chords.load[n] * (send_s + n_chords * late) / (n - 1)
-    elif rate > 0.0:
-        lasts_s = sent / rate + late
-    return ChordWay(free_s, n_missing, lasts_s, n_examined)
+            rate += plan.rate[bundle]
+    if n_chords == 0:
+        return best
+
+    best = _count_examined(best, n_chords * n)
+    lasts_s = node.bytes_sent / rate + node.latency_s
+    if is_exchange:
+        send_s = node.bytes_sent / (rate / n_chords)  # a chord is one port, as all of them are
+        lasts_s = chords.load[n] * (send_s + n_chords * node.latency_s) / (n - 1)
+    start_s = max(node.ready_s, free_s)
+    taken = len(plan.rate) * (len(plan.next_seat) + 1)
+    return _take_if_sooner(best, node, plan, (taken, start_s, start_s + lasts_s, 0), n_missing)
 
 
-@inner_kernel
-def _chord_rate(chords, rates):
-    """Return the bytes per second of one chord: all are bundles of one port."""
-    for b in range(len(rates)):
-        if chords.stride[b] > 0:
-            return rates[b]
-    return 0.0
+@inlined_kernel
+def _count_examined(best, n_examined):
+    """Return the best way with so many more circuits looked at."""
+    return BestWay(
+        best.taken,
+        best.start_s,
+        best.end_s,
+        best.score_s,
+        best.row,
+        best.n_examined + n_examined,
+    )
 
 
-@inner_kernel
-def _take_chords(
-    members, is_exchange, ends, chords, facing, faced, sends, receives, turns, where, number
-):  # fmt: skip
-    """Set up the missing circuits of all chords that serve a node, and hold them until it ends.
+@inlined_kernel
+def _take_if_sooner(best, node, plan, way, n_missing):
+    """Return a way (taken, start, end, row) if it scores better than the best one so far.
+
+    New circuits have a price only where the node may go either way.
+    """
+    taken, start_s, end_s, row = way
+    price_s = plan.price_s if n_missing and node.way == EITHER else 0.0
+    if end_s + price_s < best.score_s:
+        return BestWay(taken, start_s, end_s, end_s + price_s, row, best.n_examined)
+    return best
+
+
+@inlined_kernel
+def _choose_way(node, plan, ports, mark):
+    """Find the way by which a node ends soonest: over rings, straight, or over chords."""
+    best = BestWay(-1, 0.0, 0.0, np.inf, 0, 1)
+    n_bundles = len(plan.rate)
+    for bundle in range(n_bundles):
+        best = _try_rings(node, plan, bundle, ports, mark, best)
+
+        # A node that is meant for a ring goes straight only if no bundle has another way for it.
+        is_last = bundle == n_bundles - 1
+        has_ring = node.way >= 0 and (best.taken >= 0 or not is_last)
+        if node.way != CHORDS and not has_ring:
+            best = _try_straight(node, plan, bundle, ports, best)
+    may_take_chords = node.way in (EITHER, CHORDS)
+    if may_take_chords and node.how != MESSAGE and len(node.members) > 2:
+        best = _try_chords(node, plan, ports, best)
+    return best
+
+
+# Circuits of the way that is taken
+
+
+@inlined_kernel
+def _set_up(ports, bundle, circuit, start_s, result, n_changes):
+    """Set up a circuit (sender, receiver) in place of those that its ports held.
+
+    The change is noted where there is room for it. Returns how many there are by now.
+    """
+    sender, receiver = circuit
+    if ports.receiver[bundle, sender] >= 0:
+        ports.sender[bundle, ports.receiver[bundle, sender]] = -1
+    if ports.sender[bundle, receiver] >= 0:
+        ports.receiver[bundle, ports.sender[bundle, receiver]] = -1
+    ports.receiver[bundle, sender] = receiver
+    ports.sender[bundle, receiver] = sender
+    if n_changes < len(result.change_start_s):
+        result.change_start_s[n_changes] = start_s
+        result.change[n_changes, 0] = bundle
+        result.change[n_changes, 1] = sender
+        result.change[n_changes, 2] = receiver
+    return n_changes + 1
+
+
+@inlined_kernel
+def _hold_ring(node, plan, way, ports, result, n_changes):
+    """Set up the missing circuits of a way (bundle, ring, end), and hold it until that end.
+
+    Returns how many circuits were set up so far, and how many seats forward.
+    """
+    bundle, ring, end_s = way
+    members = node.members
+    is_message = node.how == MESSAGE
+    destination = members[1] if is_message else members[0]
+    n_forwarding = -1 if is_message else -len(members)
+    seat = members[0]
+    while True:
+        next_seat = plan.next_seat[ring, seat]
+        if ports.receiver[bundle, seat] != next_seat:
+            start_s = max(ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, next_seat])
+            n_changes = _set_up(ports, bundle, (seat, next_seat), start_s, result, n_changes)
+        ports.send_free_s[bundle, seat] = end_s
+        ports.receive_free_s[bundle, next_seat] = end_s
+        seat = next_seat
+        n_forwarding += 1
+        if seat == destination:
+            return n_changes, n_forwarding
+
+
+@inlined_kernel
+def _hold_straight(node, plan, way, ports, result, n_changes):
+    """Set up the missing circuits of a straight way (bundle, best), stage by stage, and hold it.
+
+    Circuits of the first stage are set up as soon as their ports are free, those of a later one
+    when the stage before has ended. Returns how many circuits were set up so far.
+    """
+    bundle, best = way
+    members = node.members
+    n = len(members)
+    menu = plan.menu
+    n_senders = 1 if node.how == MESSAGE else n
+    part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / max(n - 1, 1)
+    change_start_s = best.start_s - plan.change_s
+    for stage in range(menu.stride.shape[1]):
+        stride = menu.stride[best.row, stage]
+        if stride == 0:
+            break
+        for index in range(n_senders):
+            sender = members[index]
+            receiver = members[(index + stride) % n]
+            if ports.receiver[bundle, sender] != receiver:
+                start_s = change_start_s
+                if stage == 0:
+                    start_s = max(
+                        ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver]
+                    )
+                n_changes = _set_up(ports, bundle, (sender, receiver), start_s, result, n_changes)
+        change_start_s += plan.change_s + menu.hops[best.row, stage] * part_s
+    for index in range(n_senders):
+        ports.send_free_s[bundle, members[index]] = best.end_s
+        ports.receive_free_s[bundle, members[(index + 1) % n]] = best.end_s
+    return n_changes
+
+
+@inlined_kernel
+def _hold_chords(node, plan, end_s, ports, result, n_changes):
+    """Set up the missing circuits of all chords that serve a node, and hold them until its end.
 
     Returns how many circuits were set up so far.
     """
+    members = node.members
     n = len(members)
-    for b in range(len(chords.stride)):
-        if not _serves_as_chord(chords.stride[b], is_exchange, n):
+    for bundle in range(len(plan.rate)):
+        if not _serves_as_chord(plan.chords.stride[bundle], node.how == EXCHANGE, n):
             continue
-        stride = chords.stride[b] % n
-        for k in range(n):
-            one, two = members[k], members[(k + stride) % n]
-            if facing[b, one] != two:
-                at_s = max(sends[b, one], receives[b, two])
-                number = _turn(one, two, at_s, facing[b], faced[b], turns, where, number, b)
-        for k in range(n):
-            sends[b, members[k]] = ends
-            receives[b, members[k]] = ends
-    return number
+        stride = plan.chords.stride[bundle] % n
+        for index in range(n):
+            sender = members[index]
+            receiver = members[(index + stride) % n]
+            if ports.receiver[bundle, sender] != receiver:
+                start_s = max(
+                    ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver]
+                )
+                n_changes = _set_up(ports, bundle, (sender, receiver), start_s, result, n_changes)
+        for seat in members:
+            ports.send_free_s[bundle, seat] = end_s
+            ports.receive_free_s[bundle, seat] = end_s
+    return n_changes
 
 
 @inner_kernel
-def _less(keys, ranks, a, b):
-    return keys[a] < keys[b] or (keys[a] == keys[b] and ranks[a] < ranks[b])
+def _light_homes(plan, ports):
+    """Let all bundles hold their home rings, with all ports free at 0 s."""
+    for bundle in range(len(plan.rate)):
+        for seat in range(ports.receiver.shape[1]):
+            ports.receiver[bundle, seat] = plan.next_seat[bundle, seat]
+            ports.sender[bundle, seat] = -1
+            ports.send_free_s[bundle, seat] = 0.0
+            ports.receive_free_s[bundle, seat] = 0.0
+        for seat in range(ports.receiver.shape[1]):
+            receiver = ports.receiver[bundle, seat]
+            if receiver >= 0:
+                ports.sender[bundle, receiver] = seat
 
 
 @inner_kernel
-def _push(heap, size, keys, ranks, node):
-    at = size
-    heap[at] = node
-    while at > 0:
-        up = (at - 1) // 2
-        if not _less(keys, ranks, heap[at], heap[up]):
-            break
-        heap[at], heap[up] = heap[up], heap[at]
-        at = up
-    return size + 1
+def _restore_homes(plan, ports, result, n_changes):
+    """Set up the missing circuits of all home rings again.
 
-
-@inner_kernel
-def _pop(heap, size, keys, ranks):
-    """Move the least to the end of the heap."""
-    size -= 1
-    heap[0], heap[size] = heap[size], heap[0]
-    at = 0
-    while True:
-        low = 2 * at + 1
-        if low >= size:
-            return size
-        if low + 1 < size and _less(keys, ranks, heap[low + 1], heap[low]):
-            low += 1
-        if not _less(keys, ranks, heap[low], heap[at]):
-            return size
-        heap[at], heap[low] = heap[low], heap[at]
-        at = low
-
-
-@inner_kernel
-def _around(members, message, ring, cycle, facing, sends, receives, mark, delay_s, most_s):
-    """Return when all circuits of a way over a ring are free and up, hops, and missing circuits.
-
-    The hops are the most from one member to the next, 0 if there is no such way, or none that is
-    free before some time; what is missing has to be set up. Members share a cycle, all of which
-    is used but by a message; they are marked as the first of them is. At last comes how many
-    circuits were looked at.
+    Returns when the last of them is up, 0 if none is missing, and how many circuits were set up.
     """
-    free, missing, looked = 0.0, 0, 0
-    source = members[0]
-    for k in range(1, len(members)):
-        if cycle[members[k]] != cycle[source]:
-            return 0.0, 0, 0, k
-    last = members[1] if message else source
-    at, hops, longest, token = source, 0, 0, mark[source]
-    while True:
-        to = ring[at]
-        up = max(sends[at], receives[to])
-        if facing[at] != to:
-            up += delay_s
-            missing += 1
-        free = max(free, up)
-        hops += 1
-        looked += 1
-        if free >= most_s:
-            return free, 0, missing, looked
-        at = to
-        if mark[at] == token and not message:
-            longest = max(longest, hops)
-            hops = 0
-        if at == last:
-            return free, max(hops, longest), missing, looked
+    last_up_s = 0.0
+    for bundle in range(len(plan.rate)):
+        for seat in range(ports.receiver.shape[1]):
+            receiver = plan.next_seat[bundle, seat]
+            if receiver >= 0 and ports.receiver[bundle, seat] != receiver:
+                start_s = max(
+                    ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, receiver]
+                )
+                last_up_s = max(last_up_s, start_s + plan.change_s)
+                n_changes = _set_up(ports, bundle, (seat, receiver), start_s, result, n_changes)
+    return last_up_s, n_changes
 
 
-@inner_kernel
-def _turn(one, two, at_s, facing, faced, turns, where, number, bundle):
-    """Set a circuit up, in place of the circuits that its ports held."""
-    if facing[one] >= 0:
-        faced[facing[one]] = -1
-    if faced[two] >= 0:
-        facing[faced[two]] = -1
-    facing[one] = two
-    faced[two] = one
-    if number < len(turns):
-        turns[number] = at_s
-        where[number, 0] = bundle
-        where[number, 1] = one
-        where[number, 2] = two
-    return number + 1
+# The schedule
 
 
-@inner_kernel
-def _choose(
-    members, given, ring, cycle, rates, begin, stride, hop, chords, delay_s, price_s, facing,
-    sends, receives, mark,
-):  # fmt: skip
-    """Return which way a node ends soonest, -1 if it has none, when, and its row of the menu.
+@inlined_kernel
+def _start_communication(node, plan, best, scratch, result, n_changes):
+    """Let a node go its way: set up what is missing, and hold all of it until the node ends.
 
-    At last comes how many circuits were looked at.
+    Returns how many circuits were set up so far, and how many seats forward.
     """
-    how, sent, late, ready_s, way = given
-    taken, best_s, begins, ends, row, n = -1, np.inf, 0.0, 0.0, 0, len(members)
-    looked = 1
-    for b in range(len(rates)):
-        for r in range(len(ring)):
-            if (way != EITHER and way != r) or ring[r, members[0]] < 0:
-                continue
-            free, hops, missing, more = _around(
-                members, how == 1, ring[r], cycle[r], facing[b], sends[b], receives[b], mark,
-                delay_s, best_s,
-            )  # fmt: skip
-            looked += more
-            if hops > 0:
-                at_s = max(ready_s, free)
-                ends_s = at_s + (sent * (n / 2 if how == 2 else 1.0) / rates[b] + hops * late)
-                price = price_s if missing and way == EITHER else 0.0
-                if ends_s + price < best_s:
-                    best_s, begins, ends = ends_s + price, at_s, ends_s
-                    taken = b * (len(ring) + 1) + r + 1
-        if way == CHORDS or (way >= 0 and (taken >= 0 or b < len(rates) - 1)):
-            continue  # straight is for those that may, or have no other way
-        first, last = (begin[n], begin[n + 1]) if how == 2 else (0, 1)
-        for each in range(first, last):
-            free, missing = _straight(
-                members, how == 1, stride[each, 0], facing[b], sends[b], receives[b], delay_s
-            )  # fmt: skip
-            looked += n
-            at_s = max(ready_s, free)
-            ends_s = at_s + sent / rates[b] + late
-            if how == 2:
-                part_s = (sent / rates[b] + late) / (n - 1)
-                ends_s = at_s - delay_s
-                for k in range(stride.shape[1]):
-                    ends_s += hop[each, k] * part_s + (delay_s if stride[each, k] else 0.0)
-            price = price_s if (missing or how == 2) and way == EITHER else 0.0
-            if ends_s + price < best_s:
-                best_s, begins, ends, row = ends_s + price, at_s, ends_s, each
-                taken = b * (len(ring) + 1)
-    if how != 1 and len(members) > 2 and way in (EITHER, CHORDS):
-        found = _find_chord_way(members, given, chords, rates, facing, sends, receives, delay_s)
-        looked += found.n_examined
-        at_s = max(ready_s, found.free_s)
-        ends_s = at_s + found.lasts_s
-        price = price_s if found.n_missing and way == EITHER else 0.0
-        if ends_s + price < best_s:
-            best_s, begins, ends = ends_s + price, at_s, ends_s
-            taken = len(rates) * (len(ring) + 1)
-    return taken, begins, ends, row, looked
+    ports = scratch.ports
+    n_rings = len(plan.next_seat)
+    bundle = best.taken // (n_rings + 1)
+    ring = best.taken % (n_rings + 1) - 1
+    if bundle == len(plan.rate):
+        return _hold_chords(node, plan, best.end_s, ports, result, n_changes), 0
+    if ring >= 0:
+        return _hold_ring(node, plan, (bundle, ring, best.end_s), ports, result, n_changes)
+    return _hold_straight(node, plan, (bundle, best), ports, result, n_changes), 0
 
 
 @inner_kernel
-def _straight(members, message, stride, facing, sends, receives, delay_s):
-    """Return when the circuits to who is so much further on are free and up, and how many not."""
-    free, missing, n = 0.0, 0, len(members)
-    for k in range(1 if message else n):
-        one, two = members[k], members[(k + stride) % n]
-        up = max(sends[one], receives[two])
-        if facing[one] != two:
-            up += delay_s
-            missing += 1
-        free = max(free, up)
-    return free, missing
+def _queue_first_nodes(graph, plan, scratch, result):
+    """Queue all nodes that wait for nothing.
 
-
-@inner_kernel
-def _take(
-    members, message, ends, ring, facing, faced, sends, receives, turns, where, number, b
-):  # fmt: skip
-    """Set up the missing circuits of a way over a ring, and hold it until a node ends.
-
-    Return how many circuits were set up so far, and how many seats forward.
+    Returns the size of the heap and the top of the stack.
     """
-    last = members[1] if message else members[0]
-    at, rows = members[0], -1 if message else -len(members)
-    while True:
-        to = ring[at]
-        if facing[at] != to:
-            at_s = max(sends[at], receives[to])
-            number = _turn(at, to, at_s, facing, faced, turns, where, number, b)
-        sends[at] = receives[to] = ends
-        at = to
-        rows += 1
-        if at == last:
-            return number, rows
-
-
-@inner_kernel
-def _go(
-    members, message, begins, ends, strides, hops, part_s, delay_s, facing, faced, sends, receives,
-    turns, where, number, b,
-):  # fmt: skip
-    """Set up the missing circuits of a straight way and its stages; hold it until the end."""
-    n = len(members)
-    count = 1 if message else n
-    at_s = begins - delay_s
-    for stage in range(len(strides)):
-        if strides[stage] == 0:
-            break
-        for k in range(count):
-            one, two = members[k], members[(k + strides[stage]) % n]
-            if facing[one] != two:
-                from_s = max(sends[one], receives[two]) if stage == 0 else at_s
-                number = _turn(one, two, from_s, facing, faced, turns, where, number, b)
-        at_s += delay_s + hops[stage] * part_s
-    for k in range(count):
-        sends[members[k]] = receives[members[(k + 1) % n]] = ends
-    return number
-
-
-@inner_kernel
-def _restore(ring, delay_s, facing, faced, sends, receives, turns, where, number, b):
-    """Set up the missing circuits of a ring; return when it is up, and the number of turns."""
-    ends = 0.0
-    for g in range(len(ring)):
-        if ring[g] >= 0 and facing[g] != ring[g]:
-            at_s = max(sends[g], receives[ring[g]])
-            ends = max(ends, at_s + delay_s)
-            number = _turn(g, ring[g], at_s, facing, faced, turns, where, number, b)
-    return ends, number
+    size = 0
+    top = len(scratch.heap)
+    for node in range(len(graph.duration_s)):
+        result.start_s[node] = 0.0
+        scratch.key_s[node] = -plan.haste_s[node]
+        scratch.n_waiting[node] = graph.n_predecessors[node]
+        if scratch.n_waiting[node] == 0 and graph.how[node] == NO_RAIL:
+            top -= 1
+            scratch.heap[top] = node
+        elif scratch.n_waiting[node] == 0:
+            size = _push(scratch.heap, scratch.key_s, plan.priority, size, node)
+    return size, top
 
 
 @kernel
-def decode(
-    lasts, tail, sent, late, how, begin, member, first, after, waits, rank, haste, way, ring,
-    cycle, home, rates, menu, stride, hop, chords, delay_s, price_s, in_turn, most_s,
-    most_rows, facing, faced, sends, receives, mark, heap, keys, start, end, taken, turns, where,
-):  # fmt: skip
-    """Write starts and ends of all nodes; return the time of the step and the number of turns.
+def decode(graph, plan, limits, scratch, result):
+    """Schedule a step by the choices of a plan: the node that can start first starts first.
 
-    Nodes are as in `Seats`, choices as in `RailChoice`, stages as in `Menu`, and `chords` are
-    `Chords`.
+    List scheduling (Graham): nodes wait in a queue by the time at which they are ready. A node
+    that finds its circuits busy goes back into the queue with the time at which they are free,
+    unless the plan keeps the order of release. Time O(n log n) for n nodes, and for each node of
+    the circuits on its ways.
 
     Parameters
     ----------
-    tail, waits
-        By node, how long the step lasts at least after it, and for how many it waits; used up.
-    cycle, rates
-        By ring and seat the number of its cycle; by bundle bytes per second.
-    most_s, most_rows
-        The time, and how many seats forward in all, at which to give up.
-    facing, faced, sends, receives, mark, heap, keys
-        Room for work: by bundle and seat, whom a seat sends to and receives of, and when its
-        ports are free; by seat; by node.
-    start, end, taken, turns, where
-        Results: by node its times, and bundle and way, as in `trace`; by turn when, and the
-        bundle, who and to whom.
+    graph : StepGraph
+    plan : PlanChoice
+    limits : Limits
+    scratch : Scratch
+        Its contents do not matter.
+    result : Result
+        Where times, ways and changes are written.
 
     Returns
     -------
-    tuple
-        The time of the step, infinite if given up, how many circuits were set up, and how many
-        nodes and circuits were looked at.
+    Outcome
     """
-    size, number, step_s, work, rows, top = 0, 0, 0.0, 0, 0, len(heap)
-    for b in range(len(home)):
-        for g in range(facing.shape[1]):
-            facing[b, g], faced[b, g] = ring[home[b], g], -1
-            sends[b, g] = receives[b, g] = 0.0
-        for g in range(facing.shape[1]):
-            if facing[b, g] >= 0:
-                faced[b, facing[b, g]] = g
-    for node in range(len(lasts)):
-        start[node], keys[node] = 0.0, -haste[node]
-        if waits[node] == 0 and how[node] < 0:
-            top -= 1
-            heap[top] = node  # what rides no rail goes at once, from a stack behind the heap
-        elif waits[node] == 0:
-            size = _push(heap, size, keys, rank, node)
-    while size or top < len(heap):
-        if top < len(heap):
-            node = heap[top]
+    n_changes = 0
+    n_forwarding = 0
+    step_s = 0.0
+    work = 0
+    _light_homes(plan, scratch.ports)
+    size, top = _queue_first_nodes(graph, plan, scratch, result)
+    while size or top < len(scratch.heap):
+        if top < len(scratch.heap):
+            number = scratch.heap[top]
             top += 1
-            end[node] = start[node] + lasts[node]
+            result.end_s[number] = result.start_s[number] + graph.duration_s[number]
             work += _BESIDE
         else:
-            size = _pop(heap, size, keys, rank)
-            node = heap[size]
-            members = member[begin[node] : begin[node + 1]]
-            for k in members:
-                mark[k] = node
-            given = how[node], sent[node], late[node], start[node], way[node]
-            taken[node], begins, ends, row, looked = _choose(
-                members, given, ring, cycle, rates, menu, stride, hop, chords, delay_s, price_s,
-                facing, sends, receives, mark,
-            )  # fmt: skip
-            work += looked
-            if taken[node] < 0:
-                return np.inf, number, work
-            if begins - haste[node] > keys[node] and not in_turn:
-                keys[node] = begins - haste[node]
-                size = _push(heap, size, keys, rank, node)
+            size = _pop(scratch.heap, scratch.key_s, plan.priority, size)
+            number = scratch.heap[size]
+            members = graph.member[graph.first_member[number] : graph.first_member[number + 1]]
+            for seat in members:
+                scratch.mark[seat] = number
+            node = Node(
+                members,
+                graph.how[number],
+                graph.bytes_sent[number],
+                graph.latency_s[number],
+                result.start_s[number],
+                plan.way[number],
+            )
+            best = _choose_way(node, plan, scratch.ports, scratch.mark)
+            result.taken[number] = best.taken
+            work += best.n_examined
+            if best.taken < 0:
+                return Outcome(np.inf, n_changes, work)
+
+            # Another node may start sooner: this one waits in the queue for its circuits.
+            seen_s = best.start_s - plan.haste_s[number]
+            if seen_s > scratch.key_s[number] and not plan.in_order:
+                scratch.key_s[number] = seen_s
+                size = _push(scratch.heap, scratch.key_s, plan.priority, size, number)
                 continue
-            b, r = taken[node] // (len(ring) + 1), taken[node] % (len(ring) + 1) - 1
-            if b == len(rates):
-                number = _take_chords(
-                    members, how[node] == 2, ends, chords, facing, faced, sends, receives, turns,
-                    where, number,
-                )  # fmt: skip
-            elif r >= 0:
-                number, more = _take(
-                    members, how[node] == 1, ends, ring[r], facing[b], faced[b], sends[b],
-                    receives[b], turns, where, number, b,
-                )  # fmt: skip
-                rows += more
-            else:
-                part_s = (sent[node] / rates[b] + late[node]) / max(len(members) - 1, 1)
-                number = _go(
-                    members, how[node] == 1, begins, ends, stride[row], hop[row], part_s, delay_s,
-                    facing[b], faced[b], sends[b], receives[b], turns, where, number, b,
-                )  # fmt: skip
-            start[node], end[node] = begins, ends
+
+            n_changes, n_more = _start_communication(node, plan, best, scratch, result, n_changes)
+            n_forwarding += n_more
+            result.start_s[number] = best.start_s
+            result.end_s[number] = best.end_s
             work += _NODE
-            if ends + tail[node] >= most_s or rows > most_rows:
-                return np.inf, number, work
-        step_s = max(step_s, end[node])
-        for k in range(first[node], first[node + 1]):
-            later = after[k]
-            start[later] = max(start[later], end[node])
-            keys[later] = start[later] - haste[later]
-            waits[later] -= 1
-            if waits[later] == 0 and how[later] < 0:
+            is_late = best.end_s + graph.tail_s[number] >= limits.step_s
+            if is_late or n_forwarding > limits.forwarding_seats:
+                return Outcome(np.inf, n_changes, work)
+        step_s = max(step_s, result.end_s[number])
+
+        # What waits for nothing else any more is queued; beside rails it goes at once, from the
+        # stack.
+        for place in range(graph.first_successor[number], graph.first_successor[number + 1]):
+            later = graph.successor[place]
+            result.start_s[later] = max(result.start_s[later], result.end_s[number])
+            scratch.key_s[later] = result.start_s[later] - plan.haste_s[later]
+            scratch.n_waiting[later] -= 1
+            if scratch.n_waiting[later] == 0 and graph.how[later] == NO_RAIL:
                 top -= 1
-                heap[top] = later
-            elif waits[later] == 0:
-                size = _push(heap, size, keys, rank, later)
-    for b in range(len(home)):
-        ends, number = _restore(
-            ring[home[b]], delay_s, facing[b], faced[b], sends[b], receives[b], turns, where,
-            number, b,
-        )  # fmt: skip
-        step_s = max(step_s, ends)
-    return step_s, number, work
+                scratch.heap[top] = later
+            elif scratch.n_waiting[later] == 0:
+                size = _push(scratch.heap, scratch.key_s, plan.priority, size, later)
+
+    # The step ends with the circuits that it began with.
+    last_up_s, n_changes = _restore_homes(plan, scratch.ports, result, n_changes)
+    return Outcome(max(step_s, last_up_s), n_changes, work)
 
 
 @kernel
-def trace(how, begin, member, row, taken, ring, rows):
-    """List who forwards: of a member its row, the seat and the bundle; return how many.
+def trace(graph, member_row, taken, next_seat, rows):
+    """List who forwards: the row of a member, the seat that forwards, and the bundle.
 
-    ``taken[node]`` is the bundle times one more than the rings there are, and 0 if the node goes
-    straight, or one more than its ring; chords count as one more bundle, straight. With room
-    for no rows they are counted alone.
+    Parameters
+    ----------
+    graph : StepGraph
+    member_row : int array
+        By place in ``graph.member`` the row of its operation.
+    taken : int array, shape (nodes,)
+        As in `Result`.
+    next_seat : int array, shape (rings, seats)
+        As in `PlanChoice`.
+    rows : int array, shape (rows, 3)
+        Where they are written, as far as there is room.
+
+    Returns
+    -------
+    int
+        How many there are.
     """
-    number, wide = 0, len(ring) + 1
-    for node in range(len(how)):
-        if how[node] < 0 or taken[node] % wide == 0:
+    n_rows = 0
+    n_ways = len(next_seat) + 1
+    for node in range(len(graph.how)):
+        if graph.how[node] == NO_RAIL or taken[node] % n_ways == 0:
             continue
-        members = member[begin[node] : begin[node + 1]]
-        b, r = taken[node] // wide, taken[node] % wide - 1
-        for k in range(1 if how[node] == 1 else len(members)):
-            at = ring[r, members[k]]
-            while True:
-                stops = at == members[1]
-                if how[node] != 1:
-                    for other in range(len(members)):
-                        stops = stops or members[other] == at
-                if stops:
-                    break
-                if number < len(rows):
-                    rows[number, 0] = row[begin[node] + k]
-                    rows[number, 1] = at
-                    rows[number, 2] = b
-                number += 1
-                at = ring[r, at]
-    return number
+        first = graph.first_member[node]
+        members = graph.member[first : graph.first_member[node + 1]]
+        bundle = taken[node] // n_ways
+        ring = taken[node] % n_ways - 1
+        is_message = graph.how[node] == MESSAGE
+        n_senders = 1 if is_message else len(members)
+        for place in range(n_senders):
+            seat = next_seat[ring, members[place]]
+            while not _arrives(members, is_message, seat):
+                if n_rows < len(rows):
+                    rows[n_rows, 0] = member_row[first + place]
+                    rows[n_rows, 1] = seat
+                    rows[n_rows, 2] = bundle
+                n_rows += 1
+                seat = next_seat[ring, seat]
+    return n_rows
+
+
+@inner_kernel
+def _arrives(members, is_message, seat):
+    """Tell whether data have arrived at a seat: the receiver of a message, or any other member."""
+    if seat == members[1]:
+        return True
+    if is_message:
+        return False
+    is_member = False
+    for other in members:
+        is_member = is_member or other == seat
+    return is_member

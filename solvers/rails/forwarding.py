@@ -14,7 +14,7 @@ from optmatch.model import IDLE, TimeUp
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import ChordRoutes, RailPlan, RailTimeline
 from optmatch.solvers.rails.choices import Decoder, RailChoice, Search
-from optmatch.solvers.rails.decoder import trace
+from optmatch.solvers.rails.decoder import Result, trace
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
 
@@ -110,27 +110,34 @@ def is_served(job: RailJob) -> bool:
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     """Make the plan of a choice, for all rails."""
     seats = decoder.seats
-    step, folded = seats.job.step(), seats.folded
-    _, number, *_ = decoder.run(choice)
-    _, _, turns, where = decoder.run(choice, np.inf, number)
-    up_s = turns.max(initial=-np.inf) + seats.job.network.delay_s
-    ring = np.array([each.to for each in choice.rings])
-    arrays = seats.how, seats.begin, seats.member, seats.row, decoder.taken, ring
+    step = seats.job.step()
+    folded = seats.folded
+
+    # The choice is timed twice: the first run counts its changes, the second notes them.
+    n_changes = decoder.run(choice).n_changes
+    decoder.run(choice, np.inf, n_changes)
+    result = decoder.result
+    last_up_s = result.change_start_s.max(initial=-np.inf) + seats.job.network.delay_s
+    last_end_s = float(result.end_s.max(initial=0.0))
+
+    next_seat = np.array([ring.to for ring in choice.rings])
     rows = np.empty((0, 3), np.int64)
-    count = trace(*arrays, rows)
-    rows = np.empty((count, 3), np.int64)
-    trace(*arrays, rows)
-    lanes = np.append(0, np.cumsum(choice.widths))
-    masks = (1 << lanes[1:]) - (1 << lanes[:-1])
-    used = _list_masks(decoder, choice, masks)[folded.nodes]
+    n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, rows)
+    rows = np.empty((n_rows, 3), np.int64)
+    trace(decoder.graph, seats.row, result.taken, next_seat, rows)
+
+    # The ports of a bundle as bits: bundles take the ports in turn.
+    first_port = np.append(0, np.cumsum(choice.widths))
+    ports_of_bundle = (1 << first_port[1:]) - (1 << first_port[:-1])
+    used = _list_masks(decoder, choice, ports_of_bundle)[folded.nodes]
     ports = np.where(step.rail[folded.own] >= 0, used, 0).astype(np.int32)
     return RailPlan(
-        rails=_list_timelines(seats, turns, where, choice, ring),
-        start_s=folded.spread(decoder.start[folded.nodes]),
-        end_s=folded.spread(decoder.end[folded.nodes]),
+        rails=_list_timelines(seats, result, choice, next_seat),
+        start_s=folded.spread(result.start_s[folded.nodes]),
+        end_s=folded.spread(result.end_s[folded.nodes]),
         ports=folded.spread(ports),
-        step_s=max(float(decoder.end.max(initial=0.0)), float(up_s)),
-        relays=_spread_relays(seats, rows, masks),
+        step_s=max(last_end_s, float(last_up_s)),
+        relays=_spread_relays(seats, rows, ports_of_bundle),
         chords=_list_routes(decoder, choice),
     )
 
@@ -138,7 +145,7 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
     """Return by node the ports that it uses, as bits; `masks` are those of the bundles."""
     seats = decoder.seats
-    bundle = decoder.taken // (len(choice.rings) + 1)
+    bundle = decoder.result.taken // (len(choice.rings) + 1)
     over_chords = (bundle == len(masks)) & (seats.how >= 0)
     used = masks[np.minimum(bundle, len(masks) - 1)]
     sizes = np.diff(seats.begin)
@@ -154,7 +161,7 @@ def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
 def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
     """List the routes of the all-to-alls that go over chords, by their number of members."""
     seats = decoder.seats
-    over_chords = decoder.taken // (len(choice.rings) + 1) == len(choice.widths)
+    over_chords = decoder.result.taken // (len(choice.rings) + 1) == len(choice.widths)
     sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
     found = [decoder.route_exchange(choice.strides, n) for n in np.unique(sizes).tolist()]
     return tuple(routes for routes in found if routes is not None)
@@ -179,9 +186,13 @@ def _spread_relays(seats: Seats, rows: Ints, masks: Ints) -> NDArray[np.int32]:
 
 
 def _list_timelines(
-    seats: Seats, turns: NDArray[np.float64], where: Ints, choice: RailChoice, ring: Ints
+    seats: Seats, result: Result, choice: RailChoice, ring: Ints
 ) -> tuple[RailTimeline, ...]:
-    """Follow what is set up on each rail of its own kind."""
+    """Follow what is set up on each rail of its own kind.
+
+    ``ring[number, seat]`` is the next seat on a ring.
+    """
+    turns, where = result.change_start_s, result.change
     job, found, gpu = seats.job, [], seats.number
     k = job.network.ports_per_gpu
     bundle_of = np.repeat(np.arange(len(choice.widths)), choice.widths)

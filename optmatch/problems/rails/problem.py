@@ -270,9 +270,32 @@ def _check_rails(job: RailJob) -> None:
             raise InputError(
                 f"{name} = {ports} ports: rail {rail} has {len(ranks)} GPUs with"
                 f" {network.ports_per_gpu} ports each, {needed} in all; rank {first}{named} is the"
-                " first without one",
+                f" first without one{_say_how_to_split(job, needed, ports)}",
                 where=f"network.{name}",
             )
+
+
+def _say_how_to_split(job: RailJob, needed: int, ports: int) -> str:
+    """Say, for a message, into how many jobs one can be split that fit their switches.
+
+    The replicas are divided evenly, as jobs of fewer replicas have smaller rails. Empty if no
+    number of replicas fits.
+
+    Parameters
+    ----------
+    job
+        A model's job, or a recorded step, which cannot be split.
+    needed, ports
+        The ports that a rail needs, and those that its switch has.
+    """
+    n_replicas = job.parallelism.dp
+    for n_jobs in range(2, n_replicas + 1):
+        if n_replicas % n_jobs == 0 and needed <= ports * n_jobs:
+            return (
+                f"; {n_jobs} jobs of {job.n_gpus // n_jobs} GPUs (dp = {n_replicas // n_jobs})"
+                f" fit, each on switches of its own, or one job on switches of {needed} ports"
+            )
+    return ""
 
 
 def _busiest_rail(job: RailJob) -> tuple[int, list[int]]:

@@ -264,3 +264,13 @@ def test_a_file_with_a_broken_step_names_the_operation(tmp_path: Any) -> None:
     with pytest.raises(om.InputError, match=r"of rank 1 in group pp\.0: rank 1 is not in") as c:
         om.load(path)
     assert (c.value.where, str(path) in str(c.value)) == ("/workload/recorded/group/2", True)
+
+
+def test_a_rail_larger_than_its_switch_says_how_to_split_the_job() -> None:
+    model = om.TransformerModel(layers=8, hidden=64, heads=8, sequence=8, vocabulary=10, ffn=64)
+    split = om.Parallelism(dp=64, tp=8, pp=8)
+    work = om.Workload(model=model, batch=64)
+    with pytest.raises(om.InputError, match=r"2 jobs of 2048 GPUs \(dp = 32\) fit"):
+        om.RailJob(
+            parallelism=split, network=om.RailNetwork(gpus_per_server=8, radix=320), workload=work
+        )
