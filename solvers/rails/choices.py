@@ -23,14 +23,14 @@ from optmatch.solvers.rails.chords import choose_chords, route_over_chords
 from optmatch.solvers.rails.decoder import (
     CHORDS,
     EITHER,
+    BundlePorts,
     Chords,
-    Limits,
-    Outcome,
     PlanChoice,
-    Ports,
     Result,
+    ScheduleLimits,
     Scratch,
     StepGraph,
+    StepOutcome,
     decode,
 )
 from optmatch.solvers.rails.exchanges import list_menu
@@ -142,7 +142,7 @@ class Decoder:
         self._menu = list_menu(self.exchange_sizes)
         self._chords_of: dict[tuple[int, ...], Chords] = {}
 
-    def run(self, choice: RailChoice, most_s: float = np.inf, n_changes: int = 0) -> Outcome:
+    def run(self, choice: RailChoice, most_s: float = np.inf, n_changes: int = 0) -> StepOutcome:
         """Time a choice.
 
         Parameters
@@ -174,16 +174,16 @@ class Decoder:
             self.result = self.result._replace(
                 change_start_s=np.zeros(n_changes), change=np.zeros((n_changes, 3), np.int64)
             )
-        limits = Limits(float(most_s), self._most_forwarding)
+        limits = ScheduleLimits(float(most_s), self._most_forwarding)
         scratch = self._list_scratch(len(choice.widths))
-        outcome: Outcome = decode(self.graph, plan, limits, scratch, self.result)
+        outcome: StepOutcome = decode(self.graph, plan, limits, scratch, self.result)
         self.work += outcome.work
         return outcome
 
     def _list_scratch(self, n_bundles: int) -> Scratch:
         """Return room for work with so many bundles, which is used again and again."""
         if n_bundles not in self._scratch_of:
-            ports = Ports(
+            ports = BundlePorts(
                 receiver=self._circuits[0, :n_bundles],
                 sender=self._circuits[1, :n_bundles],
                 send_free_s=self._free_s[0, :n_bundles],

@@ -91,7 +91,7 @@ class PlanChoice(NamedTuple):
     """Whether nodes go in the order of their release, even if they wait for circuits."""
 
 
-class Limits(NamedTuple):
+class ScheduleLimits(NamedTuple):
     """When a schedule is given up."""
 
     step_s: float
@@ -100,7 +100,7 @@ class Limits(NamedTuple):
     """Most seats that forward, over all nodes."""
 
 
-class Ports(NamedTuple):
+class BundlePorts(NamedTuple):
     """The circuits of all bundles, and when their ports are free; shape (bundles, seats) each."""
 
     receiver: Ints
@@ -114,7 +114,7 @@ class Ports(NamedTuple):
 class Scratch(NamedTuple):
     """Room for work."""
 
-    ports: Ports
+    ports: BundlePorts
     mark: Ints
     """``mark[seat]``: the last node that had this seat as a member."""
     heap: Ints
@@ -142,7 +142,7 @@ class Result(NamedTuple):
     """``change[change]``: bundle, sender and receiver; shape (changes, 3)."""
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What is known of a whole schedule."""
 
     step_s: float
@@ -247,7 +247,7 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
     node : Node
     plan : PlanChoice
     ring : int
-    ports : Ports
+    ports : BundlePorts
     bundle : int
     limit : tuple of (mark, give_up_s)
         All members have the mark of the first one, no other seat has it; a start that is no
@@ -664,7 +664,7 @@ def decode(graph, plan, limits, scratch, result):
     ----------
     graph : StepGraph
     plan : PlanChoice
-    limits : Limits
+    limits : ScheduleLimits
     scratch : Scratch
         Its contents do not matter.
     result : Result
@@ -672,7 +672,7 @@ def decode(graph, plan, limits, scratch, result):
 
     Returns
     -------
-    Outcome
+    StepOutcome
     """
     n_changes = 0
     n_forwarding = 0
@@ -704,7 +704,7 @@ def decode(graph, plan, limits, scratch, result):
             result.taken[number] = best.taken
             work += best.n_examined
             if best.taken < 0:
-                return Outcome(np.inf, n_changes, work)
+                return StepOutcome(np.inf, n_changes, work)
 
             # Another node may start sooner: this one waits in the queue for its circuits.
             seen_s = best.start_s - plan.haste_s[number]
@@ -720,7 +720,7 @@ def decode(graph, plan, limits, scratch, result):
             work += _NODE
             is_late = best.end_s + graph.tail_s[number] >= limits.step_s
             if is_late or n_forwarding > limits.forwarding_seats:
-                return Outcome(np.inf, n_changes, work)
+                return StepOutcome(np.inf, n_changes, work)
         step_s = max(step_s, result.end_s[number])
 
         # What waits for nothing else any more is queued; beside rails it goes at once, from the
@@ -738,7 +738,7 @@ def decode(graph, plan, limits, scratch, result):
 
     # The step ends with the circuits that it began with.
     last_up_s, n_changes = _restore_homes(plan, scratch.ports, result, n_changes)
-    return Outcome(max(step_s, last_up_s), n_changes, work)
+    return StepOutcome(max(step_s, last_up_s), n_changes, work)
 
 
 @kernel
