@@ -124,6 +124,24 @@ def exact_router(fabric: Fabric) -> FeedForward | None:
     return inner if isinstance(inner, FeedForward) and inner.type in _ROUTERS else None
 
 
+def route_without_faults(fabric: FeedForward, matchings: NDArray[np.int32]) -> NDArray[np.int8]:
+    """Route checked matchings by the exact algorithm of a fabric without faults.
+
+    Parameters
+    ----------
+    fabric
+        That of `exact_router`.
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; contiguous.
+
+    Returns
+    -------
+    int8 array, shape (k, cells)
+        0 bar, 1 cross, -1 where no light passes.
+    """
+    return _ROUTERS[fabric.type](matchings)
+
+
 def cost_states(fabric: Fabric, bar: float, cross: float) -> NDArray[np.int64]:
     """``cell_cost[cell, state, shared]``: the cost of a cell for a circuit, by its state alone."""
     cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import CROSS, FREE, CellDevice, Clock
-from optmatch.solvers.feedforward.router import LOOPING, change, exact_router, route_cheaply
+from optmatch.solvers.feedforward.router import (
+    LOOPING,
+    change,
+    exact_router,
+    route_cheaply,
+    route_without_faults,
+)
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.relief import Relief, RowTask
 from optmatch.solvers.routing.router import CellRouter
@@ -133,6 +139,9 @@ class ForwardRouter(RowRouter):
         graph: Any = fabric.graph
         longest = max(2 * fabric.n_ports, int(fabric.route_cells().max(initial=0)))
         self.width = min(fabric.n_cells, longest)  # light in planar networks may go all the way
+        # Looked up once: a call for one matching takes twenty microseconds.
+        self._exact_fabric = exact_router(fabric)
+        self._has_faults = bool((graph.stuck != FREE).any())
         self._paths = LightGraph(
             graph.mate, graph.exits, fabric.source_terminals, fabric.bidirectional
         )
@@ -141,8 +150,12 @@ class ForwardRouter(RowRouter):
         super().route(rows, states, routes, lengths, held)
         if (held == NO_MATCHING).any():
             return
-        found = route_cheaply(self.fabric, rows)
-        states[:], held[~found.held] = found.states, NOT_ROUTED
+        if self._exact_fabric is not None and not self._has_faults:
+            states[:] = route_without_faults(self._exact_fabric, rows)
+        else:
+            found = route_cheaply(self.fabric, rows)
+            states[:] = found.states
+            held[~found.held] = NOT_ROUTED
         read_rows(self._paths, RowBatch(rows, states, routes, lengths, held))
 
     def change(self, given, row, states, routes, lengths, clock=None) -> int:  # noqa: D102 - as of the class
