@@ -16,6 +16,7 @@ from optmatch.commands.shared.options import (
     JSON,
     QUIET,
     Duration,
+    SectionedCommand,
     count,
     draw_ports,
     with_options,
@@ -43,7 +44,7 @@ FABRIC_COLUMNS = (
 METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("files", metavar="[FILE...]", nargs=-1, type=click.Path())
 @click.option(
     "--methods",

@@ -14,6 +14,7 @@ from optmatch.commands.shared.options import (
     JSON,
     QUIET,
     Duration,
+    SectionedCommand,
     count,
     executing,
     with_options,
@@ -42,7 +43,7 @@ _KINDS = ("stuck-bar", "stuck-cross", "dead-cell")
 _MAX_CELLS = 10
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option(
     "-k",

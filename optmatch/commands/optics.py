@@ -15,6 +15,7 @@ from optmatch.commands.shared.options import (
     JSON,
     NETLIST_OPTIONS,
     NETLIST_PORT_OPTIONS,
+    SectionedCommand,
     count,
     fabric_of,
     with_options,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _SHOWN_PAIRS = 8
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--choose", metavar="K", type=click.IntRange(1, 1000), help="Choose K states.")
 @click.option(

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import click
 
 from optmatch.commands.shared.interrupt import unbroken
-from optmatch.commands.shared.options import FORCE, JSON_LINES, Duration, count, with_options
+from optmatch.commands.shared.options import (
+    FORCE,
+    JSON_LINES,
+    Duration,
+    SectionedCommand,
+    count,
+    with_options,
+)
 from optmatch.commands.shared.outcome import (
     INFEASIBLE,
     INTERRUPTED,
@@ -64,7 +71,7 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     ]
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--method",

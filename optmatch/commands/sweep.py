@@ -18,6 +18,7 @@ from optmatch.commands.shared.options import (
     JSON,
     JSON_LINES,
     QUIET,
+    SectionedCommand,
     executing,
     with_options,
 )
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from optmatch.sweeps.tasks import Row
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("spec", metavar="SPEC.toml", type=click.Path())
 @click.option(
     "-o", "--output", type=click.Path(), help="The store.  [default: SPEC.sqlite beside the spec]"
@@ -196,6 +197,9 @@ def _print_report(store: str, report: SweepReport) -> None:
     for kind in report.kinds:
         click.echo(f"\n{kind.kind}")
         _print_columns(kind.table)
+        for grid in kind.grids:
+            click.echo(f"  {grid.family}: mean gap by number {grid.place} of the name")
+            _print_columns(grid.table())
         if len(kind.table) > 1:
             click.echo("  part of the tasks within so many times the best objective")
             _print_columns(kind.shares())

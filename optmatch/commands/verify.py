@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optmatch.commands.shared import optics
-from optmatch.commands.shared.options import JSON_LINES, with_options
+from optmatch.commands.shared.options import JSON_LINES, SectionedCommand, with_options
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -28,7 +28,7 @@ _SEVERITY = (SOLVED, UNPROVED, CHECK_FAILED)
 """Exit codes from the best to the worst."""
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("files", metavar="SCHEDULE...", nargs=-1, required=True, type=click.Path())
 @with_options(optics.OPTIONS)
 @click.option(

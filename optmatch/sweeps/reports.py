@@ -6,6 +6,7 @@ import csv
 import html
 import io
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
@@ -13,14 +14,49 @@ from typing import Any, NamedTuple
 
 from optmatch.io.text import as_cell
 from optmatch.model import Score, SolverUnavailable, gap_between, write_score
-from optmatch.plotting.profiles import profile_svg
+from optmatch.plotting.profiles import Curve, curves_svg, profile_svg
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, FAILED, REFUSED, Row
 
 STEPS = (1.0, 1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0)
 """The factors over the best for which a table states the share of tasks within them."""
 
+# A number in the name of a problem.
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
 # Relative differences of two objectives below this count as equal.
 _EQUAL_GAP = 1e-9
+
+
+class Grid(NamedTuple):
+    """Gaps over one number in the names of problems, such as the size in ``solstice-16-0``.
+
+    Parameters
+    ----------
+    family
+        The names of the problems, with ``*`` for each number that differs.
+    place
+        Which number of the names it is, from 1.
+    gaps : dict of method to dict of number to list of float
+        The gaps of all problems, draws and seeds with that number.
+    """
+
+    family: str
+    place: int
+    gaps: dict[str, dict[float, list[float]]]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a row for each number, with the tasks and the mean gap of each method."""
+        numbers = sorted({number for of_number in self.gaps.values() for number in of_number})
+        rows = []
+        for number in numbers:
+            row: dict[str, Any] = {"number": f"{number:g}"}
+            counts = [len(of_number.get(number, [])) for of_number in self.gaps.values()]
+            row["tasks"] = sum(counts)
+            for method, of_number in self.gaps.items():
+                gaps = of_number.get(number)
+                row[method] = fmean(gaps) if gaps else None
+            rows.append(row)
+        return rows
 
 
 class KindReport(NamedTuple):
@@ -39,12 +75,15 @@ class KindReport(NamedTuple):
     time : dict of method to list of float
         Its time over the shortest of the methods with the best objective; infinite with a worse
         one. Sorted.
+    grids
+        The gaps by size, of problems whose names differ in numbers alone.
     """
 
     kind: str
     table: list[dict[str, Any]]
     quality: dict[str, list[float]]
     time: dict[str, list[float]]
+    grids: list[Grid]
 
     def shares(self) -> list[dict[str, Any]]:
         """Return the share of the tasks that each method solved within each factor of the best."""
@@ -133,7 +172,54 @@ def _report_kind(kind: str, rows: list[Row]) -> KindReport:
         [_method_row(label, rows_of_label[label], ratios) for label in labels],
         {label: sorted(ratios.quality[label]) for label in labels},
         {label: sorted(ratios.time[label]) for label in labels},
+        _list_grids({label: rows_of_label[label] for label in labels}),
     )
+
+
+# Families of names that a report shows; beyond that they are no grid, but names of files.
+_MAX_GRIDS = 6
+
+
+def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
+    """Find the grids among the names of problems: names that are equal but for some numbers.
+
+    Parameters
+    ----------
+    rows_of_label
+        The rows of each method.
+    """
+    # Names by what is left of them without their numbers.
+    names = {row.name for rows in rows_of_label.values() for row in rows}
+    numbers_of_family: dict[str, list[list[str]]] = defaultdict(list)
+    for name in sorted(names):
+        numbers_of_family[_NUMBER.sub("*", name)].append(_NUMBER.findall(name))
+
+    grids = []
+    for family, numbers_of_name in numbers_of_family.items():
+        values_of_place = [set(column) for column in zip(*numbers_of_name, strict=True)]
+        differing = [place for place, values in enumerate(values_of_place) if len(values) > 1]
+        if not differing or len(grids) == _MAX_GRIDS:
+            continue
+
+        # The first number that differs is taken for the size; the others are draws of it.
+        place = differing[0]
+        gaps: dict[str, dict[float, list[float]]] = {}
+        for label, rows in rows_of_label.items():
+            of_number: dict[float, list[float]] = defaultdict(list)
+            for row in rows:
+                is_known = row.gap is not None and math.isfinite(row.gap)
+                if is_known and _NUMBER.sub("*", row.name) == family:
+                    of_number[float(_NUMBER.findall(row.name)[place])].append(row.gap or 0.0)
+            if of_number:
+                gaps[label] = dict(of_number)
+        if gaps:
+            # Numbers that all names have stay in the name of the family.
+            first_numbers = numbers_of_name[0]
+            shown, *rest = family.split("*")
+            for k, words in enumerate(rest):
+                shown += ("*" if k in differing else first_numbers[k]) + words
+            grids.append(Grid(shown, place + 1, gaps))
+    return grids
 
 
 def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
@@ -214,10 +300,24 @@ def _objective_ratio(objective: Score | None, best: Score) -> float:
 
 
 _STYLE = """body{font:14px/1.5 system-ui,sans-serif;max-width:64em;margin:2em auto;padding:0 1em;
-color:#1f2937}table{border-collapse:collapse;margin:.6em 0 1.6em}th,td{padding:.2em .7em;
-text-align:right;border-bottom:1px solid #e3e7ed;font-variant-numeric:tabular-nums}
-th:first-child,td:first-child{text-align:left}h1{font-size:1.5em}svg{max-width:100%}
-.failed td{text-align:left}"""
+color:#1f2937}table{border-collapse:collapse;margin:.6em 0 1.6em;display:block;overflow-x:auto}
+th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e3e7ed;
+font-variant-numeric:tabular-nums}th{vertical-align:bottom;font-weight:600}
+th:first-child,td:first-child{text-align:left}h1{font-size:1.5em}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));gap:1em}
+svg{width:100%;max-width:480px}.failed td{text-align:left}
+@media(max-width:600px){body{margin:1em auto;padding:0 .7em}}"""
+
+# Titles of columns with their units; gaps are shares, and shown in per cent.
+_TITLES = {
+    "mean_gap": "mean gap, %",
+    "worst_gap": "worst gap, %",
+    "mean_over_best": "mean, times the best",
+    "median_time_s": "median time, s",
+    "total_time_s": "total time, s",
+    "rank": "mean rank",
+}
+_IN_PER_CENT = {"mean_gap", "worst_gap"}
 
 # Failures that a page lists.
 _MAX_FAILURES = 100
@@ -263,6 +363,9 @@ def parquet_table(rows: Iterable[Row]) -> bytes:
 def html_page(report: SweepReport, title: str) -> str:
     """Write a report as one page of HTML that loads nothing else.
 
+    A kind has a table of its methods, the gap against each number that the names of its problems
+    differ in, and the performance profiles of objective and time.
+
     Parameters
     ----------
     report
@@ -273,6 +376,7 @@ def html_page(report: SweepReport, title: str) -> str:
     counts = ", ".join(f"{count:,} {status}" for status, count in report.statuses.items())
     parts = [
         "<!DOCTYPE html><html lang='en'><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style>",
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{report.rows:,} tasks of {report.problems:,} problems: {html.escape(counts)}.</p>",
@@ -282,8 +386,17 @@ def html_page(report: SweepReport, title: str) -> str:
     for kind in report.kinds:
         parts.append(f"<h2>{html.escape(kind.kind)}</h2>")
         parts.append(_html_table(kind.table))
-        parts.append(profile_svg(kind.quality, "objective, times the best"))
-        parts.append(profile_svg(kind.time, "time, times the shortest to the best objective"))
+        charts = []
+        for grid in kind.grids:
+            parts.append(f"<h3>{html.escape(_describe_grid(grid))}</h3>")
+            parts.append(_html_table(_grid_rows(grid)))
+            label = f"number {grid.place} in {grid.family}"
+            charts.append(curves_svg(_gap_curves(grid), (label, "gap, %"), "Gap against size"))
+        title = "How near methods come to the best"
+        charts.append(profile_svg(kind.quality, "objective, times the best", title))
+        title = "How quick they are where they find the best"
+        charts.append(profile_svg(kind.time, "time, times the shortest", title))
+        parts.append(f"<div class='charts'>{''.join(charts)}</div>")
 
     if report.failures:
         parts.append(f"<h2>Refused, failed, damaged ({len(report.failures):,})</h2>")
@@ -295,15 +408,47 @@ def html_page(report: SweepReport, title: str) -> str:
     return "\n".join(parts) + "</html>\n"
 
 
+def _describe_grid(grid: Grid) -> str:
+    """Return the head of the table of a grid."""
+    return f"{grid.family}: mean gap in % by number {grid.place} of the name"
+
+
+def _grid_rows(grid: Grid) -> list[dict[str, Any]]:
+    """Return the table of a grid with gaps in per cent."""
+    rows = []
+    for row in grid.table():
+        shown = dict(row)
+        for method in grid.gaps:
+            gap = shown[method]
+            shown[method] = None if gap is None else 100 * gap
+        rows.append(shown)
+    return rows
+
+
+def _gap_curves(grid: Grid) -> dict[str, Curve]:
+    """Return the mean, least and largest gap of each method over the numbers of a grid, in %."""
+    curves = {}
+    for method, gaps_of_number in grid.gaps.items():
+        numbers = sorted(gaps_of_number)
+        gaps = [[100 * gap for gap in gaps_of_number[number]] for number in numbers]
+        curves[method] = Curve(
+            numbers, [fmean(each) for each in gaps], list(map(min, gaps)), list(map(max, gaps))
+        )
+    return curves
+
+
 def _html_table(rows: Sequence[dict[str, Any]], style: str = "") -> str:
     """Write rows of equal keys as a table of HTML; `style` is its class of CSS."""
     if not rows:
         return ""
-    titles = [html.escape(name.replace("_", " ")) for name in rows[0]]
+    titles = [html.escape(_TITLES.get(name, name.replace("_", " "))) for name in rows[0]]
     head = "".join(f"<th>{title}</th>" for title in titles)
     lines = []
     for row in rows:
-        cells = [html.escape(show(value)) for value in row.values()]
+        cells = []
+        for name, value in row.items():
+            is_share = name in _IN_PER_CENT and value is not None
+            cells.append(html.escape(show(100 * value if is_share else value)))
         lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     body = "\n".join(lines)
     return f"<table class='{style}'><tr>{head}</tr>\n{body}</table>"

@@ -149,7 +149,16 @@ def test_the_list_of_instances_fits_a_terminal() -> None:
 def test_dozens_of_options_are_in_sections() -> None:
     lines = call("generate", "rail-job", "--help").stdout.splitlines()
     heads = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert heads == ["Options:", "Parallelism:", "Network:", "Workload:", "Model:", "Switch:"]
+    sections = [
+        "Options:",
+        "Parallelism:",
+        "Network:",
+        "Workload:",
+        "Model:",
+        "Switch:",
+        "Output:",
+    ]
+    assert heads == sections
 
 
 def test_what_is_saved_comes_first(tmp_path: Path) -> None:

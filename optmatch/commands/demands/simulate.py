@@ -9,7 +9,7 @@ import click
 
 from optmatch.commands.demands.flows import FLOW_OPTIONS, is_flow_file, simulate_flow_file
 from optmatch.commands.rails.simulate import OPTIONS, POLICIES, simulate_rail_file
-from optmatch.commands.shared.options import JSON_LINES, Duration, with_options
+from optmatch.commands.shared.options import JSON_LINES, Duration, SectionedCommand, with_options
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -38,7 +38,7 @@ _RAIL_OPTIONS = ("jitter", "runs", "triggers", "seed", "output")
 _FOR_RAIL_JOBS = "--policy, --phases, --jitter, --triggers and -o are for rail jobs"
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--switching",

@@ -469,8 +469,12 @@ _SECTIONS: WeakKeyDictionary[click.Parameter, str | None] = WeakKeyDictionary()
 """The section of the help in which an option is listed, where it is not the first one."""
 
 
+_OF_OUTPUT = {"output", "force", "as_json", "quiet", "verbose", "help"}
+"""Options that say what is printed and written; they are the same in all commands."""
+
+
 class SectionedCommand(click.Command):
-    """A command whose help lists its options in sections, since it has dozens of them."""
+    """A command whose help lists its options in sections: its own ones, and those of output."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections in the order of their first options."""
@@ -479,10 +483,16 @@ class SectionedCommand(click.Command):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):
                 name = _SECTIONS.get(param) or "Options"
+                if name == "Options" and param.name in _OF_OUTPUT:
+                    name = "Output"
                 sections.setdefault(name, []).append(record)
-        for name, records in sections.items():
-            with formatter.section(name):
-                formatter.write_dl(records)
+
+        # What is printed and written comes last in every command.
+        output = sections.pop("Output", [])
+        for name, records in [*sections.items(), ("Output", output)]:
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
 
 def take(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

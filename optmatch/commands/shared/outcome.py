@@ -88,6 +88,8 @@ class LaterGroup(Group):
         The names of the commands, in the order of help.
     load
         Imports the command of a name.
+    groups
+        The names under the titles below which help lists them; without any they are one list.
     """
 
     def __init__(
@@ -95,11 +97,26 @@ class LaterGroup(Group):
         *args: Any,
         names: Sequence[str],
         load: Callable[[str], click.Command],
+        groups: Mapping[str, Sequence[str]] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self._names = list(names)
         self._load = load
+        self._groups = groups or {"Commands": names}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under the titles of their groups, all in the same columns."""
+        longest = max(map(len, self._names))
+        for title, names in self._groups.items():
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name)
+                if command is not None and not command.hidden:
+                    whole_sentence = command.get_short_help_str(limit=200)
+                    rows.append((name.ljust(longest), whole_sentence))
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of help."""
@@ -282,14 +299,41 @@ def print_rows(rows: Mapping[str, Any], *, indent: int = 2) -> None:
         click.echo(f"{'':{indent}}{name.replace('_', ' '):<{width}}  {text}")
 
 
+# The colours of words that say how something went; a terminal without colours shows the words.
+_COLOUR_OF_WORD = {
+    "optimal": "green",
+    "feasible": "cyan",
+    "infeasible": "yellow",
+    "unknown": "yellow",
+    "refused": "yellow",
+    "failed": "red",
+    "damaged": "red",
+}
+
+
 def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
-    """Print rows of words in columns: the first to the left, the others to the right."""
+    """Print rows of words in columns: the first to the left, the others to the right.
+
+    In a terminal with colours the first row, which has the titles, is bold, and words that say how
+    a task went have a colour each. ``NO_COLOR`` turns colours off.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *figures in rows:
+    for number, (name, *figures) in enumerate(rows):
         cells = [" " * indent + name.ljust(widths[0])]
         for figure, width in zip(figures, widths[1:], strict=True):
             cells.append(figure.rjust(width))
-        click.echo("  ".join(cells).rstrip())
+        if number == 0 and len(rows) > 1:
+            click.echo(click.style("  ".join(cells).rstrip(), bold=True))
+            continue
+        painted = [_paint_word(cell) for cell in cells[:-1]]
+        painted.append(_paint_word(cells[-1].rstrip()))
+        click.echo("  ".join(painted).rstrip())
+
+
+def _paint_word(cell: str) -> str:
+    """Colour a cell of a table that says how something went."""
+    colour = _COLOUR_OF_WORD.get(cell.strip())
+    return cell if colour is None else click.style(cell, fg=colour)
 
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:

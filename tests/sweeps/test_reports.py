@@ -1,0 +1,93 @@
+"""Reports of sweeps: the grid of sizes, gaps with their unit, and pages that fit a phone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from optmatch.commands.shared.outcome import print_table
+from optmatch.sweeps.reports import html_page, make_report
+from optmatch.sweeps.tasks import Row
+from tests.plotting.test_viewer import browser
+
+__all__ = ["browser"]  # a fixture
+
+
+def row(name: str, method: str, gap: float, seed: int = 0) -> Row:
+    """Return a row of a sweep with a gap."""
+    return Row(
+        key=f"{name} {method} {seed}", name=name, kind="demand", problem_sha256=name,
+        method=method, seed=seed, options="{}", version="1", status="feasible",
+        objective=1.0, lower_bound=1.0 - gap, gap=gap, time_s=0.1,
+    )  # fmt: skip
+
+
+def rows() -> list[Row]:
+    """Return a sweep over three sizes, two draws and two methods."""
+    found = []
+    for size in (8, 16, 32):
+        for draw in (0, 1):
+            name = f"solstice-v2-{size}-{draw}"
+            found.append(row(name, "best", 0.01 * size / 8))
+            found.append(row(name, "solstice", 0.02 * size / 8 + 0.01 * draw))
+    return found
+
+
+def test_names_that_differ_in_numbers_are_a_grid() -> None:
+    """The first number that differs is the size; one that all names have stays in the name."""
+    (kind,) = make_report(rows()).kinds
+    (grid,) = kind.grids
+    assert grid.family == "solstice-v2-*-*"
+    assert grid.place == 2
+    table = grid.table()
+    assert [line["number"] for line in table] == ["8", "16", "32"]
+    assert [line["tasks"] for line in table] == [4, 4, 4]
+    assert [line["best"] for line in table] == pytest.approx([0.01, 0.02, 0.04])
+    assert [line["solstice"] for line in table] == pytest.approx([0.025, 0.045, 0.085])
+
+
+def test_names_without_a_pattern_are_no_grid() -> None:
+    (kind,) = make_report([row("a", "best", 0.1), row("b", "best", 0.2)]).kinds
+    assert kind.grids == []
+
+
+def test_the_page_has_titles_and_units_and_fits_a_phone(browser: Any, tmp_path: Path) -> None:
+    """The page is no wider than 390 pixels; letters of charts are eight points or more there."""
+    page_text = html_page(make_report(rows()), "a sweep")
+    for words in ("mean gap, %", "median time, s", "Gap against size", "% of the tasks"):
+        assert words in page_text
+    path = tmp_path / "report.html"
+    path.write_text(page_text, encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    sizes = page.evaluate(
+        """[...document.querySelectorAll('svg text')].map(
+          (node) => parseFloat(getComputedStyle(node).fontSize) * node.getScreenCTM().d)"""
+    )
+    assert len(sizes) > 20
+    upright = [abs(size) for size in sizes if abs(size) > 1]  # turned ones have d = 0
+    assert min(upright) >= 10.6
+    charts = page.locator("svg")
+    assert charts.count() == 3
+    page.close()
+
+
+def test_tables_have_colours_where_a_terminal_has_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The row of titles is bold, and words such as failed are coloured; the columns stay."""
+    lines = [["task", "status"], ["a", "optimal"], ["b", "failed"]]
+    with click.Context(click.Command("x"), color=True):
+        print_table(lines)
+    painted = capsys.readouterr().out
+    assert "\x1b[1m" in painted and "\x1b[32m" in painted and "\x1b[31m" in painted
+    with click.Context(click.Command("x"), color=False):
+        print_table(lines)
+    plain = capsys.readouterr().out
+    assert "\x1b" not in plain
+    assert re.sub(r"\x1b\[\d*m", "", painted) == plain
