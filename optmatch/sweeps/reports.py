@@ -302,7 +302,7 @@ def _objective_ratio(objective: Score | None, best: Score) -> float:
 _STYLE = """body{font:14px/1.5 system-ui,sans-serif;max-width:64em;margin:2em auto;padding:0 1em;
 color:#1f2937}table{border-collapse:collapse;margin:.6em 0 1.6em;display:block;overflow-x:auto}
 th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e3e7ed;
-font-variant-numeric:tabular-nums}th{vertical-align:bottom;font-weight:600}
+font-variant-numeric:tabular-nums}th{white-space:nowrap;font-weight:600}
 th:first-child,td:first-child{text-align:left}h1{font-size:1.5em}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));gap:1em}
 svg{width:100%;max-width:480px}.failed td{text-align:left}
