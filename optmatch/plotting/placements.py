@@ -81,8 +81,11 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     data = loss_data(solution)
     figure = blank_figure(6.0, 3.6)
     axes = figure.add_subplot(xlabel="loss of a circuit (dB)", ylabel="circuits")
-    n_bins = min(40, max(1, len(data.loss_db)))
-    axes.hist(data.loss_db, bins=n_bins, color=palette.circuit_colour(0))
+
+    # A wrong answer may have circuits that cannot be used: their loss is infinite.
+    finite_db = data.loss_db[np.isfinite(data.loss_db)]
+    n_bins = min(40, max(1, len(finite_db)))
+    axes.hist(finite_db, bins=n_bins, color=palette.circuit_colour(0))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     hosts: Any = solution.answer
     n_hosts = len(hosts.port_of_host)

@@ -15,11 +15,11 @@ from click.testing import CliRunner
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.kinds import all_kinds
+from optmatch.kinds import all_kinds, view_of_solution
 from optmatch.model import unit_of, write_amount, write_score
 from optmatch.plotting import plot_delays, plot_study, save_picture, viewer_page
 from optmatch.plotting.figures import draw_schedule
-from optmatch.problems import Tenancy, Tenant
+from optmatch.problems import HostPorts, Tenancy, Tenant
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.helpers.pictures import sized_answer
@@ -428,3 +428,16 @@ def test_gaps_of_levels_are_no_per_cent() -> None:
     assert solution.gap == 1.0
     figures = {row[0]: row[1] for row in embedded(viewer_page(solution))["figures"]}
     assert figures["Gap"] == "open from level 3 of 5 on"
+
+
+@pytest.mark.parametrize("budget_db", [None, 0.5])
+def test_a_placement_with_circuits_that_cannot_be_used_is_drawn(budget_db: float | None) -> None:
+    """Two hosts on one port, or circuits over their budget: no answer that the verifier takes."""
+    losses_db = [[1.0, 2.0, 1.0], [2.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    solution = om.solve(om.HostPlacement(om.IdealSwitch(3, loss_db=losses_db), 2), seed=0)
+    switch = om.IdealSwitch(3, loss_db=losses_db, budget_db=budget_db)
+    answer = HostPorts(port_of_host=[1, 1])
+    wrong = replace(solution, problem=om.HostPlacement(switch, 2), answer=answer)
+    assert not om.verify(wrong.problem, wrong).valid
+    assert view_of_solution(wrong).draw(wrong, None).axes
+    assert wrong.to_dataframe() is not None
