@@ -132,6 +132,7 @@ class FlowQueue:
         """
         self._delay = delay
         self._flows: dict[Place, deque[Flow]] = {}
+        self._circuits: dict[Place, Place] = {}
         # Every flow that waits is in one of two sorted lists, and leaves it when it is complete.
         # In heaps complete flows would stay until they are on top, and then go all at once.
         self._not_due = list[Flow]()  # sorted by `_by_due`
@@ -202,7 +203,9 @@ class FlowQueue:
         flow
             Its demand is in `waiting`; its number is set here.
         """
-        place = flow.place
+        # All flows of a circuit share one tuple: each object less that waits makes the pauses of the
+        # garbage collector rarer.
+        place = flow.place = self._circuits.setdefault(flow.place, flow.place)
         flows = self._flows.get(place)
         if flows is None:
             flows = self._flows[place] = deque()
