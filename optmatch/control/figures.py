@@ -195,12 +195,12 @@ def _metric_name(figure: str, kind: str) -> str:
     return name
 
 
-def _labelled_values(figure: str, found: Any) -> Iterator[tuple[list[tuple[str, Any]], Any]]:
+def _labelled_values(figure: str, values: Any) -> Iterator[tuple[list[tuple[str, Any]], Any]]:
     """List the values of a figure with their labels; a plain number has none."""
-    if not isinstance(found, dict):
-        yield [], found
+    if not isinstance(values, dict):
+        yield [], values
         return
-    for key, value in found.items():
+    for key, value in values.items():
         parts = key if isinstance(key, tuple) else (key,)
         yield list(zip(_LABELS.get(figure, ()), parts, strict=True)), value
 

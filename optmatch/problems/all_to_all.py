@@ -87,8 +87,17 @@ class AllToAll(Displayed):
     """Fewer slots are better, whatever the objective."""
 
     def __post_init__(self) -> None:
+        """Check all fields, and fill in the device of each cell where the objective needs one.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong.
+        """
         check_fields(self)
         self.fabric.require_switch()
+
+        # Losses are those of a typical device unless devices are given.
         if self.cells is None:
             typical = DEVICES["smartlight"]
             losses_db = typical.bar_loss_db, typical.cross_loss_db
@@ -96,6 +105,8 @@ class AllToAll(Displayed):
         check_cells(self.fabric, self.objective, self.cells)
         if self.cells is not None:
             self._set(cells=with_cell_phases(self.fabric, self.cells))
+
+        # A delay that cells decide needs the settling times of their devices.
         if self.delay_s == "cells":
             if self.cells is None:
                 message = "delay_s = 'cells': a device of each cell is needed"

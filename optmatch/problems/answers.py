@@ -199,8 +199,8 @@ def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: s
 
     # Each column of the sends is an index; these are the numbers that it has to stay below.
     limits = (answer.n_rounds, n_ranks, n_ranks, len(answer.chunk_bytes), len(KINDS))
-    for column, (what, count) in enumerate(zip(SEND_COLUMNS, limits, strict=True)):
-        _check_below(f"{where}sends", answer.sends[:, column], count, what)
+    for column, (noun, count) in enumerate(zip(SEND_COLUMNS, limits, strict=True)):
+        _check_below(f"{where}sends", answer.sends[:, column], count, noun)
     _check_below(f"{where}links", answer.links[:, 0], len(answer.sends), "send")
     _check_below(f"{where}links", answer.links[:, 1:], n_ranks, "rank")
     if len(answer.shares_bytes) and answer.shares_bytes.shape[1] != problem.planes:
@@ -317,11 +317,11 @@ def _check_time(name: str, end_s: float) -> None:
         raise InputError(f"{name}: {end_s:g} s, at most {_LONGEST_S:g} s are expected", where=name)
 
 
-def _check_length(name: str, entries: Sequence[Any] | Any, expected: int, what: str) -> None:
-    """Refuse a field without one entry for each of the `expected` things called `what`."""
+def _check_length(name: str, entries: Sequence[Any] | Any, expected: int, nouns: str) -> None:
+    """Refuse a field without one entry for each of the `expected` things called `nouns`."""
     if len(entries) != expected:
         raise InputError(
-            f"{name} has {len(entries)} entries, the problem has {expected} {what}", where=name
+            f"{name} has {len(entries)} entries, the problem has {expected} {nouns}", where=name
         )
 
 

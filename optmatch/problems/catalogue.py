@@ -11,8 +11,8 @@ from optmatch.model import Problem
 def _list_classes() -> dict[str, type[Problem]]:
     """Find the problem classes among the names that this package exports."""
     names = (name for name in dir(problems) if name != "PROBLEMS")
-    found: list[Any] = [getattr(problems, name) for name in names]
-    return {cls.kind: cls for cls in found if hasattr(cls, "objectives")}
+    exported: list[Any] = [getattr(problems, name) for name in names]
+    return {cls.kind: cls for cls in exported if hasattr(cls, "objectives")}
 
 
 PROBLEMS = _list_classes()

@@ -131,8 +131,8 @@ def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison,
         n = integer("n_gpus", size, at_least=1)
         per_server = prices.gpus_per_server
         if n % per_server:
-            told = f"n_gpus = {n}: no multiple of {per_server} GPUs per server"
-            raise InputError(told, where="n_gpus")
+            message = f"n_gpus = {n}: no multiple of {per_server} GPUs per server"
+            raise InputError(message, where="n_gpus")
         servers = n // per_server
         k = int((4 * n) ** (1 / 3) + 0.5)
         tree = k * (k**2 + k**2 // 4)

@@ -173,7 +173,14 @@ class HostPlacement(Displayed):
             )
 
     def _check_held(self) -> None:
-        """Refuse held ports that do not exist, are dead, or are held twice."""
+        """Check the ports that hosts have already.
+
+        Raises
+        ------
+        InputError
+            If there is another number of hosts, or a port does not exist, is dead, or is held
+            twice.
+        """
         if not self.held:
             return
         if len(self.held) != self.n_hosts:
@@ -182,6 +189,7 @@ class HostPlacement(Displayed):
                 " none, is expected",
                 where="held",
             )
+
         live_ports = set(self.fabric.live_ports.tolist())
         host_at: dict[int, int] = {}
         for host, port in enumerate(self.held):
@@ -294,16 +302,16 @@ class HostNeeds:
     @classmethod
     def of(cls, problem: HostPlacement) -> HostNeeds:
         """Count the needs of all hosts of a problem."""
-        held = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
-        is_held = held != FREE_HOST
+        held_port = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
+        is_held = held_port != FREE_HOST
         sources, destinations = problem.pairs.T
         n_out = np.bincount(sources[~is_held[destinations]], minlength=problem.n_hosts)
         n_in = np.bincount(destinations[~is_held[sources]], minlength=problem.n_hosts)
 
         candidates = np.zeros((problem.n_hosts, problem.fabric.n_ports), dtype=bool)
-        open_ports = np.setdiff1d(problem.fabric.live_ports, held[is_held])
+        open_ports = np.setdiff1d(problem.fabric.live_ports, held_port[is_held])
         candidates[np.ix_(~is_held, open_ports)] = True
-        candidates[is_held, held[is_held]] = True
+        candidates[is_held, held_port[is_held]] = True
         return cls(n_out, n_in, candidates)
 
     def port_costs(self, problem: HostPlacement) -> NDArray[np.float64]:
@@ -312,8 +320,9 @@ class HostNeeds:
         The worst one, or half of the sum of all. Infinite where the host may not get the port.
         """
         loss_db = problem.usable_loss_db
-        held = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
-        open_ports = np.setdiff1d(problem.fabric.live_ports, held[held != FREE_HOST])
+        held_port = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
+        is_held = held_port != FREE_HOST
+        open_ports = np.setdiff1d(problem.fabric.live_ports, held_port[is_held])
 
         # Circuits to and from hosts without a port end at open ports: the cheapest ones count.
         out_db = np.sort(loss_db[:, open_ports], axis=1)
@@ -332,13 +341,13 @@ class HostNeeds:
 
         # Circuits to and from hosts with a port are known, for each port that this host may get.
         for source, destination in problem.pairs.tolist():
-            if held[destination] != FREE_HOST:
-                part_db = loss_db[:, held[destination]]
+            if held_port[destination] != FREE_HOST:
+                part_db = loss_db[:, held_port[destination]]
                 cost_db[source] = (
                     cost_db[source] + part_db if total else np.maximum(cost_db[source], part_db)
                 )
-            if held[source] != FREE_HOST:
-                part_db = loss_db[held[source], :]
+            if held_port[source] != FREE_HOST:
+                part_db = loss_db[held_port[source], :]
                 cost_db[destination] = (
                     cost_db[destination] + part_db
                     if total

@@ -127,6 +127,13 @@ class Routing(Displayed):
     }
 
     def __post_init__(self) -> None:
+        """Check all fields, and fill in the device of each cell where the objective needs one.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong, or the entry of the matching.
+        """
         check_fields(self)
         self.fabric.require_switch()
         if self.cells is None:
@@ -135,6 +142,9 @@ class Routing(Displayed):
         check_cells(self.fabric, self.objective, self.cells)
         if self.cells is not None:
             self._set(cells=with_cell_phases(self.fabric, self.cells))
+
+        # The matching is one of the ports of the fabric. It is checked as the only row of several,
+        # hence the names in messages are changed.
         matching = self.matching
         if len(matching) != self.fabric.n_ports:
             raise InputError(
@@ -147,6 +157,7 @@ class Routing(Displayed):
             raise InputError(message.replace("matchings[0]", "matching")) from None
         if self.fabric.bidirectional:
             _check_mutual(matching)
+
         sends = matching != IDLE
         receives = np.isin(np.arange(len(matching)), matching)
         self.fabric.refuse_dead_ports("matching", sends | receives)

@@ -177,6 +177,13 @@ class Tenancy(Displayed):
     objectives: ClassVar[dict[str, str]] = {"tenancy": "s"}
 
     def __post_init__(self) -> None:
+        """Check all fields: there are enough live ports, and names and held ports occur once.
+
+        Raises
+        ------
+        InputError
+            Naming the tenant that is wrong.
+        """
         check_fields(self)
         self.fabric.require_switch()
         check_size("entries", self.fabric.n_ports**2, "fabric")
@@ -185,6 +192,8 @@ class Tenancy(Displayed):
         if n_needed > n_live:
             message = f"tenants: {n_needed} ports are needed, and {n_live} are alive"
             raise InputError(message, where="tenants")
+
+        # Tenants one after the other; a plan of each has to fit into memory.
         names: set[str] = set()
         holder_of_port: dict[int, str] = {}
         for number, tenant in enumerate(self.tenants):

@@ -203,8 +203,8 @@ class FlowQueue:
         flow
             Its demand is in `waiting`; its number is set here.
         """
-        # All flows of a circuit share one tuple: each object less that waits makes the pauses of the
-        # garbage collector rarer.
+        # All flows of a circuit share one tuple: the fewer objects wait, the rarer are the pauses
+        # of the garbage collector.
         place = flow.place = self._circuits.setdefault(flow.place, flow.place)
         flows = self._flows.get(place)
         if flows is None:

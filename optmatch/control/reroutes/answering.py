@@ -351,10 +351,13 @@ def _relax_problem(
     if any(closed):
         is_pending = add_failure(state, closed).hit
     is_pending[list(case.hit)] = False
-    kept = np.flatnonzero(~is_pending)
-    changes: dict[str, Any] = {"circuits": state.circuits[kept], "owners": state.owners[kept]}
+    kept_circuits = np.flatnonzero(~is_pending)
+    changes: dict[str, Any] = {
+        "circuits": state.circuits[kept_circuits],
+        "owners": state.owners[kept_circuits],
+    }
     if state.cell_states is None:
-        changes["routes"] = tuple(state.routes[circuit] for circuit in kept.tolist())
+        changes["routes"] = tuple(state.routes[circuit] for circuit in kept_circuits.tolist())
     fibres = tuple(sorted({*state.failed_fibres, *closed.failed_fibres}))
     relaxed = replace(state, **changes, spares=case.spares, failed_fibres=fibres)
     return add_failure(relaxed, failure)
@@ -411,8 +414,8 @@ def find_cut_off_chips(
         if leaving[followers].all():
             break
         leaving[followers] = True
-    known = {*state.failed_chips, *failure.failed_chips, *closed.failed_chips}
-    return tuple(unit for unit in np.flatnonzero(leaving).tolist() if unit not in known)
+    failed_units = {*state.failed_chips, *failure.failed_chips, *closed.failed_chips}
+    return tuple(unit for unit in np.flatnonzero(leaving).tolist() if unit not in failed_units)
 
 
 def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
@@ -454,8 +457,8 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
     # dark: its other end waits until its own rack has gone too.
     passed_parts = list[int]()
     for circuit, route in zip(transition.changed.tolist(), transition.routes, strict=True):
-        kept = () if units.through else state.routes[circuit]
-        passed_parts += [part for part in route if part not in kept]
+        kept_parts = () if units.through else state.routes[circuit]
+        passed_parts += [part for part in route if part not in kept_parts]
     passed: NDArray[np.int_] = np.array(passed_parts, dtype=np.int64)
     if state.cell_states is not None:
         used_cells = np.intersect1d(passed // 4, closed.broken_cells)

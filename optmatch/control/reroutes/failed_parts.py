@@ -90,8 +90,8 @@ class Record(NamedTuple):
         """Add a failure that has a proposal."""
         if parts in self.answered:
             return self
-        others = self.without(parts)
-        return others._replace(answered=(*others.answered, parts))
+        other_failures = self.without(parts)
+        return other_failures._replace(answered=(*other_failures.answered, parts))
 
     def without(self, parts: FailedParts) -> Record:
         """Remove parts from all pending failures."""
@@ -167,14 +167,14 @@ def list_failure(
 
 def unite(failures: Iterable[FailedParts]) -> FailedParts:
     """Return the parts of all failures, ascending; all broken cells are listed as dead."""
-    known = _PartSets()
+    part_sets = _PartSets()
     for failure in failures:
-        known.add(failure)
+        part_sets.add(failure)
     return FailedParts(
-        failed_chips=tuple(sorted(known.chips)),
-        failed_ports=tuple(sorted(known.ports)),
-        failed_fibres=tuple(sorted(known.fibres)),
-        dead_cells=tuple(sorted(known.cells)),
+        failed_chips=tuple(sorted(part_sets.chips)),
+        failed_ports=tuple(sorted(part_sets.ports)),
+        failed_fibres=tuple(sorted(part_sets.fibres)),
+        dead_cells=tuple(sorted(part_sets.cells)),
     )
 
 
@@ -204,16 +204,19 @@ class _PartSets:
 
     def add(self, parts: FailedParts) -> None:
         """Add the parts of a failure."""
-        for known, numbers in zip(self._by_field, parts, strict=True):
-            known.update(numbers)
+        for known_numbers, numbers in zip(self._by_field, parts, strict=True):
+            known_numbers.update(numbers)
 
     def keep_unknown(self, parts: FailedParts) -> FailedParts:
         """Return the parts of a failure that are not in these sets."""
         pairs = list(zip(self._by_field, parts, strict=True))
-        if all(known.isdisjoint(numbers) for known, numbers in pairs):
+        if all(known_numbers.isdisjoint(numbers) for known_numbers, numbers in pairs):
             return parts
         return FailedParts(
-            *(tuple(n for n in numbers if n not in known) for known, numbers in pairs)
+            *(
+                tuple(n for n in numbers if n not in known_numbers)
+                for known_numbers, numbers in pairs
+            )
         )
 
 
@@ -246,18 +249,18 @@ def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, 
         for field in _CELL_FIELDS:
             last_fault.update(dict.fromkeys(getattr(failure, field), field))
 
-    known = _PartSets()
-    kept = list[FailedParts]()
+    part_sets = _PartSets()
+    distinct_failures = list[FailedParts]()
     for failure in failures:
         current_cells = {
             field: tuple(cell for cell in getattr(failure, field) if last_fault[cell] == field)
             for field in _CELL_FIELDS
         }
-        new = known.keep_unknown(failure._replace(**current_cells))
-        if any(new):
-            kept.append(new)
-            known.add(new)
-    return tuple(kept)
+        new_parts = part_sets.keep_unknown(failure._replace(**current_cells))
+        if any(new_parts):
+            distinct_failures.append(new_parts)
+            part_sets.add(new_parts)
+    return tuple(distinct_failures)
 
 
 def parts_in(state: Reroute) -> FailedParts:

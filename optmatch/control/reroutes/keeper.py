@@ -161,11 +161,11 @@ class Keeper:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
             record = self._now.record.back_to(self._history[-1])
-            now = self._take_over(record, ROLLED_BACK, FailedParts())
+            snapshot = self._take_over(record, ROLLED_BACK, FailedParts())
             self._history.pop()
             self._compact()
         self._prepare_answers()
-        return now.state
+        return snapshot.state
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that a restart needs: state, stand-ins, refused parts, and the history.
@@ -335,22 +335,22 @@ class Keeper:
     def _change(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
         """Go on to a new state, and remember the last one; the caller holds the lock."""
         before = self._now.record
-        now = self._take_over(record, event, parts)
+        snapshot = self._take_over(record, event, parts)
         self._history.append(before.with_answered_of(record))
         self._compact()
-        return now
+        return snapshot
 
     def _take_over(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
         """Go on to a state, once that is noted on disk; the caller holds the lock."""
         self._check_open()
-        now = take_snapshot(record, self._priorities, self._now)
+        snapshot = take_snapshot(record, self._priorities, self._now)
         if self._notes is not None:
             stand_ins = {home: stand_in for stand_in, home in record.homes}
             add_note(self._notes, event, parts, stand_ins)
         if self._journal is not None:
             self._journal.write(event, self._now.record, record)
-        self._now = now
-        return now
+        self._now = snapshot
+        return snapshot
 
     def _compact(self) -> None:
         """Begin a new journal where the old one is long; if that fails, the old one goes on."""
@@ -360,16 +360,16 @@ class Keeper:
 
     def _prepare_answers(self) -> None:
         """Prepare answers, here or in the background; the caller does not hold the lock."""
-        now = self._now
+        snapshot = self._now
         if not self._in_background:
             prepare_answers(
-                now,
+                snapshot,
                 self._ahead,
                 limits=_LIMITS_IN_FOREGROUND,
-                is_wanted=lambda: self._now is now,
+                is_wanted=lambda: self._now is snapshot,
             )
         elif self._ahead:
-            self._background.put(now)
+            self._background.put(snapshot)
 
 
 def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> NDArray[np.int64]:

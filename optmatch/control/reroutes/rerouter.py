@@ -129,27 +129,27 @@ class Rerouter(Keeper):
         """
         self._check_open()
         clock = start_clock(deadline_s)
-        now = self._now
-        if self._offers is not None and self._offers[0] is now.record:
+        snapshot = self._now
+        if self._offers is not None and self._offers[0] is snapshot.record:
             return self._offers[1]
 
         # Failures take turns, so that a short deadline does not always end at the same ones.
-        pending = now.record.waiting
+        pending = snapshot.record.waiting
         first = self._n_retried % max(1, len(pending))
-        found = list[Proposal]()
+        proposals = list[Proposal]()
         with self._tally.call("retry"), self._background.pause():
             for failure in (*pending[first:], *pending[:first]):
                 if clock.remaining_s <= 0:
                     break
                 self._n_retried += 1
-                answer = find_answer(now, failure, clock)
+                answer = find_answer(snapshot, failure, clock)
                 if isinstance(answer, Answer):
-                    found.append(_make_proposal(now, failure, answer, 0.0))
+                    proposals.append(_make_proposal(snapshot, failure, answer, 0.0))
 
         # Offers are complete, and kept, only if all failures were reached.
-        offers = tuple(found)
+        offers = tuple(proposals)
         if clock.remaining_s > 0:
-            self._offers = now.record, offers
+            self._offers = snapshot.record, offers
         return offers
 
     @staticmethod
@@ -163,9 +163,9 @@ class Rerouter(Keeper):
 
         rack = Rerouter(fill_rack(RackFabric()), prepare=False)
         rack.apply(rack.fail(chip=21))
-        held = hold_matching(HexMesh(5, 5, ports=12), [1, 0, 3, 2, *[-1] * 8], seed=0)
-        lit_cells = np.flatnonzero(np.asarray(held.cell_states) >= 0)
-        switch = Rerouter(held, prepare=False)
+        switch_state = hold_matching(HexMesh(5, 5, ports=12), [1, 0, 3, 2, *[-1] * 8], seed=0)
+        lit_cells = np.flatnonzero(np.asarray(switch_state.cell_states) >= 0)
+        switch = Rerouter(switch_state, prepare=False)
         switch.apply(switch.fail(cell=int(lit_cells[0])))
         switch.apply(switch.fail(port=0))
 
@@ -291,13 +291,15 @@ class Rerouter(Keeper):
             # The record may change while the search runs: then the search begins anew, until the
             # time is up.
             while True:
-                now = self._now
-                answer = find_answer(now, failure, clock)
+                snapshot = self._now
+                answer = find_answer(snapshot, failure, clock)
                 is_late = clock.remaining_s <= 0.0
-                if self._put_on_record(now, failure, answer, report=report, even_if_stale=is_late):
+                if self._put_on_record(
+                    snapshot, failure, answer, report=report, even_if_stale=is_late
+                ):
                     break
             if isinstance(answer, Answer):
-                return _make_proposal(now, failure, answer, clock.elapsed_s)
+                return _make_proposal(snapshot, failure, answer, clock.elapsed_s)
             raise answer
 
     def _report_cut_off_chips(self, failure: FailedParts) -> FailedParts:
@@ -305,15 +307,15 @@ class Rerouter(Keeper):
         with self._lock:
             record = self._now.record
             reported = set(failure.failed_chips).intersection(record.cut_off)
-            others = subtract(failure, FailedParts(tuple(reported)))
+            other_parts = subtract(failure, FailedParts(tuple(reported)))
             if reported:
-                check_failure(record.state, others)
+                check_failure(record.state, other_parts)
                 self._note(REFUSED, record.with_reported_chips(reported), reported)
-        return others
+        return other_parts
 
     def _put_on_record(
         self,
-        asked: Snapshot,
+        basis: Snapshot,
         failure: FailedParts,
         answer: Answer | OptMatchError,
         *,
@@ -322,12 +324,12 @@ class Rerouter(Keeper):
     ) -> bool:
         """Put a failure on record if `report` says so; return False if its answer is stale.
 
-        An answer is stale if the state has changed since it was `asked` for, or if a part that it
+        An answer is stale if the state has changed since its search began, or if a part that it
         uses has failed.
 
         Parameters
         ----------
-        asked
+        basis
             The snapshot in which the answer was searched.
         failure
             The parts that have failed.
@@ -345,10 +347,10 @@ class Rerouter(Keeper):
         """
         with self._lock:
             record = self._now.record
-            is_stale = asked.state is not record.state
+            is_stale = basis.state is not record.state
             if isinstance(answer, Answer) and not is_stale:
                 closed = record.closed_to(failure)
-                used = find_closed_part(asked.state, answer.transition, closed)
+                used = find_closed_part(basis.state, answer.transition, closed)
                 is_stale = used is not None
             if is_stale and not even_if_stale:
                 return False
@@ -395,11 +397,13 @@ class Rerouter(Keeper):
             if used is not None:
                 raise InputError(f"{used} has failed since this was proposed: ask again")
             if proposal.restored is None:
-                now = self._change(_record_after_failure(record, proposal), "fail", failure)
+                snapshot = self._change(_record_after_failure(record, proposal), "fail", failure)
             else:
-                now = self._change(_record_after_return(record, proposal), "give back", failure)
+                snapshot = self._change(
+                    _record_after_return(record, proposal), "give back", failure
+                )
         self._prepare_answers()
-        return now.state
+        return snapshot.state
 
     def repair(
         self,
@@ -435,9 +439,9 @@ class Rerouter(Keeper):
         self._check_open()
         repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
         with self._tally.call("repair", repaired), self._lock:
-            now = self._change(take_out(self._now.record, repaired), "repair", repaired)
+            snapshot = self._change(take_out(self._now.record, repaired), "repair", repaired)
         self._prepare_answers()
-        return now.state
+        return snapshot.state
 
     restore = repair
     """The same for parts that were drained."""
@@ -470,21 +474,23 @@ class Rerouter(Keeper):
         self._check_open()
         clock = start_clock(deadline_s)
         unit = integer("unit", unit, at_least=0)
-        now = self._now
+        snapshot = self._now
 
         # The search treats the stand-in as failed, and allows `unit` alone to take over from it.
         stand_in = self.stand_ins.get(unit, -1)
-        leaving = failure_of_unit(now.state, stand_in)
-        closed = now.record.closed_to(leaving)
-        pending_units = closed.failed_chips if now.state.units.n_chips else closed.failed_ports
-        if stand_in < 0 or unit not in now.state.spares or unit in pending_units:
+        leaving = failure_of_unit(snapshot.state, stand_in)
+        closed = snapshot.record.closed_to(leaving)
+        pending_units = (
+            closed.failed_chips if snapshot.state.units.n_chips else closed.failed_ports
+        )
+        if stand_in < 0 or unit not in snapshot.state.spares or unit in pending_units:
             raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
 
         with self._tally.call("give_back", leaving), self._background.pause():
-            answer = find_answer(now, leaving, clock, only_unit=unit)
+            answer = find_answer(snapshot, leaving, clock, only_unit=unit)
             if not isinstance(answer, Answer):
                 raise answer
-            proposal = _make_proposal(now, leaving, answer, clock.elapsed_s)
+            proposal = _make_proposal(snapshot, leaving, answer, clock.elapsed_s)
             return replace(proposal, restored=(unit, stand_in))
 
 

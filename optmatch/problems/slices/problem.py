@@ -134,6 +134,13 @@ class SliceAllocation(Displayed):
     objectives: ClassVar[dict[str, str]] = {"slice-allocation": "circuits"}
 
     def __post_init__(self) -> None:
+        """Check all fields: the shape, the routes, and who has the servers and the fibres.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong, or the slice that takes what another one has.
+        """
         check_fields(self)
         if self.fabric.ports_per_chip < 6:
             raise InputError(
@@ -255,7 +262,14 @@ class SliceAllocation(Displayed):
         return [route for _, _, _, route in sorted(offered)[: self.routes]]
 
     def dead_end(self) -> str:
-        """Say why no answer can exist by counting alone; empty if counting shows nothing."""
+        """Say why no answer can exist by counting alone.
+
+        Returns
+        -------
+        str
+            A sentence with the servers that the slice takes and those that are free, in a rack or
+            in all of them; empty if counting shows nothing.
+        """
         fabric = self.fabric
         shape = "x".join(map(str, self.shape))
         if not self.slice_shapes:
@@ -263,6 +277,8 @@ class SliceAllocation(Displayed):
                 return f"a slice of {shape} chips takes more than all {fabric.n_servers} servers"
             sides = "x".join(map(str, fabric.chips))
             return f"a slice of {shape} chips does not fit into a rack of {sides}"
+
+        # All shapes take equally many servers. They are in one rack where racks are not joined.
         n_slots = self.slice_shapes[0].n_slots
         free_servers = self.free_servers
         if fabric.joined:
@@ -427,10 +443,25 @@ def draw_occupancy(
 
 
 def _draw_allocation(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | None:
-    """Put a slice on random servers, each pair on a random route; None where fibres run out."""
+    """Put a slice on random servers, and the circuits of each pair of them on a random route.
+
+    Parameters
+    ----------
+    problem
+        The slice, and what is taken already.
+    rng
+        Draws servers and routes.
+
+    Returns
+    -------
+    Allocation or None
+        None where a pair has no route with enough free fibres; another draw may succeed.
+    """
     fabric = problem.fabric
     plan = problem.slice_shapes[0]
     free_servers = problem.free_servers
+
+    # Racks that are not joined hold a slice in one of them.
     if not fabric.joined:
         racks = fabric.server_coordinates[free_servers, 0]
         n_free_of_rack = np.bincount(racks, minlength=fabric.racks)

@@ -168,17 +168,35 @@ def slice_rings(shape: Shape) -> tuple[Ring, ...]:
 
 
 def _rings_along(shape: Shape, group: list[int]) -> list[Ring]:
-    """List the rings that run along some axes, one for each place on the others."""
+    """List the rings that run along some axes, one for each place on the other axes.
+
+    Parameters
+    ----------
+    shape
+        The sides of the slice, in chips.
+    group
+        The axes that a ring runs along: one; one of side 2 and another one; or all three of a cube
+        of side 2.
+
+    Returns
+    -------
+    list of tuple of int
+        The chips of each ring in their order. Chips are numbered with the first axis quickest.
+    """
     stride = (1, shape[0], shape[0] * shape[1])
     others = [axis for axis in range(3) if axis not in group]
     if len(group) == 3:
         return [_CUBE]
     long_axis = group[-1]
+
+    # A ring as distances from its first chip.
     offsets = [position * stride[long_axis] for position in range(shape[long_axis])]
     if len(group) == 2:  # up on one side, back on the other
         side = stride[group[0]]
         upwards = [offset + side for offset in offsets[1:]]
         offsets = [0, side, *upwards, *reversed(offsets[1:])]
+
+    # The same ring from each place on the other axes.
     rings = []
     other_axes = list(reversed(others))
     for positions in product(*(range(shape[axis]) for axis in other_axes)):

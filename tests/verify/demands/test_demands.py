@@ -103,6 +103,17 @@ def prices(problem: om.Demand, units: int = 10**6) -> ConfigurationProof:
     return ConfigurationProof(duals=np.floor(duals).astype(np.int64), units=units)
 
 
+@pytest.mark.parametrize(("budget_db", "bound_s"), [(3.0, 2.0), (0.5, float("inf"))])
+def test_only_circuits_that_are_needed_bound_by_their_budget(
+    budget_db: float, bound_s: float
+) -> None:
+    """Circuits of 9 dB are over both budgets, and nothing is sent by them."""
+    losses_db = [[1, 1, 9], [9, 1, 1], [1, 9, 1]]
+    switch = om.IdealSwitch(3, loss_db=losses_db, budget_db=budget_db)
+    matrix = [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert bound_demand(om.Demand.from_matrix(matrix, switch, delay_s=1.0)) == bound_s
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_prices_bound_from_below(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ from tests.verify.rules import Row, claim, forge, om
 LOSSY = om.IdealSwitch(4, loss_db=[[1, 2, 1, 3], [2, 1, 2, 4], [1, 2, 1, 2], [3, 4, 2, 1]])
 TWO = HostPlacement(LOSSY, 2)
 HELD = HostPlacement(LOSSY, 2, held=(3, -1))
+HELD_ZERO = HostPlacement(LOSSY, 2, held=(0, -1))
 TIGHT = HostPlacement(om.IdealSwitch(4, loss_db=LOSSY.loss_db, budget_db=2.0), 2)
 QUIET = HostPlacement(LOSSY, 2, pattern="demand", demand_bytes=[[0, 0], [0, 0]])
 QUIET_DEAD = HostPlacement(
@@ -20,6 +21,14 @@ SUM = HostPlacement(LOSSY, 2, objective="total-loss-db")
 RING = HostPlacement(LOSSY, 3, pattern="ring")
 THREE = HostPlacement(LOSSY, 3)
 SENDS = HostPlacement(LOSSY, 2, pattern="demand", demand_bytes=[[0, 1], [0, 0]])
+MUTUAL = [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+STAR = HostPlacement(
+    om.IdealSwitch(4, loss_db=[[4, 1, 5, 1], [2, 2, 5, 4], [1, 4, 2, 4], [3, 4, 5, 1]]),
+    3,
+    pattern="demand",
+    demand_bytes=MUTUAL,
+)
+"""Hosts 0 and 2 talk with each other: the second best of two ports for such a host loses 2 dB."""
 IS_PROOF = "the certificate is a proof"
 
 
@@ -48,11 +57,14 @@ ROWS = [
     Row(None, SUM, on(0, 3), figures={"total_circuit_loss_db": 6.0, "objective": 6.0}),
     Row(None, RING, on(0, 1, 2), figures={"circuits": 3, "total_circuit_loss_db": 5.0}),
     Row(None, SENDS, on(1, 0), figures={"circuits": 1, "objective": 2.0}),
+    Row(None, STAR, on(1, 3, 0), figures={"lower_bound_recomputed": 2.0, "objective": 2.0}),
+    Row(None, HELD, on(3, 2), figures={"lower_bound_recomputed": 2.0, "objective": 2.0}),
     Row("the answer has a port for each host", TWO, on(0)),
     Row("a host is on a live port", TWO, on(0, 4), stops=True),
     Row("a host is on a live port", QUIET_DEAD, on(0, 1), stops=True),
     Row("a port has one host", QUIET, on(2, 2), stops=True),
     Row("a host keeps the port that it has", HELD, on(0, 1), stops=True),
+    Row("a host keeps the port that it has", HELD_ZERO, on(1, 2), stops=True),
     Row("a circuit that is needed keeps to its link budget", TIGHT, on(0, 3)),
     Row(None, THREE, proved(THREE, APART, 2.0, 0, 1, 2), figures={"lower_bound_checked": 2.0}),
     Row(

@@ -33,6 +33,15 @@ def test_a_bound_above_the_truth_is_not_shown() -> None:
     assert check_load_proof(problem, proof) < 8
 
 
+def test_a_rack_that_is_full_does_not_bound_a_slice_in_another_one() -> None:
+    racks = om.RackFabric(racks=2)
+    n_servers = racks.n_servers // 2
+    problem = om.SliceAllocation(racks, (4, 4, 2), reserved=list(range(n_servers)))
+    assert bound_load(problem) == bound_load(om.SliceAllocation(racks, (4, 4, 2))) == 4.0
+    full = om.SliceAllocation(racks, (4, 4, 2), reserved=list(range(2 * n_servers)))
+    assert bound_load(full) == math.inf
+
+
 @given(slice_problems(tiny=True), st.integers(1, 9), st.sets(st.integers(0, 3), min_size=1))
 @few
 def test_a_bound_is_shown_if_and_only_if_it_is_true(
