@@ -9,13 +9,14 @@ linear programme.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import uncounted
+from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
@@ -57,23 +58,51 @@ class _Plan(NamedTuple):
     n_rounds: int
 
 
-def find(problem: Collective) -> Laid:
+def find_island_plan(problem: Collective, clock: Clock) -> Laid:
     """Return the fastest plan of all schemes, numbers of waves and orders of waves.
+
+    Ranks of an island have fast links among them, and a rail each to other islands. A *scheme*
+    says what happens to the data of one island: which rails lead how many islands onward, which
+    blocks they carry in which phase, and what islands copy inside. The data may be cut into
+    *waves*, which follow each other: while one is told inside islands, rails carry the next one.
 
     Parameters
     ----------
     problem
         A collective between islands of ``problem.island`` ranks each.
+    clock
+        When it has run out, the fastest plan so far is returned.
 
     Returns
     -------
     Laid
         The plan of all ranks, timed.
     """
-    islands = problem.n_ranks // problem.island
-
     # The number of the candidate stands second, so that equal times keep their order.
     candidates: list[tuple[float, int, _Plan]] = []
+    for plan in _list_plans(problem):
+        candidates.append((_time_s(problem, plan), len(candidates), plan))
+        if clock.exceeded(0) is not None:
+            break
+
+    # Linear programmes take long, so only the fastest candidates get other sizes of waves.
+    fastest = [plan for _, _, plan in sorted(candidates)[:SIZED]]
+    best = fastest[0]
+    for plan in fastest:
+        if clock.exceeded(0) is not None:
+            break
+        resized = _optimise_wave_sizes(problem, plan)
+        if _time_s(problem, resized) < _time_s(problem, best):
+            best = resized
+    return _lay_on_ranks(problem, best)
+
+
+def _list_plans(problem: Collective) -> Iterator[_Plan]:
+    """Yield the plans of all schemes in all numbers and orders of waves, with sizes by a series.
+
+    Of plans that differ in the ratio of the series alone, only the fastest is yielded.
+    """
+    islands = problem.n_ranks // problem.island
     for scheme in list_schemes(problem.operation, islands, problem.island):
         wave_counts: tuple[int, ...] = (1,)
         if scheme.shifts:
@@ -81,13 +110,7 @@ def find(problem: Collective) -> Laid:
         for count in wave_counts:
             for wave_order in _list_wave_orders(problem.operation, scheme, count):
                 plans = _list_geometric_plans(problem.operation, scheme, count, wave_order)
-                seconds, number = min((_time_s(problem, plan), k) for k, plan in enumerate(plans))
-                candidates.append((seconds, len(candidates), plans[number]))
-
-    # Linear programmes take long, so only the fastest candidates get other sizes of waves.
-    fastest = sorted(candidates)[:SIZED]
-    resized = [_optimise_wave_sizes(problem, plan) for _, _, plan in fastest]
-    return _lay_on_ranks(problem, min(resized, key=lambda plan: _time_s(problem, plan)))
+                yield min(plans, key=lambda plan: _time_s(problem, plan))
 
 
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:

@@ -441,9 +441,10 @@ def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
 def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
     """Let islands hand on what has come over rails, while rails carry more."""
     with uncounted():
-        from optmatch.solvers.collectives.islands import find
+        from optmatch.solvers.collectives.islands import find_island_plan
 
-    return FoundPlan(find(problem), {"algorithm": "islands"})
+    laid = find_island_plan(problem, clock)
+    return FoundPlan(laid, {"algorithm": "islands"}, limit=clock.exceeded(0))
 
 
 FINDERS: dict[str, Find] = {
