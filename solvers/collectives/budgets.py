@@ -89,7 +89,20 @@ def explain_unreachable(problem: Collective) -> str:
 
 
 def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | None, float]:
-    """Renumber the ranks of a plan so that its circuits lose least.
+    """Renumber the ranks of a plan so that the circuits of a real switch lose least.
+
+    Between some ports of the switch light loses more than between others. The numbers of ranks in
+    a plan (its *parts*, such as "second on the ring") are given to those ranks between which the
+    circuits that the plan needs lose little.
+
+    Parameters
+    ----------
+    problem
+        The collective, whose fabric states losses and perhaps a budget for them.
+    laid
+        The plan, and how long its circuits are held.
+    clock
+        The limits of the search for an order.
 
     Returns
     -------

@@ -144,9 +144,10 @@ def _list_geometric_plans(
 def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     """Choose the sizes of waves with which the same rounds take the least time in all.
 
-    The linear programme has the sizes of waves and the lengths of rounds as variables, the
-    latter in units of the time of the plan. It minimises the sum of the lengths; each place's
-    load in a round, and the latency, have to fit into the length of the round.
+    A wave is a part of all blocks that travels by itself. The linear programme has the sizes of
+    waves and the lengths of rounds as variables, the latter in units of the time of the plan. It
+    minimises the sum of the lengths; the load of each place in a round, and the latency, have to
+    fit into the length of the round.
 
     Returns
     -------

@@ -383,7 +383,7 @@ class _Model:
     def __init__(self, problem: Collective, split: Split, below_s: float) -> None:
         self.problem = problem
         self.split = split
-        self.model = model = cp_model.CpModel()
+        self.model = cp_model.CpModel()
         self.ranks = range(problem.n_ranks)
         self.chunks = [chunk for chunk, weight in enumerate(split.weights) if weight]
         self.epoch = np.repeat(np.arange(len(split.held)), split.held)
@@ -395,7 +395,26 @@ class _Model:
         self.sent = self._new_variables(0)
         """``sent[round, rank, chunk]``: whether the rank sends the chunk."""
 
-        # The load of a round is that of its busiest rank.
+        self._minimise_loads(below_s)
+        if problem.operation in ("all-reduce", "broadcast"):
+            self._order_pieces_of_root()
+
+        self.receipts: dict[Step, tuple[Literal, Literal, Literal]] = {}
+        """For each round, rank and chunk: that the rank has it afterwards (for sums: gets it), had
+        it before, and takes it as a copy."""
+        if problem.operation in SUMS:
+            self._add_sums()
+        else:
+            self._add_copies()
+
+    def _minimise_loads(self, below_s: float) -> None:
+        """Minimise the sum over rounds of the load of the busiest rank, in units of chunk sizes.
+
+        Plans that are no faster than `below_s` seconds are left out, and so is what counting
+        forbids.
+        """
+        model = self.model
+        split = self.split
         loads = [model.new_int_var(0, sum(split.weights), "") for _ in self.epoch]
         for turn, rank in product(range(len(loads)), self.ranks):
             rank_load = sum(
@@ -408,20 +427,15 @@ class _Model:
             model.add(sum(loads) <= math.ceil(load_to_beat) - 1)
         model.minimize(sum(loads))
 
-        # Pieces of one buffer are alike, so the root may send them in the order of their numbers.
-        if problem.operation in ("all-reduce", "broadcast"):
-            for (turn, rank, chunk), sent in self.sent.items():
-                if rank == problem.root and chunk:
-                    previous = (self.sent[before, rank, chunk - 1] for before in range(turn + 1))
-                    model.add_bool_or(~sent, *previous)
+    def _order_pieces_of_root(self) -> None:
+        """Let the root send the pieces of a buffer in the order of their numbers: they are alike.
 
-        self.receipts: dict[Step, tuple[Literal, Literal, Literal]] = {}
-        """For each round, rank and chunk: that the rank has it afterwards (for sums: gets it), had
-        it before, and takes it as a copy."""
-        if problem.operation in SUMS:
-            self._add_sums()
-        else:
-            self._add_copies()
+        A piece may be sent only if the one before it was sent in this round or earlier.
+        """
+        for (turn, rank, chunk), sent in self.sent.items():
+            if rank == self.problem.root and chunk:
+                previous = (self.sent[before, rank, chunk - 1] for before in range(turn + 1))
+                self.model.add_bool_or(~sent, *previous)
 
     def _new_variables(self, more_rounds: int) -> dict[Step, Literal]:
         """Return a new Boolean for each chunk, rank and round, and for so many rounds more."""
@@ -507,54 +521,92 @@ class _Model:
                 model.add_exactly_one(has[turn + 1, other, chunk] for other in self.ranks)
 
     def _add_sums(self) -> None:
-        """Let chunks be sums of the data of ranks, in which no rank counts twice.
+        """Add the constraints of operations that add up: whose data each sum contains.
 
-        A chunk that a rank gets is added to its own, or, in an all-reduce, may replace it.
+        A chunk at a rank is a sum of the data of some ranks, at first of its own alone, and in the
+        end of all. What is sent to a rank is added to its sum, in which no rank may count twice;
+        in an all-reduce it may also replace the sum (a copy).
         """
         model = self.model
-        everywhere = self.problem.operation == "all-reduce"
+        is_everywhere = self.problem.operation == "all-reduce"
         last = len(self.epoch)
 
         # contains[origin][round, rank, chunk]: whether the sum has the data of the rank origin.
         contains = {origin: self._new_variables(1) for origin in self.ranks}
         for rank, chunk, origin in product(self.ranks, self.chunks, self.ranks):
             model.add(contains[origin][0, rank, chunk] == (origin == rank))
-            if everywhere or chunk == rank:
+            if is_everywhere or chunk == rank:
                 model.add(contains[origin][last, rank, chunk] == 1)
 
-        for turn, rank, chunk in self.sent:
-            is_up = self.circuits[self.epoch[turn]]
-            gets = model.new_bool_var("")
-            copied: Literal = 0
-            if everywhere:
-                copied = model.new_bool_var("")
-                model.add_implication(copied, gets)
-            self.receipts[turn, rank, chunk] = (gets, 0, copied)
-            for source in self.ranks:
-                is_sent: Literal = 0
-                if source != rank:
-                    is_sent = self.sent[turn, source, chunk]
-                model.add_bool_or(~gets, ~is_up[source, rank], is_sent)
-
+        for step in self.sent:
+            gets, is_copied = self._add_receipt(step)
             for origin in self.ranks:
-                before = contains[origin][turn, rank, chunk]
-                after = contains[origin][turn + 1, rank, chunk]
-                comes = model.new_bool_var("")
-                # What comes is in the sum afterwards; nothing else is new, and only a copy
-                # displaces what was there.
-                model.add_implication(comes, gets)
-                model.add_implication(comes, after)
-                model.add_bool_or(~after, before, comes)
-                model.add_bool_or(~before, copied, after)
-                # No rank counts twice.
-                model.add_bool_or(~before, copied, ~comes)
-                if everywhere:
-                    model.add_bool_or(~after, ~copied, comes)
-                # Exactly the data of the sender come.
-                for source in self.ranks:
-                    at_source = contains[origin][turn, source, chunk]
-                    model.add_bool_or(~is_up[source, rank], ~comes, at_source)
-                    model.add_bool_or(~is_up[source, rank], ~gets, ~at_source, comes)
+                self._add_origin(step, contains[origin], gets, is_copied)
+
+    def _add_receipt(self, step: Step) -> tuple[Literal, Literal]:
+        """Add whether a rank gets a chunk in a round, and whether as a copy.
+
+        It can get it only from the rank whose circuit leads to it, if that sends the chunk.
+
+        Returns
+        -------
+        gets, is_copied : Literal
+            The second is 0 where nothing may be replaced.
+        """
+        turn, rank, chunk = step
+        model = self.model
+        is_up = self.circuits[self.epoch[turn]]
+        gets = model.new_bool_var("")
+        is_copied: Literal = 0
+        if self.problem.operation == "all-reduce":
+            is_copied = model.new_bool_var("")
+            model.add_implication(is_copied, gets)
+        self.receipts[turn, rank, chunk] = (gets, 0, is_copied)
+        for source in self.ranks:
+            is_sent: Literal = 0
+            if source != rank:
+                is_sent = self.sent[turn, source, chunk]
+            model.add_bool_or(~gets, ~is_up[source, rank], is_sent)
+        return gets, is_copied
+
+    def _add_origin(
+        self, step: Step, contains: dict[Step, Literal], gets: Literal, is_copied: Literal
+    ) -> None:
+        """Say when the data of one rank are in a sum after a round.
+
+        Parameters
+        ----------
+        step
+            The round, the rank that has the sum, and the chunk.
+        contains
+            ``contains[round, rank, chunk]``: whether these data are in the sum before the round.
+        gets, is_copied
+            Whether the rank gets the chunk in this round, and whether it replaces the sum.
+        """
+        turn, rank, chunk = step
+        model = self.model
+        is_up = self.circuits[self.epoch[turn]]
+        before = contains[turn, rank, chunk]
+        after = contains[turn + 1, rank, chunk]
+        comes = model.new_bool_var("")
+
+        # What comes is in the sum afterwards; nothing else is new, and only a copy displaces what
+        # was there.
+        model.add_implication(comes, gets)
+        model.add_implication(comes, after)
+        model.add_bool_or(~after, before, comes)
+        model.add_bool_or(~before, is_copied, after)
+
+        # No rank counts twice.
+        model.add_bool_or(~before, is_copied, ~comes)
+        if self.problem.operation == "all-reduce":
+            model.add_bool_or(~after, ~is_copied, comes)
+
+        # Exactly the data of the sender come.
+        for source in self.ranks:
+            at_source = contains[turn, source, chunk]
+            model.add_bool_or(~is_up[source, rank], ~comes, at_source)
+            model.add_bool_or(~is_up[source, rank], ~gets, ~at_source, comes)
 
     def read(self, outcome: Outcome) -> Laid:
         """Read the plan from a solution of the programme.

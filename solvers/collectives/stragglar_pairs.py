@@ -213,8 +213,18 @@ def _meet_late(number, partner, lacks, log, ranks):
 def _repay(turn, lacks, ranks):
     """Give ranks that swapped in the last round the chunks owed to them; False if that fails.
 
-    Each gets it from a rank with the oldest chunk that has the owed one, too; of these from one
-    that has met the late rank.
+    In a swap a rank gets a younger chunk in place of the oldest one, which it is owed. It gets it
+    now from a rank that gives the oldest chunk and has the owed one, too; preferably from one that
+    has met the late rank.
+
+    Parameters
+    ----------
+    turn : MatchingRound
+        The round.
+    lacks : bool array, shape (chunks, ranks)
+        Which rank does not have which chunk.
+    ranks : Ranks
+        Reads `owed`, `met` and the buckets; writes `mate`, `taken` and `gives`.
     """
     last_chunk = lacks.shape[0] - 1
     for creditor in range(len(ranks.owed)):
@@ -236,7 +246,17 @@ def _repay(turn, lacks, ranks):
 
 @inner_kernel
 def _swap(turn, ranks):
-    """Let doubles swap with ranks of class q - 2 that are no doubles; False if that fails."""
+    """Pair doubles whose move is a swap with ranks that give class q - 2; False if that fails.
+
+    Partners are no doubles; those that have met the late rank come first.
+
+    Parameters
+    ----------
+    turn : MatchingRound
+        The round, with the moves of the doubles.
+    ranks : Ranks
+        Reads `met` and the buckets; writes `mate` and `taken`.
+    """
     n_doubles = len(turn.moves)
     for double in range(n_doubles):
         if turn.moves[double] != SWAP:
@@ -309,8 +329,17 @@ def _take_planned_classes(turn, n_chunks, ranks):
 def _pair_rest(n_active, ranks):
     """Pair the ranks that give the oldest chunk with all others; False if that fails.
 
-    Ranks that still have to meet the late rank come back soonest: they take the oldest classes.
-    `ranks` has the ranks by class, and gets the pairs.
+    The *class* of a chunk is how many rounds it has been spreading. A rank that takes an old class
+    soon holds the oldest chunk again, and is free to meet the late rank; so ranks that have not
+    met it yet take the oldest classes.
+
+    Parameters
+    ----------
+    n_active : int
+        How many classes there are, q; class q - 1 is the oldest.
+    ranks : Ranks
+        Reads `bucket` and `size`, the ranks that give each class, and `taken`, `met` and `missed`;
+        writes `mate`. The last three buckets are scratch.
     """
     bucket = ranks.bucket
     size = ranks.size
@@ -359,6 +388,8 @@ def _pair_rest(n_active, ranks):
 @inner_kernel
 def _exchange_chunks(turn, lacks, log, ranks):
     """Send the chunks that the pairs of a round give each other, and update what ranks hold.
+
+    A pair exchanges one chunk each way; a send is left out if its receiver has the chunk already.
 
     Parameters
     ----------
@@ -424,7 +455,11 @@ def _pair_ranks(turn, n_chunks, lacks, ranks):
 
 @kernel
 def lay(n_active, moves, orders, log, lacks, ranks):
-    """Write all rounds; return how many sends, or -1 if the plan fails.
+    """Write the sends of all rounds of an all-reduce around a late rank.
+
+    In each round one rank meets the late rank, and all others are paired. Their *active* chunks
+    are those that met the late rank in the last q rounds and still spread. A rank with the oldest
+    one gives it to a rank without, and takes a younger one for it: chunks thus double in number.
 
     Parameters
     ----------
@@ -441,6 +476,11 @@ def lay(n_active, moves, orders, log, lacks, ranks):
         Which rank does not have which chunk reduced over all; all true at first, and written.
     ranks : Ranks
         To work in.
+
+    Returns
+    -------
+    int
+        How many sends were written; -1 if some round has no pairs that follow the moves.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]

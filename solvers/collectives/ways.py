@@ -134,10 +134,20 @@ class _Steps:
             self.origin_of[step, peer[origin]] = origin
 
     def draw(self, price: FloatArray) -> _Draw | None:
-        """Find the cheapest paths by ``price[step, rank]``; None if a block has none.
+        """Find the cheapest path of each block, by dynamic programming over rounds.
 
-        Dynamic programming over rounds: the lanes of one round all start from where ranks were
-        before it.
+        A path takes at most one circuit in each round: all lanes of a round start from where data
+        were before it.
+
+        Parameters
+        ----------
+        price
+            ``price[step, rank]``: what the circuit of a rank costs; a step is a lane of a round.
+
+        Returns
+        -------
+        _Draw or None
+            The paths, and what all of them together put on each circuit; None if a block has none.
         """
         n_steps = len(self.peer)
         cost = np.where(np.eye(self.n) > 0, 0.0, np.inf)  # cost[rank, source]
@@ -191,12 +201,20 @@ class _Steps:
 def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     """Draw the cheapest path of each block again and again, by prices that follow the loads.
 
-    Each draw takes a part of all blocks over (the method of Frank and Wolfe); a price is the
-    part of a circuit in the length of its round, smoothed less and less.
+    Method of Frank and Wolfe: each draw takes a part of all blocks over, which is less and less.
+    A circuit that is busier than others of its round gets a higher price for the next draw.
+
+    Parameters
+    ----------
+    demand_s
+        ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit.
+    sequence
+        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
 
     Returns
     -------
-    The paths of each block that carry the most; None if some block has none.
+    Paths or None
+        The `KEPT` paths of each block that carry the most; None if some block has no path.
     """
     steps = _Steps(demand_s, sequence)
     n_steps, n_blocks = len(steps.peer), len(steps.source)
@@ -282,10 +300,29 @@ def _gains_of_exchange(
     before: FloatArray,
     after: FloatArray,
 ) -> FloatArray:
-    """Return ``gain[a, b]``, a < b: what all paths save if ranks a and b exchange their peers.
+    """Return what all blocks save if two ranks of a configuration exchange their peers.
 
-    `before` and `after` are the costs of the cheapest paths from rank to rank up to the
-    configuration, and from it on.
+    A block takes the cheapest path: up to the configuration, over one of its circuits, and on from
+    there; or it passes the configuration by. If a and b exchange their peers, paths over these two
+    circuits are lost, and paths over the two new ones may be cheaper.
+
+    Parameters
+    ----------
+    peer
+        ``peer[rank]``: the circuits of the configuration.
+    toll
+        ``toll[rank, peer]``: what a circuit costs.
+    demand_s
+        ``demand_s[source, target]``: the blocks.
+    before, after
+        ``cost[source, rank]`` of the cheapest paths up to the configuration, and
+        ``cost[rank, target]`` from it on.
+
+    Returns
+    -------
+    float array, shape (ranks, ranks)
+        ``gain[a, b]`` for a < b, in seconds times toll; 0 elsewhere, and where a rank would face
+        itself.
     """
     n = len(peer)
     without = np.minimum.reduce(before[:, :, None] + after[None], axis=1, initial=NO_PATH)
