@@ -371,17 +371,22 @@ def notebooks() -> list[Path]:
 
 
 def write_notebooks(source: Path, quick: bool) -> None:
-    """Run the notebooks, two at a time, and write them with what they say and draw."""
+    """Write the notebooks with what they say and draw; some are run, two at a time."""
     with ThreadPoolExecutor(2) as pool:  # each runs in a process of its own
         list(pool.map(lambda path: _write_notebook(path, source, quick), notebooks()))
 
 
 def _write_notebook(path: Path, source: Path, quick: bool) -> None:
-    """Run one notebook in a folder of its own, and write it with its outputs."""
+    """Write one notebook with its outputs: those that are stored, where they are all there is.
+
+    What is stored has a sentence in place of an interactive page. A notebook that has one is run in
+    a folder of its own, so that the site shows the page.
+    """
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
-    if not quick:
+    has_page = "an interactive page: run this cell" in path.read_text(encoding="utf-8")
+    if has_page and not quick:
         from nbclient import NotebookClient
 
         with tempfile.TemporaryDirectory() as folder:

@@ -194,7 +194,7 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
     for name in sorted(names):
         numbers_of_family[_NUMBER.sub("*", name)].append(_NUMBER.findall(name))
 
-    grids = []
+    grids: list[Grid] = []
     for family, numbers_of_name in numbers_of_family.items():
         values_of_place = [set(column) for column in zip(*numbers_of_name, strict=True)]
         differing = [place for place, values in enumerate(values_of_place) if len(values) > 1]
