@@ -379,8 +379,8 @@ def write_notebooks(source: Path, quick: bool) -> None:
 def _write_notebook(path: Path, source: Path, quick: bool) -> None:
     """Write one notebook with its outputs: those that are stored, where they are all there is.
 
-    What is stored has a sentence in place of an interactive page. A notebook that has one is run in
-    a folder of its own, so that the site shows the page.
+    What is stored has a sentence in place of an interactive page. A notebook that has one is run
+    in a folder of its own, so that the site shows the page.
     """
     import nbformat
 

@@ -197,6 +197,43 @@ def optics_delays() -> Any:
 
 
 @chart
+def optics_power() -> Any:
+    """Draw the power of heaters by how routes are chosen, and the bound."""
+    rows = read_rows("optics", "| cells that take | as routed")
+    names = ("as routed", "ties by power", "least power", "its bound")
+    figure, ax = new_chart(2.8)
+    for column, (name, ink) in enumerate(zip(names, (FAINT, AMBER, BLUE, INK), strict=True)):
+        heights = [read_number(row[1 + column]) for row in rows]
+        ax.bar(np.arange(len(rows)) + 0.2 * (column - 1.5), heights, 0.19, color=ink, label=name)
+    ax.set_xticks(
+        range(len(rows)), ["20 mW in cross,\nnothing in bar", "20 mW in bar,\nnothing in cross"]
+    )
+    ax.set_ylabel("power of a slot, W")
+    ax.legend(frameon=False)
+    return figure
+
+
+@sketch
+def optics_fit() -> Sketch:
+    """Draw the way from chosen states to the device of each cell."""
+    drawing = Sketch(
+        150, "States are chosen, powers measured, and a device is fitted to each cell"
+    )
+    for left, name, fill in (
+        (6, "choose\nstates", PALE),
+        (104, "set them on\nthe chip", PALE_AMBER),
+        (202, "measure\npowers", PALE_AMBER),
+        (300, "fit each\ncell", PALE_BLUE),
+    ):
+        drawing.box(left, 30, 84, 54, name, fill=fill, size=12)
+        if left < 300:
+            drawing.line((left + 84, 57), (left + 97, 57), arrow=True)
+    drawing.line((342, 84), (342, 112), (48, 112), (48, 86), arrow=True, dashed=True)
+    drawing.words(195, 126, "the fitted devices predict powers in other states", size=12)
+    return drawing
+
+
+@chart
 def optics_sweep() -> Any:
     """Draw a sweep of one heater, and the curve that is fitted to it."""
     rng = np.random.default_rng(1)
