@@ -46,6 +46,11 @@ _STALE = 15_000
 _FIRST = -3
 """The way of a shape in which everything goes over the first ring that joins its members."""
 _MOST_RINGS = 3
+_MOST_PERTURB, _MOST_REPLACE, _MOST_WAY_OF_ONE, _MOST_WAY = 0.3, 0.36, 0.6, 0.72
+_MOST_PRIORITY, _MOST_HASTE = 0.93, 0.99
+"""Moves by the number that draws them, each up to its limit: the order of a ring (30 %), a ring
+(6 %), the way of one communication (24 %) or of all of a kind (12 %), who goes first (21 %), haste
+(6 %), and whether all goes in turn (1 %). Rings and ways decide most and are drawn most."""
 _MOST_ROWS = 30_000_000
 """Rows of relays of a plan: with more it does not fit into memory."""
 
@@ -227,68 +232,160 @@ class _Shape(NamedTuple):
     """Of further bundles of one port each, which are chords."""
 
 
+class _Timed(NamedTuple):
+    """A choice and the time of its step."""
+
+    step_s: float
+    choice: RailChoice
+
+
+class _Draw(NamedTuple):
+    """Random numbers from 0 to 1 that decide a move."""
+
+    move: float
+    """Which move it is."""
+    first: float
+    second: float
+    third: float
+    """What the move changes, and how."""
+
+
 class Search:
-    """What is tried."""
+    """A random local search for the best choice of a plan.
+
+    Attributes
+    ----------
+    best, best_s
+        The best choice so far, and the time of its step; None while none is better than what was
+        known before.
+    tried, better
+        How many choices were timed, and how many of them when the best one was found.
+    orders, cuts
+        The orders of all seats, and the ways to cut them into rings, of which new rings are made.
+    kinds
+        Nodes that a move changes together.
+    delay_s
+        As if circuits took so long to change.
+    """
 
     def __init__(
         self, seats: Seats, rng: np.random.Generator, spare_s: float, known_s: float
     ) -> None:
-        self.seats, self.rng, self.decoder = seats, rng, Decoder(seats)
-        self.clock, self.spare_s = running_clock(), spare_s
+        """Prepare a search.
+
+        Parameters
+        ----------
+        seats
+            The job.
+        rng
+            Draws the moves.
+        spare_s
+            So much time is left of that of the solver when the search ends.
+        known_s
+            The time of a known plan: a choice is of use if it is better.
+        """
+        self.seats = seats
+        self.rng = rng
+        self.decoder = Decoder(seats)
+        self.clock = running_clock()
+        self.spare_s = spare_s
+        self.known_s = known_s
+        self.delay_s = seats.job.network.delay_s
         self.best: RailChoice | None = None
-        self.best_s, self.known_s = known_s * (1 - 1e-12), known_s
-        self.tried = self.better = 0
+        self.best_s = known_s * (1 - 1e-12)
+        self.tried = 0
+        self.better = 0
+
+        # The search ends at the bound; where a switch stops as a whole, no changes are counted.
         all_stop = seats.job.network.switching == "all-stop"
         bound_s = seats.job.lower_bound() if all_stop else bound_step(seats)
         self.bound_s = bound_s * (1 + 1e-9)
-        self.component, self.families = list_components(seats), list_families(seats)
+
+        self.component = list_components(seats)
+        self.families = list_families(seats)
         self.cuts = list_cuts(self.component, self.families)
         self.orders = list(list_orders(seats, self.families))
-        self.riding, self.kinds = seats.riding, _list_kinds(seats)
+        self.riding = seats.riding
+        self.kinds = _list_kinds(seats)
         self.ports = seats.job.network.ports_per_gpu
         self.chord_groups = list_exchange_groups(seats)
         self.plain = _Shape((self.component,), (self.ports,), 0, 0.0)
 
-    def go_on(self, delay_s: float, left: int, most_work: float) -> None:
-        """Search for the best choice with some delay, also from the best one that is known."""
-        former, self.delay_s, current_s = self.best, delay_s, np.inf
-        half = (self.decoder.work + most_work) / 2
-        starts: list[tuple[float, RailChoice]] = []
-        scores: list[float] = []
+    def go_on(self, delay_s: float, n_trials: int, most_work: float) -> None:
+        """Search for the best choice with some delay, also from the best one that is known.
+
+        First all simple choices are timed. Then the best of them are changed at random, each for
+        some turns, and after that the best of all: a changed choice is kept if it is hardly worse,
+        by 1 % at the beginning of a turn and by nothing at its end.
+
+        Parameters
+        ----------
+        delay_s
+            As if circuits took so long to change.
+        n_trials
+            The most choices that are timed.
+        most_work
+            The work of the decoder, since it was made, at which the search ends.
+        """
+        former = self.best
+        self.delay_s = delay_s
         if (self.seats.how == EXCHANGE).any():  # stages are as long as the delay says
-            self.best, self.best_s = None, self.known_s * (1 - 1e-12)
-        for choice in self._begin(scores):
-            if not left or self.decoder.work > half or self._is_over():
-                break
-            left -= 1
-            scores.append(self._try(choice, min(1.3 * current_s, 2 * self.known_s)))
-            if scores[-1] < current_s:
-                current_s = scores[-1]
-                starts = [(current_s, choice), *starts[: _STARTS - 1]]
+            self.best = None
+            self.best_s = self.known_s * (1 - 1e-12)
+        n_left, starts = self._time_simple_choices(n_trials, (self.decoder.work + most_work) / 2)
         if former is not None:
             again = former._replace(delay_s=delay_s)
-            starts = [(self._try(again, np.inf), again), *starts]
+            starts = [_Timed(self._try(again, np.inf), again), *starts]
         self.better = self.tried
-        for trial in range(left if starts else 0):
-            turn = trial // _TURN
-            own = turn % len(starts)
-            if trial % _TURN == 0 and (turn < _TURNS * len(starts) or self.best is None):
-                current_s, current = starts[own]
-            elif trial % _TURN == 0 and self.best is not None:
-                current_s, current = self.best_s, self.best._replace(delay_s=delay_s)
-            if self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work:
+
+        current = starts[0] if starts else None
+        for trial in range(n_left if starts else 0):
+            turn, place_in_turn = divmod(trial, _TURN)
+            own_start = turn % len(starts)
+            if place_in_turn == 0:
+                current = starts[own_start]
+                if turn >= _TURNS * len(starts) and self.best is not None:
+                    current = _Timed(self.best_s, self.best._replace(delay_s=delay_s))
+            if self._is_done(most_work):
                 break
-            if most_work < np.inf and self.tried - self.better > _STALE:
-                break
-            moved = self._change(current)
-            most_s = current_s * (1 + 0.01 * (1 - (trial % _TURN) / _TURN) ** 2)
-            step_s = self._try(moved, most_s)
+
+            assert current is not None  # there are starts
+            changed = self._change(current.choice)
+            tolerance = 0.01 * (1 - place_in_turn / _TURN) ** 2
+            most_s = current.step_s * (1 + tolerance)
+            step_s = self._try(changed, most_s)
             if step_s <= most_s:
-                current, current_s = moved, step_s
-                if step_s < starts[own][0]:
-                    starts[own] = step_s, moved
+                current = _Timed(step_s, changed)
+                if step_s < starts[own_start].step_s:
+                    starts[own_start] = current
+
+    def _time_simple_choices(self, n_trials: int, most_work: float) -> tuple[int, list[_Timed]]:
+        """Time the choices that a search begins with, as long as trials and work are left.
+
+        Returns how many trials are left, and the few best choices, the best one first.
+        """
+        starts: list[_Timed] = []
+        scores: list[float] = []
+        best_s = np.inf
+        for choice in self._begin(scores):
+            if not n_trials or self.decoder.work > most_work or self._is_over():
+                break
+            n_trials -= 1
+            step_s = self._try(choice, min(1.3 * best_s, 2 * self.known_s))
+            scores.append(step_s)
+            if step_s < best_s:
+                best_s = step_s
+                starts = [_Timed(step_s, choice), *starts[: _STARTS - 1]]
+        return n_trials, starts
+
+    def _is_done(self, most_work: float) -> bool:
+        """Tell whether a search ends: time, work or gap are used up, or nothing helps any more."""
+        if self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work:
+            return True
+        return most_work < np.inf and self.tried - self.better > _STALE
 
     def _is_over(self) -> bool:
+        """Tell whether the clock leaves no more than the time that a plan takes to make."""
         return self.clock is not None and self.clock.remaining_s < self.spare_s
 
     def _try(self, choice: RailChoice, most_s: float) -> float:
@@ -418,55 +515,92 @@ class Search:
         return ways
 
     def _change(self, choice: RailChoice) -> RailChoice:
-        """Change one thing at random, or two."""
-        what, a, b, c = self.rng.random(4).tolist()
-        if what < 0.15:
-            choice = self._change_one(choice, *self.rng.random(4).tolist())
-        return self._change_one(choice, (what - 0.15) / 0.85 % 1, a, b, c)
+        """Apply one random move, or two in 15 % of the cases: a second one leaves local optima."""
+        draw = _Draw(*self.rng.random(4).tolist())
+        if draw.move < 0.15:
+            choice = self._apply(choice, _Draw(*self.rng.random(4).tolist()))
+        return self._apply(choice, draw._replace(move=(draw.move - 0.15) / 0.85 % 1))
 
-    def _change_one(
-        self, choice: RailChoice, what: float, a: float, b: float, c: float
-    ) -> RailChoice:
-        movable = [k for k in range(len(choice.rings)) if not _is_chord(choice, k)]
-        if what < 0.3 and movable:
-            k = movable[int(a * len(movable))]
-            rings = list(choice.rings)
-            rings[k] = _make_ring(_mix(rings[k].order, b, c, what * 10 % 1), rings[k].part)
-            return choice._replace(rings=tuple(rings))
-        if what < 0.36:
-            return self._exchange(choice, a, b, c)
-        if what > 0.99:
-            return choice._replace(in_turn=not choice.in_turn)
-        if what > 0.93:
-            haste_s, own = choice.haste_s.copy(), self.kinds[int(a * len(self.kinds))]
-            own = own if b < 0.5 else own[int(2 * (b - 0.5) * len(own))]
-            haste_s[own] += (2 * c - 1) * self.delay_s
-            return choice._replace(haste_s=haste_s)
-        if what < 0.72:
-            ways = choice.ways.copy()
-            own = self.kinds[int(a * len(self.kinds))]
-            if what < 0.6:
-                own = own[int(b * len(own))]
-            n_ways = len(choice.rings) + 2
-            way = int(c * (n_ways + bool(choice.strides))) - 2
-            ways[own] = CHORDS if way == n_ways - 2 else way
-            return choice._replace(ways=ways)
+    def _apply(self, choice: RailChoice, draw: _Draw) -> RailChoice:
+        """Apply the move that was drawn; a ring that cannot be changed is replaced."""
+        movable = [ring for ring in range(len(choice.rings)) if not _is_chord(choice, ring)]
+        if draw.move < _MOST_PERTURB and movable:
+            return _perturb_ring(choice, movable, draw)
+        if draw.move < _MOST_REPLACE:
+            return self._replace_ring(choice, movable, draw)
+        if draw.move < _MOST_WAY:
+            return self._change_way(choice, draw)
+        if draw.move <= _MOST_PRIORITY:
+            return self._change_priority(choice, draw)
+        if draw.move <= _MOST_HASTE:
+            return self._change_haste(choice, draw)
+        return choice._replace(in_turn=not choice.in_turn)
+
+    def _replace_ring(self, choice: RailChoice, movable: Sequence[int], draw: _Draw) -> RailChoice:
+        """Take another ring in place of one that may change, or one more while they are few.
+
+        Half of the new rings are cut in no way; all cuts share the other half.
+        """
+        rings = list(choice.rings)
+        order = self.orders[int(draw.first * len(self.orders))]
+        cut = self.cuts[-1 - int(max(2 * draw.second - 1, 0) * len(self.cuts))]
+        if len(movable) < _MOST_RINGS:
+            rings.append(_make_ring(order, cut))
+        else:
+            rings[movable[int(draw.third * len(movable))]] = _make_ring(order, cut)
+        return choice._replace(rings=tuple(rings))
+
+    def _change_way(self, choice: RailChoice, draw: _Draw) -> RailChoice:
+        """Let one communication, or all of a kind, go another way."""
+        nodes = self.kinds[int(draw.first * len(self.kinds))]
+        if draw.move < _MOST_WAY_OF_ONE:
+            nodes = nodes[int(draw.second * len(nodes))]
+
+        # The ways are `EITHER`, `STRAIGHT`, all rings, and chords where there are any.
+        n_rings = len(choice.rings)
+        n_ways = 2 + n_rings + bool(choice.strides)
+        way = int(draw.third * n_ways) + EITHER
+        ways = choice.ways.copy()
+        ways[nodes] = CHORDS if way == n_rings else way
+        return choice._replace(ways=ways)
+
+    def _change_priority(self, choice: RailChoice, draw: _Draw) -> RailChoice:
+        """Put one communication right before another one, or right after it."""
+        moved = self.riding[int(draw.first * len(self.riding))]
+        other = self.riding[int(draw.second * len(self.riding))]
+        toward = np.inf if draw.third < 0.5 else -np.inf
         rank = choice.rank.copy()
-        one, two = self.riding[int(a * len(self.riding))], self.riding[int(b * len(self.riding))]
-        rank[one] = np.nextafter(rank[two], np.inf if c < 0.5 else -np.inf)
+        rank[moved] = np.nextafter(rank[other], toward)
         return choice._replace(rank=rank)
 
-    def _exchange(self, choice: RailChoice, a: float, b: float, c: float) -> RailChoice:
-        """Take another ring, or one more."""
-        rings = list(choice.rings)
-        order = self.orders[int(a * len(self.orders))]
-        part = self.cuts[-1 - int(max(2 * b - 1, 0) * len(self.cuts))]
-        movable = [k for k in range(len(rings)) if not _is_chord(choice, k)]
-        if len(movable) < _MOST_RINGS:
-            rings.append(_make_ring(order, part))
-        else:
-            rings[movable[int(c * len(movable))]] = _make_ring(order, part)
-        return choice._replace(rings=tuple(rings))
+    def _change_haste(self, choice: RailChoice, draw: _Draw) -> RailChoice:
+        """Let all communications of a kind, or one, be seen as ready sooner or later."""
+        nodes = self.kinds[int(draw.first * len(self.kinds))]
+        if draw.second >= 0.5:
+            nodes = nodes[int(2 * (draw.second - 0.5) * len(nodes))]
+        haste_s = choice.haste_s.copy()
+        haste_s[nodes] += (2 * draw.third - 1) * self.delay_s
+        return choice._replace(haste_s=haste_s)
+
+
+def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _Draw) -> RailChoice:
+    """Exchange two seats of a ring, turn the part between them around, or move one of them.
+
+    Which of the three, the later digits of the number that drew this move say.
+    """
+    ring = movable[int(draw.first * len(movable))]
+    order = choice.rings[ring].order.copy()
+    low, high = sorted((int(draw.second * len(order)), int(draw.third * len(order))))
+    kind = draw.move * 10 % 1
+    if kind < 1 / 3:
+        order[low], order[high] = order[high], order[low]
+    elif kind < 2 / 3:
+        order[low : high + 1] = order[low : high + 1][::-1].copy()
+    else:
+        order[low : high + 1] = np.roll(order[low : high + 1], 1)
+    rings = list(choice.rings)
+    rings[ring] = _make_ring(order, rings[ring].part)
+    return choice._replace(rings=tuple(rings))
 
 
 def _is_chord(choice: RailChoice, ring: int) -> bool:
@@ -513,19 +647,6 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
     part = np.arange(n_seats)
     part[cycles] = cycles.min(axis=1)[:, None]
     return _make_ring(order, part)
-
-
-def _mix(order: Ints, a: float, b: float, how: float) -> Ints:
-    """Exchange two seats, turn the part between them around, or move one of them."""
-    order = order.copy()
-    low, high = sorted((int(a * len(order)), int(b * len(order))))
-    if how < 1 / 3:
-        order[low], order[high] = order[high], order[low]
-    elif how < 2 / 3:
-        order[low : high + 1] = order[low : high + 1][::-1].copy()
-    else:
-        order[low : high + 1] = np.roll(order[low : high + 1], 1)
-    return order
 
 
 def _list_kinds(seats: Seats) -> list[Ints]:

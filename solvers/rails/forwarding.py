@@ -33,6 +33,7 @@ def plan_forwarded(
     most: int | None = None,
     *,
     share: float = 1.0,
+    is_last: bool = True,
     fits: Callable[[Seats], bool] | None = None,
 ) -> Iterator[RailPlan]:
     """Find a plan that is faster than a known one, if there is one; also if interrupted.
@@ -42,7 +43,8 @@ def plan_forwarded(
     number of its rings, the way of one communication or of all of a kind, and who goes first.
     All this is done as if the delay was a hundred times as long, and ten times, before: what is
     good then is good now, too. `most` limits how many are tried, and `share` is the part of the
-    usual work that is done. With `fits` jobs are not planned whose seats it refuses.
+    usual work that is done. Unless it `is_last`, a search leaves half of the time that is left
+    to the next one. With `fits` jobs are not planned whose seats it refuses.
     """
     if not can_forward(job) or most == 0:
         return
@@ -52,9 +54,11 @@ def plan_forwarded(
         return
     spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
     search = Search(seats, rng, spare_s, known_s)
+    if not is_last and search.clock is not None and search.clock.remaining_s < np.inf:
+        search.spare_s += search.clock.remaining_s / 2
     stop: BaseException | None = None
     try:
-        _search(search, most, share * _WORK)
+        _search(search, most, share * _WORK, is_last=is_last)
     except (KeyboardInterrupt, TimeUp) as exception:
         stop = exception
     if search.best is not None:
@@ -63,8 +67,8 @@ def plan_forwarded(
         raise stop
 
 
-def _search(search: Search, most: int | None, most_work: float) -> None:
-    """Search with longer delays, with the delay itself, and as long as a clock lets."""
+def _search(search: Search, most: int | None, most_work: float, *, is_last: bool) -> None:
+    """Search with longer delays, with the delay itself, and at last as long as a clock lets."""
     job = search.seats.job
     delay_s = job.network.delay_s
     longer = [many * delay_s for many in (100, 10) if 0 < many * delay_s < job.lower_bound()]
@@ -75,7 +79,8 @@ def _search(search: Search, most: int | None, most_work: float) -> None:
     for part, each in enumerate((*longer, delay_s), 1):
         left = _MOST_TRIALS if most is None else most * part // (1 + len(longer)) - search.tried
         search.go_on(each, left, most_work * part / (1 + len(longer)))
-    if most is None and search.clock is not None and search.clock.remaining_s < np.inf:
+    has_clock = search.clock is not None and search.clock.remaining_s < np.inf
+    if is_last and most is None and has_clock:
         search.go_on(delay_s, 10**9, np.inf)  # the clock ends it
 
 

@@ -144,11 +144,14 @@ def _list_plans(
     if best is not None:
         yield best.build()
     known_s = np.inf if best is None else best.step_s
-    for planner in (plan_forwarded, plan_pooled):
-        if known_s > problem.lower_bound() * (1 + RTOL):
-            for plan in planner(problem, known_s, rng, limits.iterations):
-                known_s = min(known_s, plan.step_s)
-                yield plan
+    least_s = problem.lower_bound() * (1 + RTOL)
+    if known_s > least_s:
+        is_last = not may_pool(problem)
+        for plan in plan_forwarded(problem, known_s, rng, limits.iterations, is_last=is_last):
+            known_s = min(known_s, plan.step_s)
+            yield plan
+    if known_s > least_s:
+        yield from plan_pooled(problem, known_s, rng, limits.iterations)
 
 
 def plan_straight(transfers: Transfers) -> Draft | None:
