@@ -232,14 +232,14 @@ class _Shape(NamedTuple):
     """Of further bundles of one port each, which are chords."""
 
 
-class _Timed(NamedTuple):
+class _TimedChoice(NamedTuple):
     """A choice and the time of its step."""
 
     step_s: float
     choice: RailChoice
 
 
-class _Draw(NamedTuple):
+class _MoveDraw(NamedTuple):
     """Random numbers from 0 to 1 that decide a move."""
 
     move: float
@@ -335,7 +335,7 @@ class Search:
         n_left, starts = self._time_simple_choices(n_trials, (self.decoder.work + most_work) / 2)
         if former is not None:
             again = former._replace(delay_s=delay_s)
-            starts = [_Timed(self._try(again, np.inf), again), *starts]
+            starts = [_TimedChoice(self._try(again, np.inf), again), *starts]
         self.better = self.tried
 
         current = starts[0] if starts else None
@@ -345,7 +345,7 @@ class Search:
             if place_in_turn == 0:
                 current = starts[own_start]
                 if turn >= _TURNS * len(starts) and self.best is not None:
-                    current = _Timed(self.best_s, self.best._replace(delay_s=delay_s))
+                    current = _TimedChoice(self.best_s, self.best._replace(delay_s=delay_s))
             if self._is_done(most_work):
                 break
 
@@ -355,16 +355,18 @@ class Search:
             most_s = current.step_s * (1 + tolerance)
             step_s = self._try(changed, most_s)
             if step_s <= most_s:
-                current = _Timed(step_s, changed)
+                current = _TimedChoice(step_s, changed)
                 if step_s < starts[own_start].step_s:
                     starts[own_start] = current
 
-    def _time_simple_choices(self, n_trials: int, most_work: float) -> tuple[int, list[_Timed]]:
+    def _time_simple_choices(
+        self, n_trials: int, most_work: float
+    ) -> tuple[int, list[_TimedChoice]]:
         """Time the choices that a search begins with, as long as trials and work are left.
 
         Returns how many trials are left, and the few best choices, the best one first.
         """
-        starts: list[_Timed] = []
+        starts: list[_TimedChoice] = []
         scores: list[float] = []
         best_s = np.inf
         for choice in self._begin(scores):
@@ -375,7 +377,7 @@ class Search:
             scores.append(step_s)
             if step_s < best_s:
                 best_s = step_s
-                starts = [_Timed(step_s, choice), *starts[: _STARTS - 1]]
+                starts = [_TimedChoice(step_s, choice), *starts[: _STARTS - 1]]
         return n_trials, starts
 
     def _is_done(self, most_work: float) -> bool:
@@ -516,12 +518,12 @@ class Search:
 
     def _change(self, choice: RailChoice) -> RailChoice:
         """Apply one random move, or two in 15 % of the cases: a second one leaves local optima."""
-        draw = _Draw(*self.rng.random(4).tolist())
+        draw = _MoveDraw(*self.rng.random(4).tolist())
         if draw.move < 0.15:
-            choice = self._apply(choice, _Draw(*self.rng.random(4).tolist()))
+            choice = self._apply(choice, _MoveDraw(*self.rng.random(4).tolist()))
         return self._apply(choice, draw._replace(move=(draw.move - 0.15) / 0.85 % 1))
 
-    def _apply(self, choice: RailChoice, draw: _Draw) -> RailChoice:
+    def _apply(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Apply the move that was drawn; a ring that cannot be changed is replaced."""
         movable = [ring for ring in range(len(choice.rings)) if not _is_chord(choice, ring)]
         if draw.move < _MOST_PERTURB and movable:
@@ -536,7 +538,9 @@ class Search:
             return self._change_haste(choice, draw)
         return choice._replace(in_turn=not choice.in_turn)
 
-    def _replace_ring(self, choice: RailChoice, movable: Sequence[int], draw: _Draw) -> RailChoice:
+    def _replace_ring(
+        self, choice: RailChoice, movable: Sequence[int], draw: _MoveDraw
+    ) -> RailChoice:
         """Take another ring in place of one that may change, or one more while they are few.
 
         Half of the new rings are cut in no way; all cuts share the other half.
@@ -550,7 +554,7 @@ class Search:
             rings[movable[int(draw.third * len(movable))]] = _make_ring(order, cut)
         return choice._replace(rings=tuple(rings))
 
-    def _change_way(self, choice: RailChoice, draw: _Draw) -> RailChoice:
+    def _change_way(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Let one communication, or all of a kind, go another way."""
         nodes = self.kinds[int(draw.first * len(self.kinds))]
         if draw.move < _MOST_WAY_OF_ONE:
@@ -564,7 +568,7 @@ class Search:
         ways[nodes] = CHORDS if way == n_rings else way
         return choice._replace(ways=ways)
 
-    def _change_priority(self, choice: RailChoice, draw: _Draw) -> RailChoice:
+    def _change_priority(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Put one communication right before another one, or right after it."""
         moved = self.riding[int(draw.first * len(self.riding))]
         other = self.riding[int(draw.second * len(self.riding))]
@@ -573,7 +577,7 @@ class Search:
         rank[moved] = np.nextafter(rank[other], toward)
         return choice._replace(rank=rank)
 
-    def _change_haste(self, choice: RailChoice, draw: _Draw) -> RailChoice:
+    def _change_haste(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Let all communications of a kind, or one, be seen as ready sooner or later."""
         nodes = self.kinds[int(draw.first * len(self.kinds))]
         if draw.second >= 0.5:
@@ -583,7 +587,7 @@ class Search:
         return choice._replace(haste_s=haste_s)
 
 
-def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _Draw) -> RailChoice:
+def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -> RailChoice:
     """Exchange two seats of a ring, turn the part between them around, or move one of them.
 
     Which of the three, the later digits of the number that drew this move say.

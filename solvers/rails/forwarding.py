@@ -20,10 +20,11 @@ from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
 
 _WORK, _MOST_TRIALS = 6e9, 60_000
 """Nodes and circuits that a search looks at in all, and plans that it tries with each delay."""
-_MOST_NODES = 2_500_000
+_MOST_NODES = 1_600_000
 """By rail. This is a limit of memory: a search takes 0.9 kB for each node (measured on 4,096 GPUs
-of Mixtral-8x22B, 1.2 million nodes a rail: 1.1 GB), and so at most 2.3 GB. Work is limited apart,
-by `_WORK`: of so many nodes some dozens of trials fit into it."""
+of Mixtral-8x22B, 1.2 million nodes a rail: 1.1 GB), and so at most 1.5 GB beside the job and its
+plan, which take as much. Work is limited apart, by `_WORK`: of so many nodes some dozens of trials
+fit into it."""
 
 
 def plan_forwarded(
