@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
-from optmatch.solvers.reroutes.naming import name_paths
+from optmatch.solvers.reroutes.naming import Named, name_paths
 from optmatch.solvers.reroutes.repair import Recovery
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 
 Step = tuple[int, int, int]
+"""What is done, to which circuit or cell, and the new state of a cell, -1 otherwise."""
 
 
 class RouteNeeds(NamedTuple):
@@ -22,6 +23,76 @@ class RouteNeeds(NamedTuple):
 
     parts: frozenset[Hashable]  # waveguides, fibres and ports
     cells: Mapping[int, int]  # the states of the cells it passes
+
+
+class ChangeOrder:
+    """The steps of a transition so far: which circuits have light, and the states of cells.
+
+    Parameters
+    ----------
+    old, new
+        What the old and the new route of each circuit that changes need.
+    dark
+        The circuits without light from the beginning.
+    now
+        ``now[cell]``: the state of each cell on a new route, -1 if it was never set.
+    """
+
+    def __init__(
+        self,
+        old: Mapping[int, RouteNeeds],
+        new: Mapping[int, RouteNeeds],
+        dark: Collection[int],
+        now: Mapping[int, int],
+    ) -> None:
+        self._old = old
+        self._new = new
+        self._states = dict(now)
+        self.lit = {circuit for circuit in new if circuit not in dark}
+        self.steps = list[Step]()
+
+    def missing_cells(self, circuit: int) -> list[tuple[int, int]]:
+        """List cells that the new route of a circuit needs in another state, with that state."""
+        return [
+            (cell, state)
+            for cell, state in self._new[circuit].cells.items()
+            if self._states[cell] != state
+        ]
+
+    def blockers(self, circuit: int) -> list[int]:
+        """List the lit circuits whose old light is in the way of the new route of a circuit."""
+        missing_cells = [cell for cell, _ in self.missing_cells(circuit)]
+        blocking = []
+        for other in sorted(self.lit - {circuit}):
+            shares_part = self._new[circuit].parts & self._old[other].parts
+            if shares_part or any(cell in self._old[other].cells for cell in missing_cells):
+                blocking.append(other)
+        return blocking
+
+    def set_cells(self, cells: Sequence[tuple[int, int]]) -> None:
+        """Set cells to states."""
+        for cell, state in cells:
+            self._states[cell] = state
+            self.steps.append((SET, cell, state))
+
+    def drop(self, circuit: int) -> None:
+        """Take the light of a circuit away."""
+        self.lit.discard(circuit)
+        self.steps.append((DROP, circuit, -1))
+
+    def move(self, circuit: int) -> None:
+        """Move a circuit that nothing blocks to its new route, with as little time in the dark."""
+        if circuit in self.lit:
+            # Cells that its old light does not pass are set while it still has light.
+            early = [
+                (cell, state)
+                for cell, state in self.missing_cells(circuit)
+                if cell not in self._old[circuit].cells
+            ]
+            self.set_cells(early)
+            self.drop(circuit)
+        self.set_cells(self.missing_cells(circuit))
+        self.steps.append((RAISE, circuit, -1))
 
 
 def order_steps(
@@ -34,68 +105,61 @@ def order_steps(
 
     Each circuit in turn: the cells of its new route are set as far as its old light allows, then
     it goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its
-    way; where they wait in a ring, one that stands in the way of most goes dark early. `old` and
-    `new` are what the route of each circuit that changes needs; the circuits `dark` have no light
-    from the beginning; ``now[cell]`` is the state of each cell on a new route, -1 if it was never
-    set.
+    way; where they wait in a ring, one that stands in the way of most goes dark early.
 
     Cells and parts of circuits that stay are in no conflict: new routes share no waveguide with
     them, and through a cell in two states there are no two routes that share none.
+
+    Parameters
+    ----------
+    old, new, dark, now
+        As of `ChangeOrder`.
+
+    Returns
+    -------
+    list of (kind, circuit or cell, state)
+        The steps in order; the state is -1 where no cell is set.
     """
-    states, steps = dict(now), list[Step]()
-    lit = {circuit for circuit in new if circuit not in dark}
-    waiting = sorted(new, key=lambda circuit: (circuit in lit, circuit))
-
-    def needs(circuit: int) -> list[tuple[int, int]]:
-        return [(c, s) for c, s in new[circuit].cells.items() if states[c] != s]
-
-    def blockers(circuit: int) -> list[int]:
-        wanted = needs(circuit)
-        return [
-            other
-            for other in sorted(lit)
-            if other != circuit
-            and (
-                new[circuit].parts & old[other].parts
-                or any(c in old[other].cells for c, _ in wanted)
-            )
-        ]
-
-    def put(cells: list[tuple[int, int]]) -> None:
-        for cell, state in cells:
-            states[cell] = state
-            steps.append((SET, cell, state))
-
-    def drop(circuit: int) -> None:
-        lit.discard(circuit)
-        steps.append((DROP, circuit, -1))
-
+    order = ChangeOrder(old, new, dark, now)
+    # Circuits that are dark already come first: they lose nothing by waiting for nobody.
+    waiting = sorted(new, key=lambda circuit: (circuit in order.lit, circuit))
     while waiting:
-        blocked = {circuit: blockers(circuit) for circuit in waiting}
-        ready = [circuit for circuit in waiting if not blocked[circuit]]
-        if not ready:
-            every = [other for others in blocked.values() for other in others]
-            drop(max(sorted(set(every)), key=every.count))
+        blockers = {circuit: order.blockers(circuit) for circuit in waiting}
+        ready = [circuit for circuit in waiting if not blockers[circuit]]
+        if ready:
+            order.move(ready[0])
+            waiting.remove(ready[0])
             continue
-        circuit = ready[0]
-        if circuit in lit:
-            put([entry for entry in needs(circuit) if entry[0] not in old[circuit].cells])
-            drop(circuit)
-        put(needs(circuit))
-        steps.append((RAISE, circuit, -1))
-        waiting.remove(circuit)
-    return steps
+
+        # A ring of circuits that wait for each other: some circuit has to go dark early.
+        all_blockers = [blocker for circuits in blockers.values() for blocker in circuits]
+        order.drop(max(sorted(set(all_blockers)), key=all_blockers.count))
+    return order.steps
 
 
 Path = NDArray[np.int32]
 
 
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
-    """Name the ports and fibres of a plan, and order its changes."""
+    """Name the ports and fibres of a plan, and order its changes.
+
+    Parameters
+    ----------
+    routing
+        The running state before the plan.
+    case
+        The hit circuits and lost units.
+    plan
+        Spares that take over, and new paths of circuits.
+
+    Returns
+    -------
+    Transition
+        The changed circuits by rising numbers.
+    """
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
-    changed = [plan.changed[k] for k in order]
-    paths = [plan.paths[k] for k in order]
-    lit = set(changed).difference(case.hit)
+    changed = [plan.changed[place] for place in order]
+    paths = [plan.paths[place] for place in order]
     named = name_paths(
         routing.graph,
         routing.users,
@@ -103,13 +167,12 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
         paths,
         routing.circuits[changed].tolist(),
         leaving=set(changed),
-        lit=lit,
+        lit=set(changed).difference(case.hit),
     )
-    cells = [routing.cells_of(path) for path in paths]
-    steps = _order(routing, case, changed, paths, cells, named)
-    moved = [*zip(case.lost, plan.handover, strict=True)]
+    steps = _order_changes(routing, case, changed, paths, named)
+    moves = list(zip(case.lost, plan.handover, strict=True))
     return Transition(
-        moves=np.array(moved, dtype=np.int32).reshape(-1, 2),
+        moves=np.array(moves, dtype=np.int32).reshape(-1, 2),
         changed=np.array(changed, dtype=np.int32),
         circuits=np.array(named.circuits, dtype=np.int32).reshape(-1, 2),
         routes=tuple(named.routes),
@@ -117,29 +180,50 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
     )
 
 
-def _order(
+def _order_changes(
     routing: RoutingState,
     case: HitCircuits,
     changed: Sequence[int],
     paths: Sequence[Path],
-    cells: Sequence[Sequence[tuple[int, int]]],
-    named: Any,
+    named: Named,
 ) -> list[Step]:
-    old, new = {}, {}
-    for k, circuit in enumerate(changed):
-        before, ends = routing.paths[circuit], routing.circuits[circuit].tolist()
-        parts = _parts(routing, before, ends, routing.old_routes[circuit])
-        old[circuit] = RouteNeeds(parts, dict(routing.cells_of(before)))
-        parts = _parts(routing, paths[k], named.circuits[k], named.routes[k])
-        new[circuit] = RouteNeeds(parts, dict(cells[k]))
-    now = {cell: int(routing.now[cell]) for passed in cells for cell, _ in passed}
-    return order_steps(old, new, case.hit, now)
+    """Order the steps of changed circuits; ``paths[k]`` is the new path of ``changed[k]``."""
+    old_needs = {}
+    new_needs = {}
+    present_states = {}
+    for place, circuit in enumerate(changed):
+        old_path = routing.paths[circuit]
+        old_ends = routing.circuits[circuit].tolist()
+        old_needs[circuit] = RouteNeeds(
+            _list_parts(routing, old_path, old_ends, routing.old_routes[circuit]),
+            dict(routing.cells_of(old_path)),
+        )
+        cells = routing.cells_of(paths[place])
+        new_needs[circuit] = RouteNeeds(
+            _list_parts(routing, paths[place], named.circuits[place], named.routes[place]),
+            dict(cells),
+        )
+        for cell, _ in cells:
+            present_states[cell] = int(routing.now[cell])
+    return order_steps(old_needs, new_needs, case.hit, present_states)
 
 
-def _parts(
+def _list_parts(
     routing: RoutingState, path: Path, ends: tuple[int, int], route: Sequence[int]
 ) -> frozenset[tuple[str, int]]:
-    """Name the parts that a circuit has for itself."""
+    """List the parts that a circuit has for itself: fibres and ports, or waveguides.
+
+    Parameters
+    ----------
+    routing
+        The running state.
+    path
+        The nodes of the circuit in the flow graph.
+    ends
+        Its source and destination port.
+    route
+        Its fibres, where interposers are ideal.
+    """
     if routing.first_fibre:
         fibres = [("fibre", fibre) for fibre in route]
         return frozenset([*fibres, ("out", ends[0]), ("in", ends[1])])

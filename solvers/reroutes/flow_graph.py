@@ -27,22 +27,34 @@ class FlowGraph(NamedTuple):
 
     units: int
     per_unit: int
-    inner: int  # the first node that is no unit
-    first: Ints  # ``first[node] .. first[node + 1]``: its arcs
-    head: Ints  # ``head[arc]``: the node it leads to
-    tail: Ints  # ``tail[arc]``: the node it leaves
-    back_first: (
-        Ints  # ``back_arc[back_first[node] .. back_first[node + 1]]``: arcs that lead to it
-    )
+    """The ports of a unit."""
+    inner: int
+    """The first node that is no unit."""
+    first: Ints
+    """``first[node] .. first[node + 1]``: the arcs that leave a node."""
+    head: Ints
+    """``head[arc]``: the node it leads to."""
+    tail: Ints
+    """``tail[arc]``: the node it leaves."""
+    back_first: Ints
+    """``back_arc[back_first[node] .. back_first[node + 1]]``: the arcs that lead to a node."""
     back_arc: Ints
-    cell: Ints  # ``cell[arc]``: the cell it passes, -1 for none
-    state: Ints  # ``state[arc]``: the state which that cell must have
-    resource: Ints  # ``resource[node]``
-    capacity: Ints  # ``capacity[resource]``: how many circuits it holds
-    fibre: Ints  # ``fibre[node]``: the fibre (with cells) or edge (without) that it is, or -1
-    terminal: Ints  # ``terminal[node]``: where light is about to enter a cell, or -1
-    port_in: Ints  # ``port_in[node]``: the port of the stub into which its light enters, or -1
-    port_out: Ints  # ``port_out[node]``: the port by whose stub it leaves, or -1
+    cell: Ints
+    """``cell[arc]``: the cell it passes, -1 for none."""
+    state: Ints
+    """``state[arc]``: the state which that cell must have."""
+    resource: Ints
+    """``resource[node]``: what a circuit at this node uses one unit of."""
+    capacity: Ints
+    """``capacity[resource]``: how many circuits it holds."""
+    fibre: Ints
+    """``fibre[node]``: the fibre (with cells) or edge (without) that it is, or -1."""
+    terminal: Ints
+    """``terminal[node]``: where light is about to enter a cell, or -1."""
+    port_in: Ints
+    """``port_in[node]``: the port of the stub into which its light enters, or -1."""
+    port_out: Ints
+    """``port_out[node]``: the port by whose stub it leaves, or -1."""
 
     def leaving(self, unit: int) -> int:
         """Return the node of light that comes out of a unit."""
@@ -65,35 +77,52 @@ def build_flow_graph(fabric: Fabric) -> FlowGraph:
 
 
 def _through_servers(rack: Units) -> FlowGraph:
-    units, size = rack.n_units, rack.n_units // rack.n_servers
-    edges, inner = rack.edges.tolist(), 2 * rack.n_units
-    out = defaultdict[int, list[int]](list)  # of servers, and of switches between racks
-    for edge, (tail, _) in enumerate(edges):
-        out[tail].append(edge)
-    arcs: list[list[int]] = []
-    for unit in range(units):
-        server = unit // size
-        arcs.append([inner + edge for edge in out[server]])
-        arcs[unit] += [units + d for d in range(server * size, (server + 1) * size)]
-    arcs += [[] for _ in range(units)]
-    for tail, head in edges:
-        ahead = out[head] if rack.through or head >= rack.n_servers else []
-        onward = [inner + edge for edge in ahead if edges[edge][1] != tail]
-        own = range(head * size, (head + 1) * size) if head < rack.n_servers else ()
-        arcs.append(onward + [units + d for d in own])
-    nodes = inner + len(edges)
-    none = np.full(nodes, -1)
+    """Build the graph of a rack with ideal interposers: a node for each edge between servers.
+
+    An arc leads from a unit to the edges and units of its server, and from an edge to those of the
+    server at its end, or onward through a switch between racks. Light does not turn back.
+    """
+    n_units = rack.n_units
+    units_per_server = n_units // rack.n_servers
+    edges = rack.edges.tolist()
+    n_unit_nodes = 2 * n_units
+    edges_out = defaultdict[int, list[int]](list)  # of servers, and of switches between racks
+    for edge, (start, _) in enumerate(edges):
+        edges_out[start].append(edge)
+
+    def unit_nodes(server: int) -> list[int]:
+        """List the nodes of light into the units of a server."""
+        first_unit = server * units_per_server
+        return [n_units + unit for unit in range(first_unit, first_unit + units_per_server)]
+
+    # ``heads_of_node[node]``: where its arcs lead. Light that is in a unit goes nowhere.
+    heads_of_node: list[list[int]] = []
+    for unit in range(n_units):
+        server = unit // units_per_server
+        edge_nodes = [n_unit_nodes + edge for edge in edges_out[server]]
+        heads_of_node.append(edge_nodes + unit_nodes(server))
+    heads_of_node += [[] for _ in range(n_units)]
+    for start, end in edges:
+        is_switch = end >= rack.n_servers
+        onward = edges_out[end] if rack.through or is_switch else []
+        heads = [n_unit_nodes + edge for edge in onward if edges[edge][1] != start]
+        if not is_switch:
+            heads += unit_nodes(end)
+        heads_of_node.append(heads)
+
+    n_nodes = n_unit_nodes + len(edges)
+    n_arcs = sum(map(len, heads_of_node))
+    none = np.full(n_nodes, -1)
     fibre = none.copy()
-    fibre[inner:] = np.arange(len(edges))
-    arcs_in_all = sum(map(len, arcs))
+    fibre[n_unit_nodes:] = np.arange(len(edges))
     return _freeze(
         rack,
-        first=np.cumsum([0, *map(len, arcs)]),
-        head=np.array([head for heads in arcs for head in heads]),
-        cell=np.full(arcs_in_all, -1),
-        state=np.zeros(arcs_in_all),
-        resource=np.arange(nodes),
-        capacity=np.append(np.full(inner, rack.ports_per_unit), rack.edge_fibres),
+        first=np.cumsum([0, *map(len, heads_of_node)]),
+        head=np.array([head for heads in heads_of_node for head in heads]),
+        cell=np.full(n_arcs, -1),
+        state=np.zeros(n_arcs),
+        resource=np.arange(n_nodes),
+        capacity=np.append(np.full(n_unit_nodes, rack.ports_per_unit), rack.edge_fibres),
         fibre=fibre,
         terminal=none,
         port_in=none,
@@ -102,46 +131,70 @@ def _through_servers(rack: Units) -> FlowGraph:
 
 
 def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
-    of_units = units_of(fabric)
-    per_unit, units, n_terminals = of_units.ports_per_unit, of_units.n_units, len(graph.mate)
-    inner = 2 * units
-    into, out_of = inner, inner + n_terminals  # the first node towards a terminal, out of one
-    sources, destinations = fabric.source_terminals, fabric.destination_terminals
+    """Build the graph of a fabric with cells: two nodes for each terminal.
+
+    The one is light on its way into a cell at the terminal, the other light that leaves the fabric
+    there. Two arcs lead through a cell from each terminal, one for each state; they end where
+    light enters the next cell, or leaves by a port.
+    """
+    units = units_of(fabric)
+    per_unit = units.ports_per_unit
+    n_units = units.n_units
+    n_terminals = len(graph.mate)
+    ports = np.arange(fabric.n_ports)
     terminals = np.arange(n_terminals)
-    exits = terminals[:, None] // 4 * 4 + EXITS[terminals % 4]  # faults are known later
-    onward = graph.mate[exits]
+    n_unit_nodes = 2 * n_units
+    first_entering = n_unit_nodes  # the node of light into a cell at terminal 0
+    first_leaving = n_unit_nodes + n_terminals  # the node of light out of terminal 0
+    n_nodes = n_unit_nodes + 2 * n_terminals
+    entering_sources = first_entering + fabric.source_terminals
+    leaving_destinations = first_leaving + fabric.destination_terminals
+
+    # Through cells, as if none were faulty: faults are known later. An exit without a mate and
+    # without a port leads nowhere.
+    exits = terminals[:, None] // 4 * 4 + EXITS[terminals % 4]
+    entered_next = graph.mate[exits]
     port_at = np.full(n_terminals, -1)
-    port_at[destinations] = np.arange(fabric.n_ports)
-    heads = np.where(onward >= 0, into + onward, np.where(port_at[exits] >= 0, out_of + exits, -1))
-    tail = [np.arange(fabric.n_ports) // per_unit, np.repeat(into + terminals, 2)]
-    head = [into + sources, heads.ravel()]
-    cell = [np.full(fabric.n_ports, -1), np.repeat(terminals // 4, 2)]
-    state = [np.zeros(fabric.n_ports, dtype=np.int64), np.tile([0, 1], n_terminals)]
-    tail.append(np.asarray(out_of + destinations))
-    head.append(units + np.arange(fabric.n_ports) // per_unit)
-    cell.append(cell[0])
-    state.append(state[0])
-    tails, all_heads = np.concatenate(tail), np.concatenate(head)
-    order = np.argsort(tails, kind="stable")
-    order = order[all_heads[order] >= 0]
-    nodes, links = inner + 2 * n_terminals, graph.links
-    none = np.full(nodes, -1)
-    port_in, port_out, terminal, fibre = (none.copy() for _ in range(4))
-    port_in[into + sources] = np.arange(fabric.n_ports)
-    port_out[out_of + destinations] = np.arange(fabric.n_ports)
-    terminal[into:out_of] = terminals
-    fibre[into:out_of] = of_units.fibre_of_terminal
+    port_at[fabric.destination_terminals] = ports
+    out_of_fabric = np.where(port_at[exits] >= 0, first_leaving + exits, -1)
+    heads_through_cells = np.where(entered_next >= 0, first_entering + entered_next, out_of_fabric)
+
+    # All arcs: from units into the fabric, through cells, and from the fabric into units.
+    no_cells = np.full(fabric.n_ports, -1)
+    no_states = np.zeros(fabric.n_ports, dtype=np.int64)
+    tail = np.concatenate(
+        [ports // per_unit, np.repeat(first_entering + terminals, 2), leaving_destinations]
+    )
+    head = np.concatenate(
+        [entering_sources, heads_through_cells.ravel(), n_units + ports // per_unit]
+    )
+    cell = np.concatenate([no_cells, np.repeat(terminals // 4, 2), no_cells])
+    state = np.concatenate([no_states, np.tile([0, 1], n_terminals), no_states])
+    order = np.argsort(tail, kind="stable")
+    order = order[head[order] >= 0]
+
+    # Both nodes of a terminal are one waveguide, which holds one circuit.
+    links = graph.links
+    none = np.full(n_nodes, -1)
+    port_in = none.copy()
+    port_in[entering_sources] = ports
+    port_out = none.copy()
+    port_out[leaving_destinations] = ports
+    terminal = none.copy()
+    terminal[first_entering:first_leaving] = terminals
+    fibre = none.copy()
+    fibre[first_entering:first_leaving] = units.fibre_of_terminal
     resource = np.concatenate(
-        [links.count + np.arange(inner), links.of_terminal, links.of_terminal]
+        [links.count + np.arange(n_unit_nodes), links.of_terminal, links.of_terminal]
     )
     return _freeze(
-        of_units,
-        first=np.searchsorted(tails[order], np.arange(nodes + 1)),
-        head=all_heads[order],
-        cell=np.concatenate(cell)[order],
-        state=np.concatenate(state)[order],
+        units,
+        first=np.searchsorted(tail[order], np.arange(n_nodes + 1)),
+        head=head[order],
+        cell=cell[order],
+        state=state[order],
         resource=resource,
-        capacity=np.append(np.ones(links.count), np.full(inner, per_unit)),
+        capacity=np.append(np.ones(links.count), np.full(n_unit_nodes, per_unit)),
         fibre=fibre,
         terminal=terminal,
         port_in=port_in,
@@ -153,7 +206,8 @@ def _freeze(
     units: Units, first: NDArray[Any], head: NDArray[Any], **others: NDArray[Any]
 ) -> FlowGraph:
     """Make a graph of arrays, with the tail of each arc and the arcs that lead to each node."""
-    nodes, back_arc = np.arange(len(first) - 1), np.argsort(head, kind="stable")
+    nodes = np.arange(len(first) - 1)
+    back_arc = np.argsort(head, kind="stable")
     others |= {
         "first": first,
         "head": head,

@@ -14,8 +14,11 @@ from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingPro
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState, spread
 
 _MOST_SERVERS = 16
+"""Of so many servers all sets are tried as cuts."""
 _MOST_SINGLE = 512
+"""Of so many servers each is tried as a cut by itself."""
 _MOST_HANDOVERS = 24
+"""So many handovers are each refuted by prices of links, at most."""
 
 
 def find_cut(problem: Reroute) -> CutProof | None:
@@ -69,27 +72,57 @@ def _crosses(sides: NDArray[np.float32], counts: NDArray[np.float32]) -> NDArray
 
 
 def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
-    """Count the circuits that must leave each set, for its cheapest handover."""
-    server, n, lost = rack.server_of_unit, rack.n_servers, np.array(problem.lost, dtype=np.int64)
+    """Count the circuits that must leave each set of servers, for its cheapest handover.
+
+    Circuits between units that stay are counted as they are. Those of a lost unit depend on where
+    its spare is: inside of the set those from outside need not leave it, but those to outside do.
+
+    Parameters
+    ----------
+    problem
+        The failure.
+    rack
+        The units of its fabric.
+    sides
+        ``sides[set, server]``: 1 if the server is in the set, else 0.
+
+    Returns
+    -------
+    float array, shape (sets,)
+        The fewest circuits from a unit in the set to one outside of it.
+    """
+    server = rack.server_of_unit
+    lost = np.array(problem.lost, dtype=np.int64)
     ends = problem.circuits // rack.ports_per_unit
-    gone = np.isin(ends, lost)
-    stay = np.zeros((n, n), dtype=np.float32)
-    np.add.at(stay, tuple(server[ends[~gone.any(axis=1)]].T), 1)
-    to, of = (np.zeros((n, len(lost)), dtype=np.float32) for _ in range(2))
-    for side, table in ((0, to), (1, of)):  # circuits from a lost unit, and to one
-        rows = ends[gone[:, side] & ~gone[:, 1 - side]]
-        np.add.at(table, (server[rows[:, 1 - side]], np.searchsorted(lost, rows[:, side])), 1)
-    inside, outside = (1 - sides) @ to, sides @ of
-    spares = sides[:, server[list(problem.live_spares)]]
-    within = spares.sum(axis=1)
-    without = spares.shape[1] - within
+    is_lost = np.isin(ends, lost)
+    between_servers = np.zeros((rack.n_servers, rack.n_servers), dtype=np.float32)
+    np.add.at(between_servers, tuple(server[ends[~is_lost.any(axis=1)]].T), 1)
+
+    # ``from_lost[server, unit]``: circuits from a lost unit to a server, and the other way round.
+    from_lost = np.zeros((rack.n_servers, len(lost)), dtype=np.float32)
+    to_lost = np.zeros((rack.n_servers, len(lost)), dtype=np.float32)
+    for side, table in ((0, from_lost), (1, to_lost)):
+        pairs = ends[is_lost[:, side] & ~is_lost[:, 1 - side]]
+        places = np.searchsorted(lost, pairs[:, side])
+        np.add.at(table, (server[pairs[:, 1 - side]], places), 1)
+
+    # What leaves the set because of a lost unit, if its spare is inside, or outside.
+    if_inside = (1 - sides) @ from_lost
+    if_outside = sides @ to_lost
+
+    # As many spares can be inside as there are, and the units that gain most by it go there: the
+    # sums of the smallest differences, for each number of units inside.
+    spare_sides = sides[:, server[list(problem.live_spares)]]
+    spares_inside = spare_sides.sum(axis=1)
+    spares_outside = spare_sides.shape[1] - spares_inside
     sums = np.zeros((len(sides), len(lost) + 1), dtype=np.float32)
-    sums[:, 1:] = np.cumsum(np.sort(inside - outside, axis=1), axis=1)
-    counts = np.arange(len(lost) + 1)
-    allowed = (counts <= within[:, None]) & (len(lost) - counts <= without[:, None])
-    least = np.where(allowed, sums, 2.0**20).min(axis=1)
+    sums[:, 1:] = np.cumsum(np.sort(if_inside - if_outside, axis=1), axis=1)
+    n_inside = np.arange(len(lost) + 1)
+    fits_inside = n_inside <= spares_inside[:, None]
+    fits_outside = len(lost) - n_inside <= spares_outside[:, None]
+    least = np.where(fits_inside & fits_outside, sums, 2.0**20).min(axis=1)
     check_time()
-    total: NDArray[Any] = _crosses(sides, stay) + outside.sum(axis=1) + least
+    total: NDArray[Any] = _crosses(sides, between_servers) + if_outside.sum(axis=1) + least
     return total
 
 
@@ -186,57 +219,115 @@ def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
 def _cut_off(
     routing: RoutingState, chips: NDArray[Any], loads: NDArray[Any], side: int
 ) -> BlockProof | None:
-    """Compare the largest flow out of chips (side 0), or into them, with their circuits."""
+    """Compare the largest flow out of chips, or into them, with their circuits.
+
+    Parameters
+    ----------
+    routing
+        The running state.
+    chips
+        Chips of one server, shape (chips,).
+    loads
+        ``loads[k]``: the circuits of ``chips[k]``.
+    side
+        0 for flows out of the chips, 1 for those into them.
+
+    Returns
+    -------
+    BlockProof or None
+        A least cut of the flow, where it is smaller than the number of circuits and passes
+        waveguides; None otherwise.
+    """
     with uncounted():
-        from scipy.sparse import csr_array  # takes a third of a second
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    graph, n = routing.graph, len(routing.graph.capacity)
+    graph = routing.graph
+    n_resources = len(graph.capacity)
+
+    # What would be free without any circuit, and the arcs that can be reached from the chips.
     room = routing.free.copy()
     np.add.at(room, graph.resource[np.concatenate(routing.paths)], 1)
     arcs = np.flatnonzero(routing.open_arcs())
-    tail, head = graph.tail[arcs], graph.head[arcs]
-    leaving, entering = np.arange(graph.units), graph.units + np.arange(graph.units)
-    if side:
-        tail, head, leaving, entering = head, tail, entering, leaving
-    reached = spread(len(graph.resource), leaving[chips], tail, head)
-    tail, head = tail[reached[tail]], head[reached[tail]]
-    # a resource is an edge from its number to n further; then come the source and the sink
-    source, sink = 2 * n, 2 * n + 1
-    chip_in, goals = graph.resource[leaving[chips]], graph.resource[entering]
-    rows: list[Any] = [
-        np.arange(n),
-        n + graph.resource[tail],
-        np.full(len(chips), source),
-        n + goals,
-    ]
-    columns: list[Any] = [
-        n + np.arange(n),
-        graph.resource[head],
-        chip_in,
-        np.full(len(goals), sink),
-    ]
-    most = int(loads.sum()) + 1
-    sizes: list[Any] = [
+    tail = graph.tail[arcs]
+    head = graph.head[arcs]
+    starts = np.arange(graph.units)
+    goals = graph.units + np.arange(graph.units)
+    if side == 1:
+        tail, head = head, tail
+        starts, goals = goals, starts
+    is_reached = spread(len(graph.resource), starts[chips], tail, head)
+    is_used = is_reached[tail]
+    tail = graph.resource[tail[is_used]]
+    head = graph.resource[head[is_used]]
+    chip_resources = graph.resource[starts[chips]]
+    network = _build_network(room, (tail, head), (chip_resources, loads), graph.resource[goals])
+    source = 2 * n_resources
+    sink = source + 1
+    flow = maximum_flow(network, source, sink)
+    if flow.flow_value >= loads.sum():
+        return None
+
+    # The cut: resources whose way in can still be reached, and whose way out cannot.
+    residual = (network - flow.flow).tocsr()
+    residual.eliminate_zeros()
+    is_near = np.zeros(sink + 1, dtype=np.bool_)
+    is_near[breadth_first_order(residual, source, return_predecessors=False)] = True
+    is_cut = is_near[:n_resources] & ~is_near[n_resources:source] & (room > 0)
+    links: Any = np.flatnonzero(is_cut)
+    if len(links) and links[-1] >= routing.fabric.graph.links.count:  # type: ignore[union-attr]
+        return None  # the ports of chips are the short part
+    return BlockProof(chips=chips[is_near[chip_resources]], links=links, leaving=side == 0)
+
+
+def _build_network(
+    room: NDArray[Any],
+    arcs: tuple[NDArray[Any], NDArray[Any]],
+    sources: tuple[NDArray[Any], NDArray[Any]],
+    goals: NDArray[Any],
+) -> Any:
+    """Build the network of a flow through resources of limited room.
+
+    A resource is an edge, from its number to its number plus n. The source is node 2 n, the sink
+    2 n + 1.
+
+    Parameters
+    ----------
+    room
+        ``room[resource]``: how many circuits it holds, shape (n,).
+    arcs
+        The resources that arcs leave, and those that they lead to.
+    sources
+        Resources where the flow may begin, and how much may begin at each.
+    goals
+        Resources where it may end.
+
+    Returns
+    -------
+    csr_array
+        Capacities, int32, shape (2 n + 2, 2 n + 2).
+    """
+    with uncounted():
+        from scipy.sparse import csr_array  # takes a third of a second
+
+    n = len(room)
+    source = 2 * n
+    sink = source + 1
+    tail, head = arcs
+    first_resources, loads = sources
+    most = int(loads.sum()) + 1  # more than any flow
+    starts: list[Any] = [np.arange(n), n + tail, np.full(len(first_resources), source), n + goals]
+    ends: list[Any] = [n + np.arange(n), head, first_resources, np.full(len(goals), sink)]
+    capacities: list[Any] = [
         np.maximum(room, 0),
         np.full(len(tail), most),
         loads,
         np.full(len(goals), most),
     ]
     network = csr_array(
-        (np.concatenate(sizes), (np.concatenate(rows), np.concatenate(columns))),
+        (np.concatenate(capacities), (np.concatenate(starts), np.concatenate(ends))),
         shape=(sink + 1, sink + 1),
         dtype=np.int32,
     )
+    # Arcs between the same resources were added up.
     network.data = np.minimum(network.data, most).astype(np.int32)
-    found = maximum_flow(network, source, sink)
-    if found.flow_value >= loads.sum():
-        return None
-    rest = (network - found.flow).tocsr()
-    rest.eliminate_zeros()
-    near = np.zeros(sink + 1, dtype=np.bool_)
-    near[breadth_first_order(rest, source, return_predecessors=False)] = True
-    links: Any = np.flatnonzero(near[:n] & ~near[n : 2 * n] & (room > 0))
-    if len(links) and links[-1] >= routing.fabric.graph.links.count:  # type: ignore[union-attr]
-        return None  # the ports of chips are the short part
-    return BlockProof(chips=chips[near[chip_in]], links=links, leaving=side == 0)
+    return network

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,12 @@ from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.flow_graph import FlowGraph
 
 Path = NDArray[np.int32]
-NOBODY, DEAD = -1, -2
+NOBODY = -1
+"""The user of a part that is free."""
+DEAD = -2
+"""The user of a part that has failed."""
+SOURCE = 0
+DESTINATION = 1
 
 
 class Named(NamedTuple):
@@ -36,12 +41,13 @@ class Users(NamedTuple):
 
 def list_users(problem: Reroute) -> Users:
     """List the circuit on each port and fibre of a rack with ideal interposers."""
-    fabric, circuits, passed = problem.fabric, problem.circuits, problem.passed
-    ports = np.full((2, fabric.n_ports), NOBODY, dtype=np.int32)
-    ports[[[0], [1]], circuits.T] = np.arange(len(circuits))
+    circuits = problem.circuits
+    ports = np.full((2, problem.fabric.n_ports), NOBODY, dtype=np.int32)
+    for end in (SOURCE, DESTINATION):
+        ports[end, circuits[:, end]] = np.arange(len(circuits))
     fibres = np.full(problem.units.n_fibres, NOBODY, dtype=np.int32)
-    if fabric.graph is None:
-        fibres[passed.part] = passed.circuit
+    if problem.fabric.graph is None:
+        fibres[problem.passed.part] = problem.passed.circuit
     return Users(ports, fibres)
 
 
@@ -61,50 +67,101 @@ def name_paths(
 
     Parameters
     ----------
+    graph
+        The flow graph.
+    users
+        The circuit on each port and fibre.
     first_fibre
         ``first_fibre[edge] .. first_fibre[edge + 1]`` are the fibres of an edge; empty with cells.
+    paths
+        ``paths[k]``: the nodes of the k-th circuit.
     wishes
         The source and destination port that each would like: of its unit the same place is taken
         if it is free, else the lowest that is.
+    leaving
+        Circuits that leave their ports and fibres.
     lit
         Circuits of `leaving` that still have light: their fibres are taken only if there are no
         others.
+
+    Returns
+    -------
+    Named
+        In the order of `paths`.
     """
-    named = Named([], [])
     if not len(first_fibre):
-        for path in paths:
-            named.circuits.append((int(graph.port_in[path[1]]), int(graph.port_out[path[-2]])))
-            named.routes.append(tuple(graph.terminal[path[1:-2]].tolist()))
-        return named
-    taken: set[tuple[int, int]] = set()
+        return Named(
+            circuits=[
+                (int(graph.port_in[path[1]]), int(graph.port_out[path[-2]])) for path in paths
+            ],
+            routes=[tuple(graph.terminal[path[1:-2]].tolist()) for path in paths],
+        )
+    chooser = _PartChooser(users, leaving, lit)
+    named = Named([], [])
     for path, wish in zip(paths, wishes, strict=True):
         nodes = path.tolist()
-        units = nodes[0], nodes[-1] - graph.units
-        pair = []
-        for end in (0, 1):
-            first, user = units[end] * graph.per_unit, users.ports[end]
-            port = first + wish[end] % graph.per_unit
-            if (end, port) in taken or not (user[port] == NOBODY or user[port] in leaving):
-                port = next(
-                    p
-                    for p in range(first, first + graph.per_unit)
-                    if (end, p) not in taken and (user[p] == NOBODY or user[p] in leaving)
-                )
-            taken.add((end, port))
-            pair.append(port)
+        source_unit = nodes[0]
+        destination_unit = nodes[-1] - graph.units
+        source = chooser.take_port(SOURCE, source_unit, graph.per_unit, wish[SOURCE])
+        destination = chooser.take_port(
+            DESTINATION, destination_unit, graph.per_unit, wish[DESTINATION]
+        )
         route = []
-        for edge in (node - graph.inner for node in nodes[1:-1]):
-            fibre = -1
-            for candidate in range(first_fibre[edge], first_fibre[edge + 1]):
-                user_of = users.fibres[candidate]
-                if (2, candidate) in taken or not (user_of == NOBODY or user_of in leaving):
-                    continue
-                if user_of not in lit:
-                    fibre = candidate
-                    break
-                fibre = candidate if fibre < 0 else fibre
-            taken.add((2, fibre))
-            route.append(fibre)
-        named.circuits.append((pair[0], pair[1]))
+        for node in nodes[1:-1]:
+            edge = node - graph.inner
+            fibres = range(first_fibre[edge], first_fibre[edge + 1])
+            route.append(chooser.take_fibre(fibres))
+        named.circuits.append((source, destination))
         named.routes.append(tuple(route))
     return named
+
+
+class _PartChooser:
+    """Gives ports and fibres that are free, or become free, each once.
+
+    Parameters
+    ----------
+    users, leaving, lit
+        As of `name_paths`.
+    """
+
+    def __init__(self, users: Users, leaving: Collection[int], lit: Collection[int]) -> None:
+        self._users = users
+        self._leaving = leaving
+        self._lit = lit
+        self._taken_ports: set[tuple[int, int]] = set()
+        self._taken_fibres: set[int] = set()
+
+    def take_port(self, end: int, unit: int, n_ports: int, wish: int) -> int:
+        """Take the port at the place of `wish` in a unit of so many ports, or the lowest free one.
+
+        `end` is `SOURCE` or `DESTINATION`: a port serves one circuit as each.
+        """
+        first = unit * n_ports
+        port = first + wish % n_ports
+        if not self._is_free_port(end, port):
+            ports = range(first, first + n_ports)
+            port = next(other for other in ports if self._is_free_port(end, other))
+        self._taken_ports.add((end, port))
+        return port
+
+    def _is_free_port(self, end: int, port: int) -> bool:
+        """Tell whether nobody has a port, or a circuit that leaves."""
+        user = self._users.ports[end][port]
+        return (end, port) not in self._taken_ports and (user == NOBODY or user in self._leaving)
+
+    def take_fibre(self, fibres: Iterable[int]) -> int:
+        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves."""
+        chosen = -1
+        for fibre in fibres:
+            user = self._users.fibres[fibre]
+            is_free = user == NOBODY or user in self._leaving
+            if not is_free or fibre in self._taken_fibres:
+                continue
+            if user not in self._lit:
+                chosen = fibre
+                break
+            if chosen < 0:
+                chosen = fibre
+        self._taken_fibres.add(chosen)
+        return chosen

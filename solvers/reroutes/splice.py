@@ -3,7 +3,7 @@
 After McMurchie and Ebeling, PathFinder (FPGA 1995, https://doi.org/10.1145/201310.201328): each
 circuit takes its cheapest way, what is shared becomes dearer, and all are routed again until
 nothing is shared. Here the circuits that stay are obstacles, and what is negotiated is small. A
-way is searched from both ends at once.
+way is searched by Dijkstra's algorithm from both ends at once.
 """
 
 from __future__ import annotations
@@ -16,49 +16,84 @@ from numpy.typing import NDArray
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.kernels.heap import pop, push
 
-SET_COST = 1 << 40
-"""The cost of a cell that must be set: more than the loss of any route."""
+# Costs are ordered: no sum of the lower ones outweighs the next higher one. Arcs cost their loss
+# and length, then come cells that must be set, then resources that circuits share.
 LOSS_COST = 1 << 16
 """The cost of a hundredth of a dB: more than the length of any route."""
+SET_COST = 1 << 40
+"""The cost of a cell that must be set: more than the loss of any route."""
+HISTORY_COST = 1 << 44
+"""By how much a resource becomes dearer for each circuit and round that shared it."""
+SHARED_COST = 1 << 46
+"""The cost of a resource that is in use already, in the first round; it grows from round to round.
+
+It is more than that of setting 63 cells."""
+
 FAR = 1 << 62
-_SHARED = 1 << 46
-_HISTORY = 1 << 44
 _FAR = np.int64(FAR)
+
+FORWARD = 0
+"""The direction of the search from the start of a circuit."""
+BACKWARD = 1
+"""The direction of the search from the end of a circuit, against the arcs."""
 
 
 class Net(NamedTuple):
     """The arrays of a running state that kernels need: the flow graph, costs, and free parts."""
 
     first: NDArray[np.int32]
+    """``first[node] .. first[node + 1]``: the arcs that leave a node."""
     head: NDArray[np.int32]
+    """``head[arc]``: the node that an arc leads to."""
     back_first: NDArray[np.int32]
+    """``back_arc[back_first[node] .. back_first[node + 1]]``: the arcs that lead to a node."""
     back_arc: NDArray[np.int32]
     tail: NDArray[np.int32]
+    """``tail[arc]``: the node that an arc leaves."""
     cell: NDArray[np.int32]
+    """``cell[arc]``: the cell that light passes there, -1 for none."""
     state: NDArray[np.int32]
+    """``state[arc]``: the state that the cell must have for that."""
     resource: NDArray[np.int32]
-    cost: NDArray[np.int64]  # of an arc
-    free: NDArray[np.int32]  # of a resource: how many circuits it can still hold
-    shut: NDArray[np.bool_]  # whether no light passes a node
-    mode: NDArray[np.int8]  # the only state that a cell can take, if it is not -1
-    now: NDArray[np.int8]  # the states of cells
+    """``resource[node]``: what a circuit at this node uses one unit of."""
+    cost: NDArray[np.int64]
+    """``cost[arc]``: of loss and length."""
+    free: NDArray[np.int32]
+    """``free[resource]``: how many circuits it can still hold."""
+    shut: NDArray[np.bool_]
+    """``shut[node]``: whether no light passes."""
+    mode: NDArray[np.int8]
+    """``mode[cell]``: the only state that a cell can take, -1 if it can take both."""
+    now: NDArray[np.int8]
+    """``now[cell]``: its present state."""
 
 
 class RerouteSpace(NamedTuple):
     """The arrays that kernels write, for graphs of one size."""
 
     using: NDArray[np.int32]
+    """``using[resource]``: how many of the new circuits use it; 0 between calls."""
     history: NDArray[np.int64]
+    """``history[resource]``: by how much it has become dearer; 0 between calls."""
     distance: NDArray[np.int64]
+    """``distance[direction, node]``: the least cost known; `FAR` between searches."""
     link: NDArray[np.int32]
+    """``link[direction, node]``: the node from which it was reached, -1 at the end of the way."""
     heap_cost: NDArray[np.int64]
+    """``heap_cost[direction, place]``: a binary heap of nodes to be looked at."""
     heap_node: NDArray[np.int32]
-    size: NDArray[np.int64]  # of both heaps
+    """``heap_node[direction, place]``."""
+    size: NDArray[np.int64]
+    """``size[direction]``: of both heaps."""
     touched: NDArray[np.int32]
+    """Entries ``2 * node + direction`` of `distance` that a search has changed."""
     path: NDArray[np.int32]
+    """``path[circuit, :length[circuit]]``: the nodes of each route, from start to end."""
     length: NDArray[np.int64]
     passing: NDArray[np.int8]
+    """``passing[cell]``: a mark of `weigh`; 0 between calls."""
     sums: NDArray[np.int64]
+    """What `weigh` counts: cells to be set, worst loss in hundredths of a dB, length."""
 
 
 def make_workspace(
@@ -83,163 +118,289 @@ def make_workspace(
 
 
 @inner_kernel
-def _find(net, work, start, goal, shared, way):
-    """Find the cheapest way from both ends at once; return its number of nodes, 0 for none.
+def cost_of_arc(net, work, arc, shared_cost):
+    """Return what a way costs more for an arc; -1 if its cell is stuck in the other state.
 
-    ``way`` then has its nodes from start to goal. ``work.distance`` is `_FAR` everywhere before
-    and after.
+    The arc costs its loss and length, a cell that has to be set, and what the resource of its head
+    costs by its history and, if other new circuits have used it up, `shared_cost`.
     """
-    free, shut, resource = net.free, net.shut, net.resource
-    distance, link, size, touched = work.distance, work.link, work.size, work.touched
-    heap_cost, heap_node = work.heap_cost, work.heap_node
+    cost = net.cost[arc]
+    cell = net.cell[arc]
+    if cell >= 0:
+        if net.mode[cell] >= 0 and net.mode[cell] != net.state[arc]:
+            return np.int64(-1)
+        if net.now[cell] != net.state[arc]:
+            cost += SET_COST
+    entered = net.resource[net.head[arc]]
+    if work.using[entered] >= net.free[entered]:
+        cost += shared_cost
+    return cost + work.history[entered]
+
+
+@inner_kernel
+def find_cheapest_way(net, work, ends, shared_cost, way):
+    """Find the cheapest way of a circuit, by Dijkstra's algorithm from both ends at once.
+
+    The two searches take turns: the one goes on whose next node is nearer. They end once no way
+    through nodes that are still to be looked at can be cheaper than the best one that they have
+    joined.
+
+    Parameters
+    ----------
+    net : Net
+    work : RerouteSpace
+        ``work.distance`` is `FAR` everywhere before and after.
+    ends : (int, int)
+        The first and the last node.
+    shared_cost : int
+        The cost of a resource that other new circuits have used up.
+    way : int array, shape (nodes,)
+        Out: the nodes from the first to the last.
+
+    Returns
+    -------
+    int
+        The number of nodes of the way; 0 if there is none.
+    """
+    start, goal = ends
+    free = net.free
+    resource = net.resource
+    distance = work.distance
+    link = work.link
+    size = work.size
+    heap_cost = work.heap_cost
+    heap_node = work.heap_node
     if free[resource[goal]] <= 0:
         return 0
-    count = 0
-    for side in range(2):
-        node = start if side == 0 else goal
-        distance[side, node] = 0
-        link[side, node] = -1
-        touched[count] = 2 * node + side
-        count += 1
-        size[side] = push(heap_cost[side], heap_node[side], 0, 0, node)
-    best, meeting = _FAR, -1
-    while size[0] > 0 and size[1] > 0 and heap_cost[0, 0] + heap_cost[1, 0] < best:
-        side = 0 if heap_cost[0, 0] <= heap_cost[1, 0] else 1
-        cost, node = heap_cost[side, 0], heap_node[side, 0]
-        size[side] = pop(heap_cost[side], heap_node[side], size[side])
-        if cost > distance[side, node]:
-            continue
-        starts = net.first if side == 0 else net.back_first
-        for at in range(starts[node], starts[node + 1]):
-            arc = at if side == 0 else net.back_arc[at]
-            onward = net.head[arc] if side == 0 else net.tail[arc]
-            if (free[resource[onward]] <= 0 or shut[onward]) and onward != start:
+
+    n_touched = 0
+    for direction in range(2):
+        node = start
+        if direction == BACKWARD:
+            node = goal
+        distance[direction, node] = 0
+        link[direction, node] = -1
+        work.touched[n_touched] = 2 * node + direction
+        n_touched += 1
+        size[direction] = push(heap_cost[direction], heap_node[direction], 0, 0, node)
+
+    best_cost = _FAR
+    meeting = -1
+    while size[0] > 0 and size[1] > 0 and heap_cost[0, 0] + heap_cost[1, 0] < best_cost:
+        direction = FORWARD
+        if heap_cost[FORWARD, 0] > heap_cost[BACKWARD, 0]:
+            direction = BACKWARD
+        cost = heap_cost[direction, 0]
+        node = heap_node[direction, 0]
+        size[direction] = pop(heap_cost[direction], heap_node[direction], size[direction])
+        if cost > distance[direction, node]:
+            continue  # it was reached at less cost since
+
+        arcs_first = net.first
+        if direction == BACKWARD:
+            arcs_first = net.back_first
+        for place in range(arcs_first[node], arcs_first[node + 1]):
+            # Backward, arcs are listed apart, and lead from head to tail.
+            if direction == FORWARD:
+                arc = place
+                next_node = net.head[arc]
+            else:
+                arc = net.back_arc[place]
+                next_node = net.tail[arc]
+            is_closed = free[resource[next_node]] <= 0 or net.shut[next_node]
+            if is_closed and next_node != start:
                 continue
-            reached = cost + net.cost[arc]
-            through = net.cell[arc]
-            if through >= 0:
-                if net.mode[through] >= 0 and net.mode[through] != net.state[arc]:
-                    continue
-                if net.now[through] != net.state[arc]:
-                    reached += SET_COST
-            entered = resource[net.head[arc]]
-            if work.using[entered] >= free[entered]:
-                reached += shared
-            reached += work.history[entered]
-            if reached < distance[side, onward]:
-                if distance[side, onward] == _FAR:
-                    touched[count] = 2 * onward + side
-                    count += 1
-                distance[side, onward] = reached
-                link[side, onward] = node
-                size[side] = push(heap_cost[side], heap_node[side], size[side], reached, onward)
-                if distance[1 - side, onward] < best - reached:
-                    best, meeting = reached + distance[1 - side, onward], onward
-    for at in range(count):
-        distance[touched[at] & 1, touched[at] >> 1] = _FAR
+
+            arc_cost = cost_of_arc(net, work, arc, shared_cost)
+            if arc_cost < 0:
+                continue
+            next_cost = cost + arc_cost
+            if next_cost >= distance[direction, next_node]:
+                continue
+            if distance[direction, next_node] == _FAR:
+                work.touched[n_touched] = 2 * next_node + direction
+                n_touched += 1
+            distance[direction, next_node] = next_cost
+            link[direction, next_node] = node
+            size[direction] = push(
+                heap_cost[direction], heap_node[direction], size[direction], next_cost, next_node
+            )
+
+            # The other search may have been here: then a way is joined.
+            other_cost = distance[1 - direction, next_node]
+            if other_cost < best_cost - next_cost:
+                best_cost = next_cost + other_cost
+                meeting = next_node
+
+    for k in range(n_touched):
+        distance[work.touched[k] & 1, work.touched[k] >> 1] = _FAR
     if meeting < 0:
         return 0
-    length, node = 0, meeting
-    while node >= 0:
-        length += 1
-        node = link[0, node]
+    return read_way(link, meeting, way)
+
+
+@inner_kernel
+def read_way(link, meeting, way):
+    """Read a way from the node where both searches met, towards both ends.
+
+    Parameters
+    ----------
+    link : int array, shape (2, nodes)
+        As of `RerouteSpace`.
+    meeting : int
+        The node.
+    way : int array, shape (nodes,)
+        Out: the nodes of the way.
+
+    Returns
+    -------
+    int
+        The number of nodes.
+    """
+    n_first = 0
     node = meeting
-    for at in range(length - 1, -1, -1):
-        way[at] = node
-        node = link[0, node]
-    node = link[1, meeting]
+    while node >= 0:
+        n_first += 1
+        node = link[FORWARD, node]
+
+    # The links of the forward search lead back to the start.
+    node = meeting
+    for place in range(n_first - 1, -1, -1):
+        way[place] = node
+        node = link[FORWARD, node]
+    length = n_first
+    node = link[BACKWARD, meeting]
     while node >= 0:
         way[length] = node
         length += 1
-        node = link[1, node]
+        node = link[BACKWARD, node]
     return length
 
 
 @inner_kernel
-def _count(net, tally, path, length, step):
-    """Count a route in or out of the free part, or the part in use, of its resources."""
-    for at in range(length):
-        tally[net.resource[path[at]]] += step
+def add_to_usage(net, usage, path, length, change):
+    """Add a number to ``usage[resource]`` for each resource on a route."""
+    for place in range(length):
+        usage[net.resource[path[place]]] += change
 
 
 @inner_kernel
-def _arc(net, node, onward):
-    """Return the arc from a node of a route to the next."""
+def find_arc(net, node, next_node):
+    """Return the arc from a node of a route to the next one."""
     arc = net.first[node]
-    while net.head[arc] != onward:
+    while net.head[arc] != next_node:
         arc += 1
     return arc
 
 
 @inner_kernel
 def negotiate(net, work, ends, rounds):
-    """Route circuits together; return the rounds it took, 0 if they share to the end, -1 if cut.
+    """Route circuits together by negotiated congestion.
 
-    ``ends[k]`` are the first and the last node of circuit k, ``work.path[k, : work.length[k]]``
-    then all its nodes. ``work.history`` and ``work.using`` are zero before and after. A circuit
-    that has no way at all, whatever the others do, ends the search at once.
+    A circuit that has no way at all, whatever the others do, ends the search at once.
+
+    Parameters
+    ----------
+    net : Net
+    work : RerouteSpace
+        ``work.path[circuit, :work.length[circuit]]`` receives the nodes of each route.
+        ``work.history`` and ``work.using`` are zero before and after.
+    ends : int array, shape (circuits, 2)
+        The first and the last node of each circuit.
+    rounds : int
+        How often all are routed, at most.
+
+    Returns
+    -------
+    int
+        The rounds it took; 0 if circuits share resources to the end; -1 if one has no way.
     """
-    path, length, using, free = work.path, work.length, work.using, net.free
-    outcome, dear = 0, False
+    path = work.path
+    length = work.length
+    using = work.using
+    outcome = 0
+    has_history = False
     for turn in range(1, rounds + 1):
-        routed = 0
-        for k in range(len(ends)):
-            start = net.resource[ends[k, 0]]
-            using[start] += 1
-            length[k] = _find(net, work, ends[k, 0], ends[k, 1], _SHARED * turn, path[k])
-            using[start] -= 1
-            if length[k] == 0:
+        # Each circuit in turn avoids what those before it use, the more the longer it takes.
+        n_routed = 0
+        for circuit in range(len(ends)):
+            start_resource = net.resource[ends[circuit, 0]]
+            using[start_resource] += 1
+            length[circuit] = find_cheapest_way(
+                net, work, (ends[circuit, 0], ends[circuit, 1]), SHARED_COST * turn, path[circuit]
+            )
+            using[start_resource] -= 1
+            if length[circuit] == 0:
                 outcome = -1
                 break
-            _count(net, using, path[k], length[k], 1)
-            routed += 1
-        clean = outcome == 0
-        for k in range(routed if clean else 0):
-            for at in range(length[k]):
-                used = net.resource[path[k, at]]
-                if using[used] > free[used]:
-                    work.history[used] += _HISTORY
-                    clean = False
-        dear |= not clean
-        for k in range(routed):
-            _count(net, using, path[k], length[k], -1)
-        if clean:
+            add_to_usage(net, using, path[circuit], length[circuit], 1)
+            n_routed += 1
+
+        # What is overdrawn becomes dearer for each circuit on it.
+        is_clean = outcome == 0
+        if is_clean:
+            for circuit in range(n_routed):
+                for place in range(length[circuit]):
+                    used = net.resource[path[circuit, place]]
+                    if using[used] > net.free[used]:
+                        work.history[used] += HISTORY_COST
+                        is_clean = False
+        has_history |= not is_clean
+
+        # All are routed anew in the next round, or nothing is left in the workspace.
+        for circuit in range(n_routed):
+            add_to_usage(net, using, path[circuit], length[circuit], -1)
+        if is_clean:
             outcome = turn
         if outcome != 0:
             break
-    if dear:
+    if has_history:
         work.history[:] = 0
     return outcome
 
 
 @kernel
 def weigh(net, work, count):
-    """Add up in ``work.sums`` cells to be set (once each), the worst loss, the length of routes.
+    """Add up cells to be set (each once), the worst loss, and the length of routes.
 
-    ``work.passing`` is zero for each cell before and after; routes lie as `negotiate` leaves them.
+    Parameters
+    ----------
+    net : Net
+    work : RerouteSpace
+        ``work.path`` and ``work.length`` have the routes, as `negotiate` leaves them;
+        ``work.sums`` receives the three numbers.
+    count : int
+        The number of routes.
     """
-    sets = worst = length = 0
-    for turn in range(2):  # the second clears the marks
-        for k in range(count):
-            loss = 0
-            for at in range(work.length[k] - 1):
-                arc = _arc(net, work.path[k, at], work.path[k, at + 1])
-                through = net.cell[arc]
-                if turn == 0:
-                    loss += net.cost[arc] // LOSS_COST
-                    length += net.cost[arc] % LOSS_COST
-                    if through >= 0 and net.now[through] != net.state[arc]:
-                        sets += work.passing[through] == 0
-                        work.passing[through] = 1
-                elif through >= 0:
-                    work.passing[through] = 0
-            worst = max(worst, loss)
-    work.sums[0], work.sums[1], work.sums[2] = sets, worst, length
+    n_cells_set = 0
+    worst_loss = 0
+    total_length = 0
+    for circuit in range(count):
+        loss = 0
+        for place in range(work.length[circuit] - 1):
+            arc = find_arc(net, work.path[circuit, place], work.path[circuit, place + 1])
+            loss += net.cost[arc] // LOSS_COST
+            total_length += net.cost[arc] % LOSS_COST
+            cell = net.cell[arc]
+            if cell >= 0 and net.now[cell] != net.state[arc]:
+                n_cells_set += work.passing[cell] == 0
+                work.passing[cell] = 1
+        worst_loss = max(worst_loss, loss)
+
+    # The marks are cleared for the next call.
+    for circuit in range(count):
+        for place in range(work.length[circuit] - 1):
+            arc = find_arc(net, work.path[circuit, place], work.path[circuit, place + 1])
+            if net.cell[arc] >= 0:
+                work.passing[net.cell[arc]] = 0
+    work.sums[0] = n_cells_set
+    work.sums[1] = worst_loss
+    work.sums[2] = total_length
 
 
 @kernel
 def route(net, work, ends, rounds):
-    """Negotiate; if that ends well, weigh. Return as `negotiate`."""
+    """Negotiate; if that ends well, weigh. Arguments and result are those of `negotiate`."""
     outcome = negotiate(net, work, ends, rounds)
     if outcome > 0:
         weigh(net, work, len(ends))
