@@ -286,7 +286,20 @@ def _name_epochs(plan: CollectivePlan) -> list[str]:
 
 
 def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect the page of a plan in which planes carry shares of rounds: planes over time."""
+    """Collect the page of a plan in which planes carry shares of rounds: planes over time.
+
+    Parameters
+    ----------
+    solution
+        Of a collective.
+    plan
+        Its answer, with shares, starts and ends by round and plane.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     hues = palette.CIRCUIT_COLOURS[:8]
     span_s = plan.time_s or 1.0
     n_planes = plan.shares_bytes.shape[1]
@@ -322,7 +335,20 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
 
 
 def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect the page of a plan in rounds: what each rank does in each of them."""
+    """Collect the page of a plan in rounds: what each rank does in each of them.
+
+    Parameters
+    ----------
+    solution
+        Of a collective without a schedule of one switch.
+    plan
+        Its answer, with sends.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     data = rounds_data(plan)
     sent = _bytes_between_ranks(plan)
     n_ranks, n_rounds = data.does.shape
@@ -405,7 +431,19 @@ def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
 
 
 def draw_problem(problem: Collective) -> Figure:
-    """Draw what each rank has before, and what it must have after: blocks across, ranks down."""
+    """Draw what each rank has before, and what it must have after: blocks across, ranks down.
+
+    Parameters
+    ----------
+    problem
+        The collective. Of more than 128 ranks evenly chosen ones are shown.
+
+    Returns
+    -------
+    Figure
+        Two panels; a square has the colour of the rank whose data a block is, black for the sum of
+        all.
+    """
     n_ranks = problem.n_ranks
     shown = choose_evenly(n_ranks, MOST_BLOCKS)
     before, after = _blocks_before_and_after(problem)
@@ -460,7 +498,18 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
 
 
 def _plot_shares(plan: CollectivePlan) -> Figure:
-    """Draw a row for each plane, and what it carries of each round against time."""
+    """Draw a row for each plane, and what it carries of each round against time.
+
+    Parameters
+    ----------
+    plan
+        A plan whose planes carry shares of rounds.
+
+    Returns
+    -------
+    Figure
+        Seconds across; the number in a bar is the round.
+    """
     n_planes = plan.shares_bytes.shape[1]
     fig = blank_figure(8.0, 1.2 + 0.5 * n_planes)
     ax = fig.add_subplot()

@@ -76,7 +76,19 @@ def draw_slot(
 
 
 def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> None:
-    """Draw cells and links: parallel lines for bar, an X for cross, light grey for free."""
+    """Draw cells and links: parallel lines for bar, an X for cross, light grey for free.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell.
+    data
+        The layout of the fabric.
+    light
+        The states of the cells, and whether any circuit has light.
+    stroke
+        The length of a cell in points.
+    """
     # Terminals of a cell are a1, a2 at one end and b1, b2 at the other. Bar joins a1 with b1 and
     # a2 with b2, cross a1 with b2 and a2 with b1.
     terminals = data.terminals.reshape(-1, 4, 2)
@@ -169,7 +181,17 @@ def draw_lines(
 
 
 def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
-    """Draw the route of each circuit in its colour; light that is lost is dotted."""
+    """Draw the route of each circuit in its colour; light that is lost is dotted.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell.
+    light
+        The circuits, each with its curve and whether its light arrives.
+    stroke
+        The length of a cell in points.
+    """
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
 

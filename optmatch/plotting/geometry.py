@@ -193,7 +193,20 @@ class _Corner(NamedTuple):
 
 
 def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
-    """Put each port before the corner of the mesh at which its terminal is free."""
+    """Put each port before the corner of the mesh at which its terminal is free.
+
+    Parameters
+    ----------
+    fabric
+        The switch, with the terminals at which its ports send and receive.
+    graph
+        Its cells, with their ends in lengths of a cell.
+
+    Returns
+    -------
+    tuple of PortMark
+        One for a bidirectional port, and two for a port that sends and receives at two terminals.
+    """
     # A port that sends and receives at different terminals has a mark for each.
     marks: list[tuple[int, Literal["both", "in", "out"], int, str]] = []
     for port, name in enumerate(fabric.port_names):

@@ -90,7 +90,23 @@ def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
 
 
 def draw_large_matching(fabric: Fabric, matching: NDArray[Any], title: str) -> Figure:
-    """Draw a matching of many ports: circuits by blocks of ports, and chosen ones as chords."""
+    """Draw a matching of many ports: circuits by blocks of ports, and chosen ones as chords.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    matching : array, shape (ports,)
+        The destination of each source port, -1 if it is idle.
+    title
+        What is above the figure.
+
+    Returns
+    -------
+    Figure
+        On the left the number of circuits between blocks, on the right 16 circuits on a ring of
+        ports.
+    """
     figure = blank_figure(9.0, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
     sources = np.flatnonzero(matching != IDLE)
@@ -209,7 +225,18 @@ def _draw_by_slot(ax: Axes, counts: NDArray[np.int64], name: str) -> None:
 
 
 def _draw_large_slot(shown: Drawable) -> Figure:
-    """Draw one slot of many ports: circuits by blocks of ports, and the light of some."""
+    """Draw one slot of many ports: circuits by blocks of ports, and the light of some.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule; slot 0 is drawn.
+
+    Returns
+    -------
+    Figure
+        On the left the number of circuits between blocks, on the right the light of 16 circuits.
+    """
     fabric, _ = parts(shown)
     light = slot_data(shown, 0)
     ends = np.array([(circuit.source, circuit.destination) for circuit in light.circuits])

@@ -73,7 +73,25 @@ def tabulate(solution: Solution) -> dict[str, Any]:
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:
-    """Draw how many circuits lose how much, and the bound of the worst."""
+    """Draw how many circuits lose how much, and the bound of the worst.
+
+    Parameters
+    ----------
+    solution
+        Of a host placement, with an answer.
+    slot
+        None; a placement has no slots.
+
+    Returns
+    -------
+    Figure
+        A histogram of losses in dB.
+
+    Raises
+    ------
+    InputError
+        If a slot is asked for, or there is no answer.
+    """
     if slot is not None:
         raise InputError("a placement has no slots", where="slot")
     from matplotlib.ticker import MaxNLocator
@@ -110,7 +128,18 @@ _MOST_LINKS = 600  # circuits that a page draws; more would be a grey disk
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: hosts on a circle with their ports, and the circuits that lose most."""
+    """Collect the page: hosts on a circle with their ports, and the circuits that lose most.
+
+    Parameters
+    ----------
+    solution
+        Of a host placement, with an answer.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     data = loss_data(solution)
     answer: Any = solution.answer
     ports = answer.port_of_host.tolist()

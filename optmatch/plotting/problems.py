@@ -30,7 +30,23 @@ MOST_JOBS = 16
 
 
 def draw_fabric(problem: Any) -> Figure:
-    """Draw the switch that a problem is asked of, without light."""
+    """Draw the switch that a problem is asked of, without light.
+
+    Parameters
+    ----------
+    problem
+        Any problem on one switch; the jobs of a tenancy are named in the title.
+
+    Returns
+    -------
+    Figure
+        All cells and ports; of a large switch its first and last ports.
+
+    Raises
+    ------
+    InputError
+        If the problem has no switch.
+    """
     if problem.fabric is None:
         raise InputError(f"nothing to draw: a problem of kind {problem.kind} has no switch")
     tenants = getattr(problem, "tenants", ())
@@ -53,7 +69,20 @@ def draw_fabric(problem: Any) -> Figure:
 
 
 def _draw_large_problem(problem: Any, tenants: Sequence[Any]) -> Figure:
-    """Draw the first and the last ports of a large switch, and the sizes of jobs that share it."""
+    """Draw the first and the last ports of a large switch, and the sizes of jobs that share it.
+
+    Parameters
+    ----------
+    problem
+        A problem on a switch whose ports or cells are too many to be drawn.
+    tenants
+        The jobs that share its ports; none of other problems.
+
+    Returns
+    -------
+    Figure
+        The switch and, of a tenancy, a bar for each job or for the mean of several.
+    """
     n_ports = problem.fabric.n_ports
     title = f"{problem.kind} on {problem.fabric.title} of {n_ports:,} ports"
     figure = blank_figure(9.0 if tenants else 6.0, 4.2)
@@ -102,7 +131,19 @@ def list_circuits(problem: Any) -> dict[str, Any]:
 
 
 def draw_circuits(problem: Any) -> Figure:
-    """Draw the chord diagram of a matching: ports on a ring, a chord for each circuit."""
+    """Draw the chord diagram of a matching: ports on a ring, a chord for each circuit.
+
+    Parameters
+    ----------
+    problem
+        A routing problem, of whose matching circuits are drawn.
+
+    Returns
+    -------
+    Figure
+        Port 0 is at the top, the others follow clockwise. Of more than 128 ports it has blocks of
+        ports and some chords.
+    """
     fabric = problem.fabric
     n_ports = fabric.n_ports
     if is_large_matching(fabric):

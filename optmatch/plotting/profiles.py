@@ -199,7 +199,20 @@ def _y_of(share: float) -> float:
 
 
 def _draw_axes(data: ProfileData, label: str) -> list[str]:
-    """Return the elements of grid lines and labels."""
+    """Return the elements of grid lines and labels.
+
+    Parameters
+    ----------
+    data
+        The profile, whose last factor ends the axis.
+    label
+        The label of the axis of factors.
+
+    Returns
+    -------
+    list of str
+        Elements of SVG.
+    """
     parts = []
     left = _x_of(data, 1.0)
     right = _x_of(data, data.most)

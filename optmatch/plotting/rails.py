@@ -252,7 +252,18 @@ _MAX_CIRCUITS = 40_000
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: rows over time, ranks that do the same in one row, and the circuits."""
+    """Collect the page: rows over time, ranks that do the same in one row, and the circuits.
+
+    Parameters
+    ----------
+    solution
+        Of a rail job, with a plan.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     job, plan = answered(solution, RailJob, RailPlan)
     rows: list[str] = []
     bars: list[list[int]] = []
@@ -391,7 +402,18 @@ def _list_circuits(
 
 
 def draw_problem(job: RailJob) -> Figure:
-    """Draw the phases of the first rail: a row for each stage, a box for each phase in order."""
+    """Draw the phases of the first rail: a row for each stage, a box for each phase in order.
+
+    Parameters
+    ----------
+    job
+        The job. At most 24 phases of a stage are drawn, and the title says so.
+
+    Returns
+    -------
+    Figure
+        A box has the dimension of its phase and the number of its operations.
+    """
     rails = {phase.rail for phase in job.phases()}
     rail = min(rails, default=0)
     phases = [phase for phase in job.phases() if phase.rail == rail]
@@ -430,7 +452,25 @@ def tabulate_problem(job: RailJob) -> dict[str, Any]:
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:
-    """Draw the step of a plan."""
+    """Draw the step of a plan.
+
+    Parameters
+    ----------
+    solution
+        Of a rail job; an answer that is a schedule is drawn as one.
+    slot
+        None; a plan has no slots.
+
+    Returns
+    -------
+    Figure
+        Rows of at most 24 groups of ranks that do the same, and the lower bound as a dashed line.
+
+    Raises
+    ------
+    InputError
+        If a slot of a plan is asked for.
+    """
     problem = solution.problem
     answer = solution.answer
     if not isinstance(problem, RailJob) or not isinstance(answer, RailPlan):

@@ -301,7 +301,17 @@ def _mark_failed(ax: Axes, problem: Reroute) -> None:
 
 
 def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
-    """Draw servers as plates, chips as marks of their roles, and new circuits as lines."""
+    """Draw servers as plates, chips as marks of their roles, and new circuits as lines.
+
+    Parameters
+    ----------
+    ax
+        The axes, over the whole figure.
+    data
+        The rack; chips and servers whose places are NaN are left out.
+    title
+        What is above the picture.
+    """
     from matplotlib.patches import Rectangle
 
     for x, y in data.servers[~np.isnan(data.servers[:, 0])]:
@@ -385,7 +395,18 @@ _PAGE_LEGEND = (
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: before, after the failure, and after each step of the transition."""
+    """Collect the page: before, after the failure, and after each step of the transition.
+
+    Parameters
+    ----------
+    solution
+        Of a reroute, with a transition; on a mesh each step is a slot.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     problem, answer = answered(solution, Reroute, Transition)
     if not isinstance(problem.fabric, RackFabric):
         return _mesh_page(solution, problem, answer)
@@ -479,7 +500,22 @@ def _with_y_downwards(places: NDArray[np.float64]) -> list[tuple[float, float]]:
 
 
 def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict[str, Any]:
-    """Show each step of a transition on a mesh as a slot, with the circuits that have light."""
+    """Show each step of a transition on a mesh as a slot, with the circuits that have light.
+
+    Parameters
+    ----------
+    solution
+        The solution, for its figures.
+    problem
+        The circuits that ran, with the cells that they pass, and what has failed.
+    answer
+        The steps of the transition in their order.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     circuits = np.array(problem.circuits)
     has_cells = problem.cell_states is not None
     cell_states = np.array(problem.cell_states if has_cells else [], dtype=np.int8)

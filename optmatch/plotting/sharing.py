@@ -102,7 +102,18 @@ _MOST_NAMED_JOBS = 40
 
 
 def _draw_many_shares(data: SharesData) -> Figure:
-    """Draw what jobs get in the order of service, and how many of them get which share."""
+    """Draw what jobs get in the order of service, and how many of them get which share.
+
+    Parameters
+    ----------
+    data
+        Jobs in the order of service, what they want and what they get.
+
+    Returns
+    -------
+    Figure
+        On the left means of consecutive jobs, on the right a histogram of shares in per cent.
+    """
     figure = blank_figure(9.6, 4.2)
     left, right = figure.subplots(1, 2, width_ratios=(1.4, 1.0))
     size = draw_groups(left, data.demand, data.served, ("not served", "served"))
@@ -139,7 +150,19 @@ def _label_groups(ax: Any, n_jobs: int, size: int) -> None:
 
 
 def _draw_many_jobs(problem: PortSharing) -> Figure:
-    """Draw what jobs want in the order of service, and how scarce what fits them is."""
+    """Draw what jobs want in the order of service, and how scarce what fits them is.
+
+    Parameters
+    ----------
+    problem
+        Resources, and more jobs than have a bar each.
+
+    Returns
+    -------
+    Figure
+        On the left means of consecutive jobs; on the right the jobs that no more than so many
+        resources fit.
+    """
     order = problem.ranking
     demand = problem.jobs.demand[order]
     supply = problem.classes.supply[order]
@@ -173,7 +196,18 @@ _CLASS = "#eef1f5"
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: jobs, resources by their class, who has what, and the cut."""
+    """Collect the page: jobs, resources by their class, who has what, and the cut.
+
+    Parameters
+    ----------
+    solution
+        Of a port sharing, with an assignment.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     problem, answer = answered(solution, PortSharing, Assignment)
     n_jobs = problem.jobs.n_jobs
     boxes = _list_boxes(problem, answer, folded=len(answer.job_of) > _MOST_NODES)
@@ -263,7 +297,20 @@ def _list_legend(n_jobs: int) -> tuple[list[tuple[str, str]], int]:
 
 
 def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
-    """Add nodes for classes and boxes, class by class in rows; return the node of each box."""
+    """Add nodes for classes and boxes, class by class in rows; return the node of each box.
+
+    Parameters
+    ----------
+    boxes
+        Resources in the order of their classes.
+    nodes
+        The nodes of the page so far, each ``[x, y, width, height, text, colour, name]``; grows.
+
+    Returns
+    -------
+    list of int
+        The place of each box in `nodes`.
+    """
     per_row = max(12, round((2.2 * len(boxes)) ** 0.5))
     node_of_box = []
     group = -1
@@ -331,7 +378,19 @@ def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> li
 
 
 def draw_problem(problem: PortSharing) -> Figure:
-    """Draw a bar for each job: what it wants, and how many resources could serve it."""
+    """Draw a bar for each job: what it wants, and how many resources could serve it.
+
+    Parameters
+    ----------
+    problem
+        Resources and jobs. Of more than 40 jobs means are drawn, and how scarce resources are.
+
+    Returns
+    -------
+    Figure
+        Jobs across, first served first; the axis is logarithmic where supplies are far above
+        demands.
+    """
     jobs = problem.jobs
     if jobs.n_jobs > _MOST_NAMED_JOBS:
         return _draw_many_jobs(problem)

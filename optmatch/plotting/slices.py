@@ -204,7 +204,18 @@ _MAX_RACKS_OF_PROBLEM = 24
 
 
 def _draw_large_slice(solution: Solution) -> Axes:
-    """Draw a square for each rack, with the servers that it gives, and circuits between racks."""
+    """Draw a square for each rack, with the servers that it gives, and circuits between racks.
+
+    Parameters
+    ----------
+    solution
+        Of a slice that lies in more than four racks.
+
+    Returns
+    -------
+    Axes
+        Squares in rows from rack 0 on; an arc is the wider, the more circuits join its two racks.
+    """
     problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
     rack_of_server = fabric.server_coordinates[:, 0].astype(np.int64)
@@ -253,7 +264,22 @@ def _place_racks(n_racks: int) -> NDArray[np.float64]:
 
 
 def _draw_rack_squares(values: NDArray[np.int64], most: int, label: str) -> Axes:
-    """Draw a square for each rack, with a number of servers in it and in its colour."""
+    """Draw a square for each rack, with a number of servers in it and in its colour.
+
+    Parameters
+    ----------
+    values : array, shape (racks,)
+        A number of servers of each rack.
+    most
+        The servers of a rack, which get the full colour.
+    label
+        What the numbers count.
+
+    Returns
+    -------
+    Axes
+        Of a new figure; rack r is at `_place_racks(racks)[r]`, y downwards as negative numbers.
+    """
     from matplotlib.colors import LinearSegmentedColormap
 
     places = _place_racks(len(values))
@@ -306,7 +332,18 @@ _LEGEND = (
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: all racks and the switches between them, before and with the slice."""
+    """Collect the page: all racks and the switches between them, before and with the slice.
+
+    Parameters
+    ----------
+    solution
+        Of a slice allocation, with an answer. Of very many racks those of the slice are shown.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
     n_servers = fabric.n_servers
@@ -454,7 +491,18 @@ def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
 
 
 def draw_problem(problem: SliceAllocation) -> Figure:
-    """Draw all racks: free servers, those of other slices, and those that are kept out."""
+    """Draw all racks: free servers, those of other slices, and those that are kept out.
+
+    Parameters
+    ----------
+    problem
+        The racks, the slices that are placed, and the one that is wanted.
+
+    Returns
+    -------
+    Figure
+        A square is a server; of more than 24 racks it is a rack with its free servers.
+    """
     fabric = problem.fabric
     owner = _owners(problem)
     if fabric.racks > _MAX_RACKS_OF_PROBLEM:

@@ -110,7 +110,25 @@ def _pair_of(shown: Any) -> tuple[Fabric, Schedule]:
 
 
 def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
-    """Split a drawable object into fabric and schedule, which fit; or raise `InputError`."""
+    """Split a drawable object into fabric and schedule, which fit; or raise `InputError`.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule, perhaps with owners.
+
+    Returns
+    -------
+    Fabric
+        With as many ports as the schedule, and as many cells as its states.
+    Schedule
+        With a slot at least.
+
+    Raises
+    ------
+    InputError
+        If there is no schedule or no slot, or both do not fit.
+    """
     if isinstance(shown, Solution):
         if shown.schedule is None:
             raise _nothing_to_draw(shown, "a schedule")

@@ -63,7 +63,18 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
 
 
 def _slices_panels(tables: Tables) -> list[Panel]:
-    """Lay out a study of slices: fragmentation, slices in a fragmented pod, and bandwidth."""
+    """Lay out a study of slices: fragmentation, slices in a fragmented pod, and bandwidth.
+
+    Parameters
+    ----------
+    tables
+        The tables ``rules``, ``fragmented`` and ``tenants`` of the study.
+
+    Returns
+    -------
+    list of Panel
+        One for each table; parts are shares from 0 to 1.
+    """
     columns = ("fragmentation", "unusable", "rejected_part")
     figures = {}
     half_widths = {}
@@ -149,7 +160,18 @@ def _blast_panels(tables: Tables) -> list[Panel]:
 
 
 def _sharing_panels(tables: Tables) -> list[Panel]:
-    """Lay out a study of shared devices: a group of bars for each case of all policies."""
+    """Lay out a study of shared devices: a group of bars for each case of all policies.
+
+    Parameters
+    ----------
+    tables
+        The table ``completion`` of the study, a row for each case and policy.
+
+    Returns
+    -------
+    list of Panel
+        Cases across; those that lack a policy are left out.
+    """
     # A case is a mix of jobs and the values of all that the study varies.
     rows = tables["completion"]
     case_columns = []
@@ -244,7 +266,17 @@ def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figur
 
 
 def _draw_panel(ax: Axes, panel: Panel, font: float) -> None:
-    """Draw a chart: a line or a group of bars for each series, fonts in points."""
+    """Draw a chart: a line or a group of bars for each series.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    panel
+        What is drawn, with titles and half widths of intervals.
+    font
+        The size of letters in points.
+    """
     n_series = len(panel.series)
     bar_width = 0.8 / max(1, n_series)
     for k, (name, values) in enumerate(panel.series.items()):

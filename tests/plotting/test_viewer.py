@@ -376,3 +376,29 @@ def test_pages_stay_small() -> None:
             np.full((slots, ports), -1), cell_states=np.full((slots, mesh.n_cells), -1)
         )
         assert len(viewer_page((mesh, idle)).encode()) < most
+
+
+def test_a_frame_that_is_hidden_first_is_drawn_later(browser: Any, tmp_path: Path) -> None:
+    """A frame of Jupyter may have no size when its page loads: the cells come later."""
+    mesh = om.HexMesh(3, 3, ports=4)
+    inner = viewer_page((mesh, traced_schedule(mesh, 2)))
+    (tmp_path / "inner.html").write_text(inner, encoding="utf-8")
+    outer = '<iframe src="inner.html" style="display: none; width: 600px; height: 500px"></iframe>'
+    (tmp_path / "outer.html").write_text(outer, encoding="utf-8")
+    page = browser.new_page()
+    noise: list[str] = []
+    page.on("console", lambda message: noise.append(message.text))
+    page.on("pageerror", lambda error: noise.append(str(error)))
+    page.goto((tmp_path / "outer.html").as_uri())
+    frame = page.frames[1]
+    key = "new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true})"
+    frame.evaluate(f"document.body.dispatchEvent({key})")
+    page.evaluate("document.querySelector('iframe').style.display = 'block'")
+    drawn = """() => {
+      const canvas = document.querySelector('#cells');
+      const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+      return canvas.width > 100 && data.some((value) => value);
+    }"""
+    frame.wait_for_function(drawn, timeout=5000)
+    assert noise == []
+    page.close()

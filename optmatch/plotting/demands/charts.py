@@ -476,7 +476,18 @@ _MAX_LISTED = 4000
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: slot by slot with what is left, or the circuits of planes over time."""
+    """Collect the page: slot by slot with what is left, or the circuits of planes over time.
+
+    Parameters
+    ----------
+    solution
+        Of a demand, with a schedule or one for each plane.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON.
+    """
     data = gantt_data(solution)
     problem: Any = solution.problem
     unit = unit_of_amounts(problem)

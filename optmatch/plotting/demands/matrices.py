@@ -36,7 +36,18 @@ def draw_problem(problem: Demand) -> Figure:
 
 
 def _draw_large_problem(problem: Demand) -> Figure:
-    """Draw the sums over blocks of ports, and how large the single entries are."""
+    """Draw the sums over blocks of ports, and how large the single entries are.
+
+    Parameters
+    ----------
+    problem
+        A demand of more ports than a matrix has squares.
+
+    Returns
+    -------
+    Figure
+        On the left sums on a logarithmic scale, on the right how much is in the largest entries.
+    """
     from matplotlib.colors import LogNorm
 
     matrix = problem.demand_bytes
