@@ -55,8 +55,8 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("port_of_host", lambda: PLACEMENT.objective_of([0])),  # type: ignore[arg-type]
     ("port_of_host", lambda: PLACEMENT.objective_of([0, 7])),  # type: ignore[arg-type]
     ("kinds", lambda: om.warm_up(3)),  # type: ignore[arg-type]
-    ("kinds", lambda: om.warm_up(np.array(None))),  # type: ignore[arg-type]
-    ("kinds[0]", lambda: om.warm_up(np.zeros((2, 2)))),  # type: ignore[arg-type]
+    ("kinds", lambda: om.warm_up(np.array(None))),
+    ("kinds[0]", lambda: om.warm_up(np.zeros((2, 2)))),
     ("switch", lambda: switches.open_switch(3)),  # type: ignore[arg-type]
     ("source", lambda: switches.read_losses([])),  # type: ignore[arg-type]
     ("ports", lambda: switches.read_losses("x.csv", 3)),  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("path", lambda: switches.measured_delays(3)),  # type: ignore[arg-type]
     ("before", lambda: switches.difference_between(3, [])),  # type: ignore[arg-type]
     ("after[0]", lambda: switches.difference_between([], ["1A-2B"])),  # type: ignore[list-item]
-    ("circuits", lambda: switches.DrySwitch(np.array(None))),  # type: ignore[arg-type]
+    ("circuits", lambda: switches.DrySwitch(np.array(None))),
     ("circuits[0]", lambda: switches.DrySwitch([switches.CrossConnect(1, "2B")])),  # type: ignore[arg-type]
     ("write", lambda: switches.DrySwitch(write=3)),  # type: ignore[arg-type]
     ("difference", lambda: switches.DrySwitch().apply(0.5)),  # type: ignore[arg-type]

@@ -261,7 +261,7 @@ def _entry_rule(
         if weighs_delays:
             slots = size.slots_of_service
         entry_s = 1e-9 * ns_per_entry * size.n_ports**growth
-        return 5e-5 + entry_s * size.n_entries * slots / 2
+        return 5e-5 + float(entry_s) * size.n_entries * slots / 2
 
     return PlanRule(name, partial(cover_by_rule, rule=rule), estimate_s)
 

@@ -486,7 +486,8 @@ class Search:
         rings = [
             _make_ring(back if twice and k else order, cut) for k, cut in enumerate(shape.cuts)
         ]
-        widths, strides = shape.widths, ()
+        widths = shape.widths
+        strides: tuple[int, ...] = ()
         if shape.strides and self.chord_groups is not None:
             rings += [
                 lay_chord(self.chord_groups, stride, len(self.component))

@@ -91,8 +91,8 @@ def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
             continue
         n_slots = [problem.slots_for(seconds) for seconds in held_s.tolist()]
         if best is None or sum(n_slots) < len(best.rows):
-            matchings = np.repeat(matchings, n_slots, axis=0).astype(np.int64)
-            rows = _rows_of_matchings(matchings, collective.two_way)
+            repeated = np.repeat(matchings, n_slots, axis=0).astype(np.int64)
+            rows = _rows_of_matchings(repeated, collective.two_way)
             best = JobRows(rows, in_order=True, plan=plan)
     check_time()  # methods that are stopped have no plan
     assert best is not None

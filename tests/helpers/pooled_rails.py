@@ -179,7 +179,7 @@ class Oracle:
         delay_s = self.job.network.delay_s
         stops = self.timeline[rail].starts_s[1:].tolist()
         overlaps = [min(end_s, stop_s + delay_s) - max(start_s, stop_s) for stop_s in stops]
-        return sum(max(overlap_s, 0.0) for overlap_s in overlaps)
+        return float(sum(max(overlap_s, 0.0) for overlap_s in overlaps))
 
     def _check_rings(
         self, k: int, members: tuple[int, ...], leads: dict[int, Any], *, forwarded: bool

@@ -460,10 +460,11 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
         kept_parts = () if units.through else state.routes[circuit]
         passed_parts += [part for part in route if part not in kept_parts]
     passed: NDArray[np.int_] = np.array(passed_parts, dtype=np.int64)
-    if state.cell_states is not None:
+    graph = state.fabric.graph
+    if state.cell_states is not None and graph is not None:
         used_cells = np.intersect1d(passed // 4, closed.broken_cells)
         if len(used_cells):
-            return state.fabric.graph.describe_cell(int(used_cells[0]))
+            return graph.describe_cell(int(used_cells[0]))
         passed = units.fibre_of_terminal[passed].astype(np.int64)
     used_fibres = np.intersect1d(passed, closed.failed_fibres)
     if len(used_fibres):

@@ -275,10 +275,11 @@ class Reroute(_Looked):
         for name, (count, noun) in sizes.items():
             parts = check_parts(name, getattr(self, name), count, noun)
             self._set(**{name: tuple(sorted(parts))})
+        graph = self.fabric.graph
         broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
         for cell in broken:
             if broken.count(cell) > 1:
-                cell_name = self.fabric.graph.describe_cell(cell)
+                cell_name = f"cell {cell}" if graph is None else graph.describe_cell(cell)
                 raise InputError(f"{cell_name} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:

@@ -48,7 +48,7 @@ def serve_again(replay: FlowReplay, rate: float = 1.0) -> np.ndarray[Any, Any]:
             queue = waiting.get((source, destination))
             now_s = slot.light_s
             while queue:
-                flow, arrival_s, work_s = queue[0]
+                number, arrival_s, work_s = queue[0]
                 now_s = max(now_s, arrival_s)
                 carried_s = min(work_s, slot.end_s - now_s)
                 if carried_s <= 0:
@@ -56,7 +56,7 @@ def serve_again(replay: FlowReplay, rate: float = 1.0) -> np.ndarray[Any, Any]:
                 now_s += carried_s
                 queue[0][2] -= carried_s
                 if queue[0][2] < 1e-9:
-                    completion_s[int(flow)] = now_s
+                    completion_s[int(number)] = now_s
                     queue.popleft()
     return completion_s
 

@@ -125,7 +125,7 @@ def test_the_latest_report_of_a_pending_cell_counts(
             patch.setitem(names, "find_answer", lambda *_, **__: om.LimitReached("no way"))
             for fault in ("cross", None):
                 with pytest.raises(om.LimitReached):
-                    controller.fail(cell=cell, stuck=fault)  # type: ignore[arg-type]
+                    controller.fail(cell=cell, stuck=fault)
         assert [failure.dead_cells for failure in controller.refused] == [(cell,)]
         assert not controller.refused[0].stuck_cross
     controller.fail(cell=cell)

@@ -141,11 +141,11 @@ def test_an_instance_stands_for_its_only_cell(tmp_path: Path) -> None:
         turns_rad[cell, arm, state] = float(turn_rad)
     states = {state for _, _, state in turns_rad}
     assert states == {"bar", "cross"}
-    for (cell, arm, state), turn_rad in turns_rad.items():
+    for (cell, arm, state), set_rad in turns_rad.items():
         instance = cell.partition(".")[0]
         assert arm == f"{instance}.h"
         wanted_rad = (np.pi if state == "bar" else 0.0) - {"west": 0.25, "east": 0.5}[instance]
-        assert turn_rad == pytest.approx(wanted_rad % (2 * np.pi))
+        assert set_rad == pytest.approx(wanted_rad % (2 * np.pi))
     (tmp_path / "h.csv").write_text("cell,arm,a_rad,b_rad_per_v2\nnorth,h,0.25,0.35\n")
     done = run(tmp_path, "export", "s.json", "--to", "heaters", "--heaters", "h.csv", "-o", "-")
     assert done.exit_code == 2
@@ -168,7 +168,7 @@ def test_steps_of_a_transition_have_names() -> None:
     fabric = netlist_from_tree(PAIR, tx=["o2", "o1"], rx=["o3", "o4"])
     steps = [[0, 0, -1], [1, 1, 1], [2, 0, -1]]
     transition = om.Transition(
-        moves=[], changed=[0], circuits=[[0, 1]], routes=[[0, 4]], steps=steps
+        moves=[], changed=[0], circuits=[[0, 1]], routes=((0, 4),), steps=steps
     )
     assert transition.describe(fabric) == [
         "take down circuit 0",

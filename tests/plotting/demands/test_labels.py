@@ -42,14 +42,15 @@ def from_graph(folder: Path) -> om.Demand:
 def test_labels_are_everywhere(tmp_path: Path, source: Any) -> None:
     problem = source(tmp_path)
     om.save(problem, tmp_path / "p.json")
-    solution = om.solve(om.load(tmp_path / "p.json"), seed=0, time_limit_s=0.1)
+    loaded: Any = om.load(tmp_path / "p.json")
+    solution = om.solve(loaded, seed=0, time_limit_s=0.1)
     om.save(solution, tmp_path / "s.json")
     for name in ("s.svg", "s.html"):
         save_picture(solution, tmp_path / name)
 
     texts = [(tmp_path / name).read_text() for name in ("p.json", "s.json", "s.html", "s.svg")]
     texts.append(problem_html(problem))
-    texts += [exported(solution, "csv"), exported(solution, "perfetto")]
+    texts += [str(exported(solution, "csv")), str(exported(solution, "perfetto"))]
     texts += [solution.to_dataframe().to_string(), problem.to_dataframe().to_string()]
     for text in texts:
         for city in CITIES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def test_everybody_knows_all_after_few_rounds(n: int) -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 6, 7, 12, 17, 31])
 @pytest.mark.parametrize("operation", ["all-gather", "reduce-scatter", "all-reduce", "all-to-all"])
-def test_plans_of_pairs_hold(operation: str, n: int) -> None:
+def test_plans_of_pairs_hold(operation: Any, n: int) -> None:
     problem = om.Collective(operation, n, 1e6, alpha_s=1e-6, delay_s=1e-3, two_way=True)
     solution = om.solve(problem, "knodel")
     assert om.verify(problem, solution).valid

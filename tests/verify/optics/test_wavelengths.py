@@ -147,7 +147,7 @@ def measure_states(
     return Measurement(
         cell_states=states,
         power=band[:, len(wavelengths_nm) // 2],
-        frequencies_hz=[frequency_of_nm(nm) for nm in wavelengths_nm],
+        frequencies_hz=np.array([frequency_of_nm(nm) for nm in wavelengths_nm]),
         band_power=band,
     )
 
@@ -186,7 +186,7 @@ def test_what_is_no_coupler() -> None:
         ({"coupler_slope_per_nm": 0.6}, "0.6: from -0.5 to 0.5"),
     ):
         with pytest.raises(om.InputError, match=match):
-            om.Device(**fields)  # type: ignore[arg-type]
+            om.Device(**fields)
     device = om.Device(coupler_slope_per_nm=0.01)
     offset_hz = frequency_of_nm(1650.0) - frequency_of_nm(1550.0)
     with pytest.raises(om.InputError, match=r"couplers send 1.5 of the power across"):

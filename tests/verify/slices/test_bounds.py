@@ -36,9 +36,9 @@ def test_a_bound_above_the_truth_is_not_shown() -> None:
 def test_a_rack_that_is_full_does_not_bound_a_slice_in_another_one() -> None:
     racks = om.RackFabric(racks=2)
     n_servers = racks.n_servers // 2
-    problem = om.SliceAllocation(racks, (4, 4, 2), reserved=list(range(n_servers)))
+    problem = om.SliceAllocation(racks, (4, 4, 2), reserved=tuple(range(n_servers)))
     assert bound_load(problem) == bound_load(om.SliceAllocation(racks, (4, 4, 2))) == 4.0
-    full = om.SliceAllocation(racks, (4, 4, 2), reserved=list(range(2 * n_servers)))
+    full = om.SliceAllocation(racks, (4, 4, 2), reserved=tuple(range(2 * n_servers)))
     assert bound_load(full) == math.inf
 
 
