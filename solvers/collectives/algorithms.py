@@ -81,7 +81,8 @@ def fits(problem: Collective, algorithm: str) -> bool:
     algorithm
         One of the names of `ALGORITHMS`.
     """
-    n, operation = problem.n_ranks, problem.operation
+    n = problem.n_ranks
+    operation = problem.operation
     is_power_of_two = n & (n - 1) == 0
     gathers = ("all-reduce", "reduce-scatter", "all-gather")
     if problem.steps is not None:

@@ -149,7 +149,8 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     Offer
         A plan whose time is known from the simulation, and that is laid out only on demand.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
 
@@ -294,7 +295,8 @@ def _lay_tree(problem: Collective) -> IntArray | None:
     int array, shape (lanes, n), or None
         ``peer[lane, rank]``: where a port leads, -1 if it is dark. None if ranks have one child.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     n_children = lanes - 1 if problem.two_way else lanes
     if n_children < 2:
         return None
@@ -353,7 +355,8 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
     around the ring of all ranks, so that any number of ranks is possible. Either all lanes lead to
     the same rank, or each lane leads by another bit.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     n_bits = (n - 1).bit_length()
     if n < 3:
         return

@@ -302,7 +302,8 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     what takes more sends than `MOST_SENDS` is left out. The best is returned when a clock has run
     out.
     """
-    n, delay_s = problem.n_ranks, problem.delay_s
+    n = problem.n_ranks
+    delay_s = problem.delay_s
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
     counts = np.arange(1, n)

@@ -171,7 +171,8 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
     plan = laid.plan
     if problem.planes > 1 or laid.held_s is None:
         return None, ""
-    fabric, ports = problem.fabric, problem.ports
+    fabric = problem.fabric
+    ports = problem.ports
     matchings = np.full((plan.n_epochs, fabric.n_ports), IDLE, dtype=np.int32)
     if plan.n_epochs:
         # One-way circuits join ports of equal numbers; two-way circuits may join others.

@@ -274,7 +274,8 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     Offer
         A plan over one circulant, or over several one after another, whose seconds are counted.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     if problem.demand_bytes is not None or n < 3:
         return
     width = lanes // 2 if problem.two_way else lanes

@@ -657,7 +657,8 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     Offer
         A plan whose seconds are counted, and that is laid out only on demand.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     phases = 2 if problem.operation == "all-reduce" else 1
     if problem.operation == "all-reduce":
         yield from _offer_turned_tori(problem)
@@ -704,7 +705,8 @@ def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather 
     most_load
         The most pieces on a circuit in a round.
     """
-    n, sequence = problem.n_ranks, gather.sequence
+    n = problem.n_ranks
+    sequence = gather.sequence
     if problem.two_way or problem.operation == "all-gather":
         return gather
     if sequence.is_circulant:

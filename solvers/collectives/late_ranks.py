@@ -64,7 +64,8 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
 
 def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
     """List the rounds of the ranks that wait, and those after the late ranks have come."""
-    n, n_late = problem.n_ranks, len(problem.late_s)
+    n = problem.n_ranks
+    n_late = len(problem.late_s)
     owners = n - n_late
     before = Collective("reduce-scatter", owners, problem.size_bytes)
     block_rounds = list_rounds(before, "ring")

@@ -248,7 +248,8 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
         laid = lay_shares(problem, rounds, shares)
         times_s[name] = laid.plan.time_s
         if best is None or laid.plan.time_s < best.plan.time_s:
-            best, best_name = laid, name
+            best = laid
+            best_name = name
     del times_s[best_name]
     return FoundPlan(best, {"algorithm": best_name, "runners_up": _rank_names(times_s)})
 

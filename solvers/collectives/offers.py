@@ -75,6 +75,7 @@ def take_best_offer(
             continue
         laid = offer.build()
         if laid.plan.time_s < below_s:
-            best, best_name = laid, offer.name
+            best = laid
+            best_name = offer.name
             below_s = laid.plan.time_s
     return best, best_name

@@ -69,7 +69,8 @@ def lay_circuits(problem: Collective, rounds: Rounds) -> IntArray:
     All lanes have the same circuits. Two-way circuits along a ring need two lanes, which take
     turns, and a third one if the ring is odd.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     partner = rounds.partners(n)
     if not problem.two_way:
         return np.repeat(partner[:, None], lanes, axis=1)
@@ -228,7 +229,8 @@ def _time_rounds(
     -------
     float array, shape (rounds,)
     """
-    n, n_rounds = problem.n_ranks, len(epoch_of_round)
+    n = problem.n_ranks
+    n_rounds = len(epoch_of_round)
     turn, source, target, amount, longest = hops
     islands_s = np.zeros(n_rounds)
     if problem.island > 1:

@@ -127,7 +127,8 @@ def _phases(problem: Collective) -> int:
 
 def _mixed_radix_s(problem: Collective) -> float:
     """Return the time of gathers in the fewest rounds that any number of configurations allows."""
-    n, phases = problem.n_ranks, _phases(problem)
+    n = problem.n_ranks
+    phases = _phases(problem)
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     rounds_s = min(
         phases * (len(held) - 1) * problem.delay_s + phases * round_s * sum(held)
@@ -168,7 +169,8 @@ def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
     list of _Round, or None
         None if the rounds are not known beforehand, as of searches and of broadcasts.
     """
-    n, operation = problem.n_ranks, problem.operation
+    n = problem.n_ranks
+    operation = problem.operation
     if name == "whole-buffers":
         # If n is no power of two some ranks send to others before, and get the sum after that.
         n_more = 0 if n & (n - 1) == 0 else 2

@@ -204,7 +204,8 @@ class SplitSearch:
         Returns tuples of seconds, configurations and rounds. The farther a rank is, by the count
         of ranks that can be reached in so many hops, the smaller its block is assumed to be.
         """
-        n, lanes = self.problem.n_ranks, self.problem.lanes
+        n = self.problem.n_ranks
+        lanes = self.problem.lanes
         work_s = np.sort(self.demand_s, axis=1)[:, :0:-1].mean(axis=0) / lanes
         counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
         estimates = []

@@ -130,7 +130,8 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         With ``peer[lane, rank]``, -1 for dark ports, and the shifts that got ports. None if no
         shift finds lanes, or if two lanes on different planes cannot join an odd cycle.
     """
-    n, lanes = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    lanes = problem.lanes
     ranks = np.arange(n)
     if not problem.two_way:
         shift_of_lane = [shifts[lane % len(shifts)] for lane in range(lanes)]
@@ -212,7 +213,8 @@ def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology
     It is a de Bruijn graph for sign 1 and a Kautz graph for sign and first -1, of any number of
     ranks. Circuits of a rank to itself are left out.
     """
-    n, degree = problem.n_ranks, problem.lanes
+    n = problem.n_ranks
+    degree = problem.lanes
     ranks = np.arange(n)
     counts = np.zeros((n, n), dtype=np.int64)
     for k in range(degree):
@@ -223,7 +225,8 @@ def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology
 
 def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
     """Lay de Bruijn and Kautz graphs whose arcs carry both directions, two ports for each arc."""
-    n, degree = problem.n_ranks, problem.lanes // 2
+    n = problem.n_ranks
+    degree = problem.lanes // 2
     if degree < 2 or problem.lanes >= n - 1:
         return
     for name, sign, first in (("de-bruijn", 1, 0), ("kautz", -1, -1)):

@@ -15,8 +15,10 @@ ENOUGH = 4
 """Blocks get longer paths until they have so many."""
 MOST = 1_600_000
 """Paths that are listed at most."""
-DRAWS, KEPT = 300, 5
-"""Times that paths are drawn, and how many of a block are kept: those that carry the most."""
+DRAWS = 300
+"""Times that paths are drawn."""
+KEPT = 5
+"""How many paths of a block are kept: those that carry the most."""
 NO_PATH = 99.0
 """The cost of ranks that no path joins; circuits cost less than ten each."""
 
@@ -217,7 +219,8 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
         The `KEPT` paths of each block that carry the most; None if some block has no path.
     """
     steps = _Steps(demand_s, sequence)
-    n_steps, n_blocks = len(steps.peer), len(steps.source)
+    n_steps = len(steps.peer)
+    n_blocks = len(steps.source)
     rng = np.random.default_rng(0)
 
     # A path has the sum of random marks of its steps and of its block as its name.
