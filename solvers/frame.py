@@ -6,7 +6,7 @@ Costs and bounds are in the unit of the objective of a problem; less is better.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -160,6 +160,63 @@ def take_best(
                 on_event(NewBest(candidate[0]))
     answer = None if best is None else best[1]
     return answer, stop.limit, tries
+
+
+_PORTION_S = 0.02
+"""How long one call of a kernel takes between two looks at the clock."""
+
+_PORTION_GROWTH = 8.0
+"""By which factor a portion grows at most: the first step says little about the next ones."""
+
+
+def run_in_portions(clock: Clock, n_steps: int, run: Callable[[int, int], bool]) -> bool:
+    """Run the steps of a kernel in calls that take about 20 ms each, until the time is up.
+
+    Steps take a microsecond in a compiled kernel and milliseconds in plain Python, where numba
+    compiles nothing. The size of a portion follows the time that the last one took, so a limit is
+    kept in both. The first call is always made.
+
+    Parameters
+    ----------
+    clock
+        Its time limit, or an interrupt, ends the run.
+    n_steps
+        The number of steps.
+    run
+        Called with the first step and the one behind the last; it returns whether all is done.
+        What it does may not depend on where one portion ends and the next one begins.
+
+    Returns
+    -------
+    bool
+        Whether `run` has said that all is done; False if the steps or the time are used up.
+
+    Examples
+    --------
+    >>> from optmatch.model import Limits
+    >>> done = []
+    >>> def note(first_step: int, last_step: int) -> bool:
+    ...     done.extend(range(first_step, last_step))
+    ...     return False
+    >>> run_in_portions(Limits().start(), 100, note)
+    False
+    >>> done == list(range(100))
+    True
+    """
+    first_step = 0
+    portion = 1
+    while first_step < n_steps:
+        last_step = min(first_step + portion, n_steps)
+        begin_s = clock.now()
+        is_done = run(first_step, last_step)
+        if is_done:
+            return True
+        if clock.remaining_s <= 0:
+            return False
+        took_s = max(clock.now() - begin_s, 1e-9)
+        portion = max(1, int(portion * min(_PORTION_GROWTH, _PORTION_S / took_s)))
+        first_step = last_step
+    return False
 
 
 def unite(former: Solution | None, newer: Solution) -> Solution:

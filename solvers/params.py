@@ -49,9 +49,11 @@ class PlacementParams(Params):
         100_000
     )
     eigenvalue_steps: Annotated[Index, "all-to-all: decompositions for each threshold"] = 150
-    bound_step_db: Annotated[Positive, "all-to-all: how exact the bound is sought, in dB"] = 0.02
+    bound_step_db: Annotated[Positive, "how exact the bound is sought, in dB"] = 0.02
     ring_work_s: Annotated[Positive, "ring: work of CP-SAT for each threshold"] = 5.0
-    annealing_steps: Annotated[Count, "others: steps of annealing for each threshold"] = 1_000_000
+    moves: Annotated[Count, "demand: moves of min-conflicts for each threshold"] = 300_000
+    trials: Annotated[Index, "demand: trials of shaving for each threshold"] = 1500
+    annealing_steps: Annotated[Count, "least sum: steps of annealing, each time"] = 1_000_000
     starts: Annotated[Count, "least sum: how often annealing begins"] = 4
 
 

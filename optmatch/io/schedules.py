@@ -33,6 +33,7 @@ from optmatch.problems import (
     LineProof,
     LoadProof,
     RoutingProof,
+    ShavingProof,
     SpectralProof,
     SupplyProof,
 )
@@ -45,6 +46,7 @@ CERTIFICATES: dict[str, type[Value]] = {
     "cut": CutProof,
     "line": LineProof,
     "load": LoadProof,
+    "shaving": ShavingProof,
     "spectral": SpectralProof,
     "supply": SupplyProof,
 }

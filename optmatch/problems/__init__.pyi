@@ -16,6 +16,7 @@ from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
 from .placements import (
     HostPlacement as HostPlacement,
     HostPorts as HostPorts,
+    ShavingProof as ShavingProof,
     SpectralProof as SpectralProof,
 )
 from .rails.calibration import calibrate as calibrate

@@ -83,6 +83,33 @@ class SpectralProof(Value):
     entries: Annotated[Given[np.float64], Axes(2)] = ((),)  # type: ignore[assignment]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShavingProof(Value):
+    """Shows that some circuit loses so much: ports are removed from hosts until one has none.
+
+    Suppose that all circuits lose less than `threshold_db`. A host then has only ports from which
+    each of its partners can be reached on a port of its own. Put a host on a port for a trial, and
+    remove from all hosts the ports that they cannot have any more: if some host has none left, the
+    first host is never on that port. A list of such trials, each of which may use the results of
+    those before it, ends with a host that has no port at all.
+
+    Parameters
+    ----------
+    threshold_db
+        The loss that some circuit has, in dB; infinite for "some circuit is over its budget".
+    removed
+        ``removed[trial] = host, port``, in the order in which they can be shown. int32, shape
+        (trials, 2).
+
+    See Also
+    --------
+    HostPlacement : The problem whose bound it shows.
+    """
+
+    threshold_db: Annotated[float, Range(0, infinite=True)] = 0.0
+    removed: Annotated[Given[np.int32], Axes(2), Range(0)] = ((),)  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HostPlacement(Displayed):
     """Give each host a port of an ideal switch, so that the circuits of its traffic lose least.
@@ -123,6 +150,7 @@ class HostPlacement(Displayed):
     IdealSwitch : The switch, with the loss of each circuit.
     HostPorts : The answer.
     SpectralProof : Shows that an all-to-all cannot lose less.
+    ShavingProof : Shows that a demand cannot lose less.
 
     Examples
     --------

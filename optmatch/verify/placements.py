@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import Schedule, Solution
-from optmatch.problems import HostPlacement, HostPorts, SpectralProof
+from optmatch.problems import HostPlacement, HostPorts, ShavingProof, SpectralProof
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.budgets import find_over_budget, losses_of
 from optmatch.verify.report import Findings, ProofError, Rule
@@ -43,7 +44,7 @@ def verify_placement(
         subject,
         findings,
         replay=replay,
-        prove=partial(_check_spectral_proof, problem, traffic.loss_db),
+        prove=partial(_check_proof, problem, traffic),
     )
 
 
@@ -241,22 +242,190 @@ def _list_costs(
     return cost_db
 
 
-def _check_spectral_proof(
-    problem: HostPlacement, loss_db: NDArray[np.float64], proof: Any
-) -> float:
-    """Return the bound that one eigenvalue shows: see `SpectralProof`.
+def _check_proof(problem: HostPlacement, traffic: Traffic, proof: Any) -> float:
+    """Return the bound that a certificate shows.
 
     Raises
     ------
     ProofError
-        If it is no such proof, or its eigenvalue is too large.
+        If it is no proof about a placement, or does not show what it says.
     """
-    if not isinstance(proof, SpectralProof):
+    if not isinstance(proof, ShavingProof | SpectralProof):
         raise ProofError(f"a {type(proof).__name__}, which is no proof about a placement")
+    if problem.objective == "total-loss-db" and math.isfinite(proof.threshold_db):
+        raise ProofError(
+            "a proof about the worst circuit says nothing about a sum, but that there is none"
+        )
+    if isinstance(proof, ShavingProof):
+        _check_shaving_proof(traffic, problem.n_hosts, proof)
+    else:
+        _check_spectral_proof(problem, traffic.loss_db, proof)
+    return proof.threshold_db
+
+
+class PortOptions:
+    """The ports that each host can still have, if all circuits lose less than a threshold.
+
+    A set of ports is a whole number, with bit `port` set for each of them.
+
+    Parameters
+    ----------
+    traffic
+        The circuits that are needed.
+    n_hosts
+        The number of hosts.
+    threshold_db
+        The loss that no circuit reaches.
+
+    Attributes
+    ----------
+    of_host
+        ``of_host[host]``: the set of ports.
+    """
+
+    def __init__(self, traffic: Traffic, n_hosts: int, threshold_db: float) -> None:
+        is_usable = traffic.loss_db < threshold_db
+        self._reached_from = [_set_of(np.flatnonzero(row)) for row in is_usable]
+        self._reaching = [_set_of(np.flatnonzero(column)) for column in is_usable.T]
+        self._targets: list[list[int]] = [[] for _ in range(n_hosts)]
+        self._sources: list[list[int]] = [[] for _ in range(n_hosts)]
+        for source, target in traffic.circuits:
+            self._targets[source].append(target)
+            self._sources[target].append(source)
+        open_ports = _set_of(traffic.open_ports)
+        held = traffic.port_of_host
+        self.of_host = [1 << held[host] if host in held else open_ports for host in range(n_hosts)]
+
+    def are_impossible(self, host: int, port: int) -> bool:
+        """Return whether some host has no port left if a host is on a port."""
+        options = [ports & ~(1 << port) for ports in self.of_host]
+        options[host] = self.of_host[host] & (1 << port)
+        # Most contradictions are near the host; what is far is looked at if there are none.
+        if not self._narrow(options, {*self._targets[host], *self._sources[host]}):
+            return True
+        return not self._narrow(options, set(range(len(options))))
+
+    def narrow(self) -> bool:
+        """Remove ports that hosts cannot have; tell whether each host has one, a different one."""
+        return self._narrow(self.of_host, set(range(len(self.of_host))))
+
+    def _narrow(self, options: list[int], stale_hosts: set[int]) -> bool:
+        """Do so with ``options[host]``, which are changed, beginning with some hosts."""
+        while stale_hosts:
+            while stale_hosts:
+                host = stale_hosts.pop()
+                before = options[host]
+                self._keep_joinable(options, host)
+                if not options[host]:
+                    return False
+                if options[host] != before:
+                    stale_hosts.update(self._targets[host], self._sources[host])
+
+            # Hosts with a single port take it from all others, and need different ones.
+            single = [ports for ports in options if not ports & (ports - 1)]
+            taken = 0
+            for ports in single:
+                taken |= ports
+            if taken.bit_count() < len(single):
+                return False
+            for host, ports in enumerate(options):
+                if ports & taken and ports & (ports - 1):
+                    options[host] = ports & ~taken
+                    stale_hosts.update(self._targets[host], self._sources[host])
+
+            # All together need as many ports as they are.
+            union = 0
+            for ports in options:
+                union |= ports
+            if not all(options) or union.bit_count() < len(options):
+                return False
+        return True
+
+    def _keep_joinable(self, options: list[int], host: int) -> None:
+        """Keep the ports of a host that fit to those of its partners.
+
+        Each partner needs a port that can be joined, and all partners that it sends to, or that
+        send to it, need as many different ones as they are.
+        """
+        sides = (
+            (self._targets[host], self._reached_from, self._reaching),
+            (self._sources[host], self._reaching, self._reached_from),
+        )
+        for partners, joined_to, joined_from in sides:
+            union = 0
+            for partner in partners:
+                joinable = 0
+                for port in _ports_of(options[partner]):
+                    joinable |= joined_from[port]
+                    if not options[host] & ~joinable:
+                        break  # the other ports of the partner cannot add anything
+                options[host] &= joinable
+                union |= options[partner]
+            for port in _ports_of(options[host]):
+                if (joined_to[port] & union).bit_count() < len(partners):
+                    options[host] ^= 1 << port
+
+
+def _set_of(ports: Any) -> int:
+    """Return the set of some ports as a whole number."""
+    ports_as_number = 0
+    for port in ports:
+        ports_as_number |= 1 << int(port)
+    return ports_as_number
+
+
+def _ports_of(ports_as_number: int) -> Iterator[int]:
+    """Go through the ports of a set, from the lowest one on."""
+    while ports_as_number:
+        lowest = ports_as_number & -ports_as_number
+        yield lowest.bit_length() - 1
+        ports_as_number ^= lowest
+
+
+def _check_shaving_proof(traffic: Traffic, n_hosts: int, proof: ShavingProof) -> None:
+    """Repeat the trials of a proof: see `ShavingProof`.
+
+    Raises
+    ------
+    ProofError
+        If a trial leaves a port for every host, or some host has ports behind the last one.
+    """
+    n_ports = len(traffic.loss_db)
+    for row, (host, port) in enumerate(proof.removed.reshape(-1, 2).tolist()):
+        if not (0 <= host < n_hosts and 0 <= port < n_ports):
+            raise ProofError(f"removed[{row}]: no host {host}, or no port {port}")
+
+    options = PortOptions(traffic, n_hosts, proof.threshold_db)
+    is_open = options.narrow()
+    last_host = -1
+    for row, (host, port) in enumerate(proof.removed.reshape(-1, 2).tolist()):
+        # What trials of one host have shown is used for the next host.
+        if is_open and host != last_host:
+            is_open = options.narrow()
+            last_host = host
+        if not is_open:
+            return
+        if not options.are_impossible(host, port):
+            raise ProofError(
+                f"removed[{row}]: host {host} can be on port {port} as far as is shown"
+            )
+        options.of_host[host] &= ~(1 << port)
+    if options.narrow():
+        raise ProofError("removed: each host has a port behind the last trial")
+
+
+def _check_spectral_proof(
+    problem: HostPlacement, loss_db: NDArray[np.float64], proof: SpectralProof
+) -> None:
+    """Check what one eigenvalue shows: see `SpectralProof`.
+
+    Raises
+    ------
+    ProofError
+        If it is about another pattern or switch, or its eigenvalue is too large.
+    """
     if problem.pattern != "all-to-all":
         raise ProofError("eigenvalues bound the worst loss of an all-to-all")
-    if problem.objective == "total-loss-db" and math.isfinite(proof.threshold_db):
-        raise ProofError("an eigenvalue says nothing about a sum, but that there is none")
     n_ports = len(loss_db)
     if proof.entries.shape != (n_ports, n_ports):
         raise ProofError(f"entries of shape {proof.entries.shape} for {n_ports} ports")
@@ -271,4 +440,3 @@ def _check_spectral_proof(
         raise ProofError(
             f"the largest eigenvalue is {largest:.6g}, which is not below {problem.n_hosts} hosts"
         )
-    return proof.threshold_db

@@ -31,7 +31,7 @@ METHODS = (
         "best",
         HostPlacement,
         _best,
-        "tabu search, circuits by CP-SAT, or annealing; bounds by degrees and an eigenvalue",
+        "tabu search, cycles by CP-SAT, or annealing; bounds by an eigenvalue and by shaving",
         warm=True,
         params=PlacementParams,
     ),

@@ -1,7 +1,7 @@
 """Simulated annealing of placements: hosts move to other ports, and exchange theirs.
 
 Any pattern of circuits, and any cost of two ports. The cost of a placement is the sum over all
-circuits; for the worst loss it counts what is above a threshold, which a caller lowers.
+circuits.
 """
 
 from __future__ import annotations
@@ -12,53 +12,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-from optmatch.solvers.placements.draws import draw_below, draw_share, seed_draws
-
-NOBODY = -1
-"""In `PortUse.host_at`: no host is on the port."""
+from optmatch.solvers.placements.circuits import NOBODY, Circuits
+from optmatch.solvers.placements.draws import draw_below, draw_share, new_draws
 
 
-class Circuits(NamedTuple):
-    """The circuits of all hosts, in compressed rows: those of a host stand side by side."""
+class AnnealingState(NamedTuple):
+    """Where an annealing stands; a kernel changes all of it but `hosts` and `ports`."""
 
-    first: NDArray[np.int64]
-    """``first[host]``, shape (hosts + 1,): where its circuits begin."""
-    partner: NDArray[np.int64]
-    """``partner[place]``: the host at the other end."""
-    is_source: NDArray[np.bool_]
-    """``is_source[place]``: whether the host sends on this circuit."""
-
-    @classmethod
-    def of(cls, pairs: NDArray[np.int32], n_hosts: int) -> Circuits:
-        """List circuits, ``pairs[circuit] = source, destination``, at both of their hosts."""
-        host = np.concatenate([pairs[:, 0], pairs[:, 1]])
-        partner = np.concatenate([pairs[:, 1], pairs[:, 0]])
-        is_source = np.arange(len(host)) < len(pairs)
-        order = np.argsort(host, kind="stable")
-        first = np.searchsorted(host[order], np.arange(n_hosts + 1))
-        return cls(
-            first.astype(np.int64), partner[order].astype(np.int64), is_source[order].copy()
-        )
-
-
-class PortUse(NamedTuple):
-    """Which host is where; a placement, in both directions."""
-
+    hosts: NDArray[np.int64]
+    """The hosts that may move."""
+    ports: NDArray[np.int64]
+    """The ports that they may have: all but those of other hosts."""
     port_of: NDArray[np.int64]
     """``port_of[host]``."""
     host_at: NDArray[np.int64]
-    """``host_at[port]``; -1 for a free one."""
+    """``host_at[port]``; -1 for a port that no host has."""
+    best_port_of: NDArray[np.int64]
+    """``best_port_of[host]`` of the best placement so far."""
+    costs: NDArray[np.float64]
+    """The cost of the placement, and that of the best one; shape (2,)."""
+    draws: NDArray[np.int64]
+    """The state of the random numbers, shape (2,)."""
+
+    @classmethod
+    def start(
+        cls,
+        port_of: NDArray[np.int64],
+        movable: tuple[NDArray[np.int64], NDArray[np.int64]],
+        n_ports: int,
+        total_cost: float,
+        rng: np.random.Generator,
+    ) -> AnnealingState:
+        """Begin with a placement of a cost; `movable` are the hosts and ports of the moves."""
+        host_at = np.full(n_ports, NOBODY, dtype=np.int64)
+        host_at[port_of] = np.arange(len(port_of))
+        hosts, ports = movable
+        costs = np.array([total_cost, total_cost])
+        return cls(hosts, ports, port_of.copy(), host_at, port_of.copy(), costs, new_draws(rng))
 
 
 class Cooling(NamedTuple):
-    """How long to anneal, and how warm."""
+    """A geometric schedule of temperatures."""
 
-    n_steps: int
     first_temperature: float
     last_temperature: float
-    enough: float
-    """A cost at which the search ends."""
-    seed: int
+    n_steps: int
 
 
 @inner_kernel
@@ -119,59 +117,38 @@ def _cost_of_two(
 @kernel
 def anneal(
     circuits: Circuits,
-    use: PortUse,
-    movable: tuple[NDArray[np.int64], NDArray[np.int64]],
     cost: NDArray[np.float64],
+    state: AnnealingState,
     cooling: Cooling,
-    best_port_of: NDArray[np.int64],
+    steps: tuple[int, int],
 ) -> float:
     """Anneal a placement (Kirkpatrick, Gelatt and Vecchi 1983), and return the best cost.
 
     A step moves a host to a port; the host that is there, if there is one, takes its port. A step
     that makes the cost no larger is always taken, another one with the probability
-    exp(-increase / temperature). The temperature falls geometrically.
+    exp(-increase / temperature). The temperature falls geometrically. Calls for steps 0 to 9 and
+    10 to 19 do what one call for 0 to 19 does.
 
     Parameters
     ----------
     circuits
         The circuits that are needed.
-    use
-        The placement at the start; changed.
-    movable
-        The hosts that may move, and the ports that they may have: all but those of other hosts.
     cost
         ``cost[source port, destination port]`` of a circuit, finite.
+    state
+        The placement so far, and the best one.
     cooling
         The schedule of temperatures.
-    best_port_of
-        ``best_port_of[host]``: the best placement is written here.
-
-    Returns
-    -------
-    float
-        Its cost.
+    steps
+        The first step, and the one behind the last.
     """
-    hosts, ports = movable
-    port_of = use.port_of
-    host_at = use.host_at
-    seed_draws(cooling.seed)
-
-    # Every circuit stands at both of its hosts, so the sum over hosts is twice the cost.
-    total = 0.0
-    for host in range(len(port_of)):
-        total += _cost_of_host(circuits, port_of, cost, host) / 2
-    best = total
-    for host in range(len(port_of)):
-        best_port_of[host] = port_of[host]
-
-    temperature = cooling.first_temperature
+    port_of = state.port_of
+    host_at = state.host_at
     factor = (cooling.last_temperature / cooling.first_temperature) ** (1.0 / cooling.n_steps)
-    for _step in range(cooling.n_steps):
-        if best <= cooling.enough:
-            break
-        temperature *= factor
-        host = hosts[draw_below(len(hosts))]
-        new_port = ports[draw_below(len(ports))]
+    for step in range(steps[0], steps[1]):
+        temperature = cooling.first_temperature * factor**step
+        host = state.hosts[draw_below(state.draws, len(state.hosts))]
+        new_port = state.ports[draw_below(state.draws, len(state.ports))]
         old_port = port_of[host]
         if new_port == old_port:
             continue
@@ -179,20 +156,20 @@ def anneal(
 
         before = _cost_of_two(circuits, port_of, cost, host, other)
         port_of[host] = new_port
-        if other >= 0:
+        if other != NOBODY:
             port_of[other] = old_port
         increase = _cost_of_two(circuits, port_of, cost, host, other) - before
 
-        if increase <= 0.0 or draw_share() < np.exp(-increase / temperature):
+        if increase <= 0.0 or draw_share(state.draws) < np.exp(-increase / temperature):
             host_at[new_port] = host
             host_at[old_port] = other
-            total += increase
-            if total < best - 1e-9:
-                best = total
+            state.costs[0] += increase
+            if state.costs[0] < state.costs[1] - 1e-9:
+                state.costs[1] = state.costs[0]
                 for moved in range(len(port_of)):
-                    best_port_of[moved] = port_of[moved]
+                    state.best_port_of[moved] = port_of[moved]
         else:
             port_of[host] = old_port
-            if other >= 0:
+            if other != NOBODY:
                 port_of[other] = new_port
-    return best
+    return float(state.costs[1])

@@ -7,23 +7,55 @@ a port with fewest, and neither moves back for a while.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-from optmatch.solvers.placements.draws import draw_below, seed_draws
+from optmatch.solvers.placements.draws import draw_below, new_draws
 
 _LARGE = 1 << 30
 
+STAYS = 1 << 60
+"""In `CliqueState.tabu_until`: a port that stays in or out for good."""
+
+
+class CliqueState(NamedTuple):
+    """Where a search for a clique stands; a kernel changes all of it."""
+
+    is_member: NDArray[np.bool_]
+    """``is_member[port]``."""
+    n_conflicts: NDArray[np.int64]
+    """``n_conflicts[port]``: the members that a port is apart from."""
+    tabu_until: NDArray[np.int64]
+    """``tabu_until[port]``: the step from which on a port may be exchanged."""
+    draws: NDArray[np.int64]
+    """The state of the random numbers, shape (2,)."""
+
+    @classmethod
+    def start(
+        cls,
+        apart: NDArray[np.bool_],
+        members: NDArray[np.int64],
+        fixed_ports: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> CliqueState:
+        """Begin with a set of ports; `fixed_ports` stay in it, or out of it."""
+        is_member = np.zeros(len(apart), dtype=bool)
+        is_member[members] = True
+        tabu_until = np.zeros(len(apart), dtype=np.int64)
+        tabu_until[fixed_ports] = STAYS
+        n_conflicts = apart[:, members].sum(axis=1)
+        return cls(is_member, n_conflicts, tabu_until, new_draws(rng))
+
 
 @inner_kernel
-def _extremes(
-    n_conflicts: NDArray[np.int64],
-    is_member: NDArray[np.bool_],
-    tabu_until: NDArray[np.int64],
-    step: int,
-) -> tuple[int, int]:
+def _extremes(state: CliqueState, step: int) -> tuple[int, int]:
     """Return most conflicts of a member that may leave, and fewest of a port that may come."""
+    is_member = state.is_member
+    n_conflicts = state.n_conflicts
+    tabu_until = state.tabu_until
     most = -1
     fewest = _LARGE
     for port in range(len(n_conflicts)):
@@ -37,19 +69,16 @@ def _extremes(
 
 
 @inner_kernel
-def _choose_exchange(
-    apart: NDArray[np.bool_],
-    n_conflicts: NDArray[np.int64],
-    is_member: NDArray[np.bool_],
-    tabu_until: NDArray[np.int64],
-    step: int,
-) -> tuple[int, int]:
+def _choose_exchange(apart: NDArray[np.bool_], state: CliqueState, step: int) -> tuple[int, int]:
     """Draw a member and a port for it, among those that leave the fewest conflicts.
 
     Two that are apart from each other are better by one, as their own conflict disappears. -1 and
     -1 if all are tabu.
     """
-    most, fewest = _extremes(n_conflicts, is_member, tabu_until, step)
+    is_member = state.is_member
+    n_conflicts = state.n_conflicts
+    tabu_until = state.tabu_until
+    most, fewest = _extremes(state, step)
     leaving = -1
     coming = -1
     n_equal = 0
@@ -65,7 +94,7 @@ def _choose_exchange(
                 n_equal = 0
             if apart[member, port] == are_apart:
                 n_equal += 1
-                if draw_below(n_equal) == 0:
+                if draw_below(state.draws, n_equal) == 0:
                     leaving = member
                     coming = port
     return leaving, coming
@@ -73,48 +102,37 @@ def _choose_exchange(
 
 @kernel
 def search_clique(
-    apart: NDArray[np.bool_],
-    is_member: NDArray[np.bool_],
-    tabu_until: NDArray[np.int64],
-    n_conflicts: NDArray[np.int64],
-    limits: tuple[int, int],
+    apart: NDArray[np.bool_], state: CliqueState, first_step: int, last_step: int
 ) -> int:
     """Exchange members until no two of them are apart, and return how many pairs still are.
+
+    An exchange takes as many operations as there are ports, and as many as there are pairs of
+    equally good ones. Calls for steps 0 to 9 and 10 to 19 do what one call for 0 to 19 does.
 
     Parameters
     ----------
     apart
         ``apart[port, port]``: whether two ports cannot be members together; symmetric.
-    is_member
-        ``is_member[port]``: the set at the start; at the end the set that was found, or the last.
-    tabu_until
-        ``tabu_until[port]``: 0; or a large number for a port that stays in or out for good.
-    n_conflicts
-        ``n_conflicts[port]``: scratch; the members that a port is apart from.
-    limits
-        The number of exchanges, and the seed. An exchange takes as many operations as there are
-        ports, and as many as there are pairs of equally good ones.
+    state
+        The set of ports so far.
+    first_step, last_step
+        The exchanges to make, numbered from the start of the search; the last one is excluded.
     """
-    n_steps, seed = limits
-    seed_draws(seed)
+    is_member = state.is_member
+    n_conflicts = state.n_conflicts
     n_ports = len(is_member)
     n_members = 0
-    n_conflicts[:] = 0
-    for member in range(n_ports):
-        if is_member[member]:
-            n_members += 1
-            for port in range(n_ports):
-                n_conflicts[port] += apart[member, port]
     total = 0
     for member in range(n_ports):
         if is_member[member]:
+            n_members += 1
             total += n_conflicts[member]
     total //= 2
 
-    for step in range(n_steps):
+    for step in range(first_step, last_step):
         if total == 0:
             break
-        leaving, coming = _choose_exchange(apart, n_conflicts, is_member, tabu_until, step)
+        leaving, coming = _choose_exchange(apart, state, step)
         if leaving < 0:
             continue
         total += n_conflicts[coming] - n_conflicts[leaving] - apart[leaving, coming]
@@ -125,8 +143,10 @@ def search_clique(
 
         # Tenures of the paper: longer where more conflicts are left, and random.
         tenure = min(total, 10)
-        tabu_until[leaving] = step + 1 + tenure + draw_below(max(n_members // 40, 6))
-        tabu_until[coming] = (
-            step + 1 + (6 * tenure) // 10 + draw_below(max(n_members // 40 * 6 // 10, 4))
+        leaving_tenure = tenure + draw_below(state.draws, max(n_members // 40, 6))
+        coming_tenure = (6 * tenure) // 10 + draw_below(
+            state.draws, max(n_members // 40 * 6 // 10, 4)
         )
+        state.tabu_until[leaving] = step + 1 + leaving_tenure
+        state.tabu_until[coming] = step + 1 + coming_tenure
     return total

@@ -3,7 +3,8 @@
 The worst loss is one of the losses of circuits. All searches ask the same question for one
 threshold after another: can all circuits be had without exceeding it? An all-to-all is a clique
 (tabu search, and an eigenvalue that says no); a ring is a cycle (CP-SAT, which says yes or no);
-any other pattern is annealed. The sum of losses is annealed for all patterns.
+any other pattern is searched by min-conflicts, and shaving says no. The sum of losses is annealed
+for all patterns.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import (
-    Bound,
     Limit,
     Limits,
     OnEvent,
@@ -20,16 +20,16 @@ from optmatch.model import (
     Tick,
     uncounted,
 )
-from optmatch.problems import HostPlacement, SpectralProof
+from optmatch.problems import HostPlacement, ShavingProof, SpectralProof
 from optmatch.problems.placements import FREE_HOST
-from optmatch.solvers.frame import stoppable
+from optmatch.solvers.frame import run_in_portions, stoppable
 from optmatch.solvers.params import PlacementParams
-from optmatch.solvers.placements.annealing import Circuits, Cooling, PortUse, anneal
-from optmatch.solvers.placements.cliques import search_clique
+from optmatch.solvers.placements.annealing import AnnealingState, Cooling, anneal
+from optmatch.solvers.placements.circuits import Circuits
+from optmatch.solvers.placements.cliques import CliqueState, search_clique
+from optmatch.solvers.placements.conflicts import ConflictState, reduce_conflicts
 from optmatch.solvers.placements.progress import PlacementSearch, candidates_of
-
-_STAYS = 1 << 60
-"""In a list of tabu moves: a port that stays where it is for good."""
+from optmatch.solvers.placements.shaving import Shaving
 
 _FEW_PORTS = 10
 """So few ports, that CP-SAT proves the answer in less than a second."""
@@ -37,10 +37,11 @@ _FEW_PORTS = 10
 _EXACT_WORK_S = 2.0
 """The work of one such model, in seconds as CP-SAT counts them."""
 
-_FIRST_TEMPERATURE = 0.3
-_LAST_TEMPERATURE = 0.03
-"""Of annealing, in circuits above the threshold. Between half and twice of them 64 hosts of a
-demand on 128 ports lose as much to 0.05 dB."""
+_COOLING = 0.1
+"""The last temperature of annealing, as a share of the first one."""
+
+_MAX_ROUNDS = 20
+"""Each round makes twice the effort of the last one, so no limit of time lets so many begin."""
 
 
 def solve_best(
@@ -53,7 +54,8 @@ def solve_best(
 ) -> Solution:
     """Place hosts by the search that fits their pattern; the default.
 
-    64 hosts on 320 ports take some seconds. On up to ten ports CP-SAT settles what is left.
+    64 hosts on 320 ports take some seconds. On up to ten ports CP-SAT settles what is left. With a
+    limit of time the searches begin again, each time with twice the effort, until it is over.
     """
     params = params or PlacementParams()
     search = PlacementSearch(problem, limits, rng, on_event, "best")
@@ -79,25 +81,55 @@ def _take_up(search: PlacementSearch, start: Solution) -> None:
 
 
 def _search(search: PlacementSearch, params: PlacementParams) -> None:
-    """Choose the search by objective and pattern, and let CP-SAT finish what is small."""
+    """Search in rounds: one without a limit of time, else until it is over."""
+    for round_number in range(_MAX_ROUNDS):
+        _search_once(search, params, 2**round_number)
+        if search.is_closed:
+            search.limit = None
+            return
+
+        # What is small is settled by CP-SAT, so that no second round is needed.
+        if round_number == 0 and len(search.problem.fabric.live_ports) <= _FEW_PORTS:
+            with uncounted():
+                from optmatch.solvers.placements.exact import settle_exactly
+
+            settle_exactly(search, _EXACT_WORK_S)
+        has_no_limit = search.clock.remaining_s == np.inf
+        if search.is_closed or has_no_limit:
+            return
+        search.limit = search.clock.exceeded(0)
+        if search.limit is not None:
+            return
+
+
+def _search_once(search: PlacementSearch, params: PlacementParams, effort: int) -> None:
+    """Search for answers and bounds, by objective and pattern.
+
+    Parameters
+    ----------
+    search
+        What is known so far.
+    params
+        How much is tried.
+    effort
+        By how much all numbers of steps and trials are multiplied.
+    """
     problem = search.problem
     is_free = all(port == FREE_HOST for port in problem.held)
     if problem.objective == "total-loss-db":
-        _anneal_total(search, params)
+        _anneal_total(search, params.starts * effort, params.annealing_steps)
         if search.best is None and problem.pattern == "all-to-all":
-            _prove_impossible(search, params)
+            _prove_impossible(search, params.eigenvalue_steps * effort)
+        elif search.best is None:
+            _prove_by_shaving(search, params.trials * effort, params.bound_step_db)
     elif problem.pattern == "all-to-all":
-        _search_cliques(search, params)
-        _prove_by_eigenvalue(search, params)
+        _search_cliques(search, params.exchanges * effort)
+        _prove_by_eigenvalue(search, params.eigenvalue_steps * effort, params.bound_step_db)
     elif problem.pattern == "ring" and is_free:
-        _search_rings(search, params)
+        _search_rings(search, params.ring_work_s * effort)
     else:
-        _anneal_worst(search, params)
-    if not search.is_closed and len(problem.fabric.live_ports) <= _FEW_PORTS:
-        with uncounted():
-            from optmatch.solvers.placements.exact import settle_exactly
-
-        settle_exactly(search, _EXACT_WORK_S)
+        _reduce_worst(search, params.moves * effort)
+        _prove_by_shaving(search, params.trials * effort, params.bound_step_db)
 
 
 def _draw_placement(search: PlacementSearch) -> NDArray[np.int64]:
@@ -110,7 +142,7 @@ def _draw_placement(search: PlacementSearch) -> NDArray[np.int64]:
     return port_of
 
 
-def _search_cliques(search: PlacementSearch, params: PlacementParams) -> None:
+def _search_cliques(search: PlacementSearch, n_exchanges: int) -> None:
     """Lower the threshold of an all-to-all by tabu search, in a bisection.
 
     A threshold at which nothing is found counts as too low from then on, and proves nothing.
@@ -118,6 +150,9 @@ def _search_cliques(search: PlacementSearch, params: PlacementParams) -> None:
     problem = search.problem
     # Two hosts send to each other, so of each pair of ports the worse direction counts.
     worse_db = np.maximum(search.loss_db, search.loss_db.T)
+    # Held and dead ports are never exchanged.
+    held_ports = [port for port in problem.held if port != FREE_HOST]
+    fixed_ports = np.array([*problem.fabric.dead_ports, *held_ports], dtype=np.int64)
     floor_db = -np.inf
     members = _draw_placement(search)
     search.keep(members)
@@ -128,29 +163,31 @@ def _search_cliques(search: PlacementSearch, params: PlacementParams) -> None:
         apart = worse_db > threshold_db
         np.fill_diagonal(apart, False)
 
-        # Exchanges begin with the best set so far; held and dead ports are never exchanged.
-        is_member = np.zeros(problem.fabric.n_ports, dtype=bool)
-        is_member[members if search.best is None else search.best] = True
-        tabu_until = np.zeros(problem.fabric.n_ports, dtype=np.int64)
-        tabu_until[list(problem.fabric.dead_ports)] = _STAYS
-        tabu_until[[port for port in problem.held if port != FREE_HOST]] = _STAYS
-        n_conflicts = np.zeros(problem.fabric.n_ports, dtype=np.int64)
-        seed = int(search.rng.integers(1 << 30))
-        n_left = search_clique(apart, is_member, tabu_until, n_conflicts, (params.exchanges, seed))
-        if n_left:
+        # Exchanges begin with the best set so far.
+        if search.best is not None:
+            members = search.best
+        state = CliqueState.start(apart, members, fixed_ports, search.rng)
+
+        def exchange(
+            first: int,
+            last: int,
+            apart: NDArray[np.bool_] = apart,
+            state: CliqueState = state,
+        ) -> bool:
+            return search_clique(apart, state, first, last) == 0
+
+        if not run_in_portions(search.clock, n_exchanges, exchange):
             floor_db = threshold_db
             continue
 
         # Hosts of an all-to-all are alike: those that have a port keep it, others take any.
         port_of = np.array(problem.held or (FREE_HOST,) * problem.n_hosts, dtype=np.int64)
-        new_ports = np.setdiff1d(np.flatnonzero(is_member), port_of)
+        new_ports = np.setdiff1d(np.flatnonzero(state.is_member), port_of)
         port_of[port_of == FREE_HOST] = new_ports
         search.keep(port_of)
 
 
-def _prove_worst_loss(
-    search: PlacementSearch, params: PlacementParams, threshold_db: float
-) -> bool:
+def _prove_worst_loss(search: PlacementSearch, n_steps: int, threshold_db: float) -> bool:
     """Try to show that some circuit of an all-to-all loses `threshold_db` or more."""
     with uncounted():
         from optmatch.solvers.placements.spectral import bound_joint_ports
@@ -158,64 +195,72 @@ def _prove_worst_loss(
     worse_db = np.maximum(search.loss_db, search.loss_db.T)
     apart = worse_db >= threshold_db
     np.fill_diagonal(apart, False)
-    n_hosts = search.problem.n_hosts
-    entries = bound_joint_ports(apart, n_hosts, search.clock, params.eigenvalue_steps)
+    entries = bound_joint_ports(apart, search.problem.n_hosts, search.clock, n_steps)
     if entries is None:
         return False
-    if threshold_db > search.bound_db:
-        search.bound_db = threshold_db
-        search.bound_by = ""
-        entries = np.where(apart, entries, 0.0)
-        search.certificate = SpectralProof(threshold_db=threshold_db, entries=entries)
-        search.on_event(Bound(threshold_db))
+    proof = SpectralProof(threshold_db=threshold_db, entries=np.where(apart, entries, 0.0))
+    search.take_proof(threshold_db, proof)
     return True
 
 
-def _prove_impossible(search: PlacementSearch, params: PlacementParams) -> bool:
+def _prove_impossible(search: PlacementSearch, n_steps: int) -> bool:
     """Try to show that some circuit of an all-to-all is over its budget, wherever hosts are."""
-    return _prove_worst_loss(search, params, np.inf)
+    return _prove_worst_loss(search, n_steps, np.inf)
 
 
-def _prove_by_eigenvalue(search: PlacementSearch, params: PlacementParams) -> None:
+def _prove_by_eigenvalue(search: PlacementSearch, n_steps: int, step_db: float) -> None:
     """Raise the bound of an all-to-all by eigenvalues, as near to the best answer as they reach.
 
     The first threshold is just below the best answer, or the budgets where there is none; the
     distance to it doubles until a proof is found, and then a bisection goes back once or twice.
+
+    Parameters
+    ----------
+    search
+        What is known so far.
+    n_steps
+        The eigenvalue decompositions for each threshold.
+    step_db
+        How exact the bound is sought.
     """
     # Nothing above the best answer can be proved, or above the largest loss if there is none.
     top_db = search.best_db
     if search.best is None:
         top_db = float(search.thresholds_db[-1])
-    if search.best is None and _prove_impossible(search, params):
+    if search.best is None and _prove_impossible(search, n_steps):
         return
     distance_db = 0.0
     failed_at_db = top_db
     while top_db - distance_db > search.bound_db and search.clock.remaining_s > 0:
-        if _prove_worst_loss(search, params, top_db - distance_db):
+        if _prove_worst_loss(search, n_steps, top_db - distance_db):
             break
         failed_at_db = top_db - distance_db
-        distance_db = max(2 * distance_db, params.bound_step_db)
+        distance_db = max(2 * distance_db, step_db)
 
     # What lies between the last failure and the proof is halved: each try takes as long as the
     # first ones, so there are two.
     for _halving in range(2):
         middle_db = (search.bound_db + failed_at_db) / 2
-        if failed_at_db - search.bound_db < params.bound_step_db:
+        if failed_at_db - search.bound_db < step_db:
             break
         if search.clock.remaining_s <= 0 or search.certificate is None:
             break
-        if not _prove_worst_loss(search, params, middle_db):
+        if not _prove_worst_loss(search, n_steps, middle_db):
             failed_at_db = middle_db
 
 
-def _search_rings(search: PlacementSearch, params: PlacementParams) -> None:
-    """Close in on the best ring by CP-SAT: a threshold has a ring, or is proved to have none."""
+def _search_rings(search: PlacementSearch, work_s: float) -> None:
+    """Close in on the best ring by CP-SAT: a threshold has a ring, or is proved to have none.
+
+    `work_s` is the work for each threshold, in seconds as CP-SAT counts them.
+    """
     with uncounted():
         from optmatch.solvers.placements.rings import find_ring
 
     # Few circuits make small models, so thresholds rise from the bound, by more each time, until
     # there is a ring.
-    search.keep(_draw_placement(search))
+    if search.best is None:
+        search.keep(_draw_placement(search))
     n_more = search.problem.fabric.n_ports
     while not search.is_closed:
         threshold_db = min(search.next_threshold(), search.threshold_above_bound(n_more))
@@ -224,7 +269,7 @@ def _search_rings(search: PlacementSearch, params: PlacementParams) -> None:
             search.loss_db <= threshold_db,
             search.problem.n_hosts,
             search.clock,
-            params.ring_work_s,
+            work_s,
             int(search.rng.integers(1 << 30)),
         )
         if verdict.ports is not None:
@@ -236,89 +281,106 @@ def _search_rings(search: PlacementSearch, params: PlacementParams) -> None:
             return
 
 
-class _Annealer:
-    """Annealing of one problem, by costs that change from run to run."""
-
-    def __init__(self, search: PlacementSearch, n_steps: int) -> None:
-        problem = search.problem
-        self.search = search
-        self.n_steps = n_steps
-        self.circuits = Circuits.of(problem.pairs, problem.n_hosts)
-        held = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
-        self.hosts = np.flatnonzero(held == FREE_HOST)
-        self.ports = np.setdiff1d(problem.fabric.live_ports, held).astype(np.int64)
-
-    def run(
-        self,
-        port_of: NDArray[np.int64],
-        cost: NDArray[np.float64],
-        temperature: float,
-        enough: float,
-    ) -> tuple[float, NDArray[np.int64]]:
-        """Anneal from a placement; return the best cost, and its ``port_of[host]``."""
-        host_at = np.full(len(cost), -1, dtype=np.int64)
-        host_at[port_of] = np.arange(len(port_of))
-        best_port_of = port_of.copy()
-        cooling = Cooling(
-            self.n_steps,
-            temperature,
-            temperature * _LAST_TEMPERATURE / _FIRST_TEMPERATURE,
-            enough,
-            int(self.search.rng.integers(1 << 30)),
-        )
-        use = PortUse(port_of.copy(), host_at)
-        movable = (self.hosts, self.ports)
-        best_cost = anneal(self.circuits, use, movable, cost, cooling, best_port_of)
-        return best_cost, best_port_of
+def _movable(search: PlacementSearch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the hosts that have no port yet, and the ports that they may have."""
+    problem = search.problem
+    held = np.array(problem.held or (FREE_HOST,) * problem.n_hosts, dtype=np.int64)
+    ports = np.setdiff1d(problem.fabric.live_ports, held).astype(np.int64)
+    return np.flatnonzero(held == FREE_HOST), ports
 
 
-def _anneal_worst(search: PlacementSearch, params: PlacementParams) -> None:
-    """Lower the threshold by annealing, in a bisection; a circuit above it costs 1 and its excess.
+def _reduce_worst(search: PlacementSearch, n_moves: int) -> None:
+    """Lower the threshold by min-conflicts until one is not reached, which proves nothing.
 
-    A threshold that is not reached counts as too low from then on, and proves nothing.
+    Each threshold is just below the best answer, and the search goes on from there: an answer
+    with some circuits less at the top is near. `n_moves` is the number of steps for each.
     """
-    annealer = _Annealer(search, params.annealing_steps)
-    if not len(annealer.hosts):
-        search.keep(np.array(search.problem.held))
-        return
-    # An infinite loss counts as one that is far above all others.
-    largest_db = float(search.thresholds_db[-1])
-    finite_db = np.where(np.isfinite(search.loss_db), search.loss_db, 2 * largest_db + 1)
+    hosts, open_ports = _movable(search)
     port_of = _draw_placement(search)
     search.keep(port_of)
-    floor_db = -np.inf
+    if not len(hosts):
+        return
+    circuits = Circuits.of(search.problem.pairs, search.problem.n_hosts)
+    threshold_db = float(search.thresholds_db[-1])
+    if search.problem.objective_of(port_of) < np.inf:
+        threshold_db = search.loss_below(search.problem.objective_of(port_of))
     while not search.is_closed and search.clock.remaining_s > 0:
-        threshold_db = largest_db
-        if search.best is not None:
-            port_of = search.best
-            threshold_db = search.next_threshold(floor_db)
-        if threshold_db <= floor_db:
+        is_above = (search.loss_db > threshold_db).astype(np.int64)
+        np.fill_diagonal(is_above, 0)
+        state = ConflictState.start(circuits, is_above, port_of, open_ports, search.rng)
+        fewest = np.array([1 << 60])
+
+        def move_hosts(
+            first: int,
+            last: int,
+            is_above: NDArray[np.int64] = is_above,
+            state: ConflictState = state,
+            fewest: NDArray[np.int64] = fewest,
+        ) -> bool:
+            return reduce_conflicts(circuits, is_above, state, fewest, (first, last)) == 0
+
+        if not run_in_portions(search.clock, n_moves, move_hosts):
             return
-
-        # Each circuit above the threshold counts, and those far above count more.
-        excess_db = np.maximum(0.0, finite_db - threshold_db)
-        cost = np.where(excess_db > 0, 1.0 + excess_db, 0.0)
-        _, port_of = annealer.run(port_of, cost, _FIRST_TEMPERATURE, 0.5)
-        before_db = search.best_db
+        port_of = state.port_of
         search.keep(port_of)
-        if search.problem.objective_of(port_of) > threshold_db:
-            floor_db = threshold_db
-            if before_db == np.inf and search.best is None:
-                return
+        threshold_db = search.loss_below(search.problem.objective_of(port_of))
 
 
-def _anneal_total(search: PlacementSearch, params: PlacementParams) -> None:
+def _prove_by_shaving(search: PlacementSearch, n_trials: int, step_db: float) -> None:
+    """Raise the bound by shaving, in a bisection of the thresholds up to the best answer.
+
+    Parameters
+    ----------
+    search
+        What is known so far.
+    n_trials
+        The trials for each threshold.
+    step_db
+        How exact the bound is sought.
+    """
+    if search.best is None:
+        shaving = Shaving(search.problem, np.isfinite(search.loss_db))
+        proof = shaving.search(search.clock, n_trials)
+        if proof is not None:
+            search.take_proof(np.inf, ShavingProof(threshold_db=np.inf, removed=proof))
+            return
+    ceiling_db = min(search.best_db, float(search.thresholds_db[-1]))
+    while search.clock.remaining_s > 0:
+        between_db = search.thresholds_between(search.bound_db, ceiling_db)
+        if not len(between_db) or ceiling_db - search.bound_db < step_db:
+            return
+        threshold_db = float(between_db[(len(between_db) - 1) // 2])
+        shaving = Shaving(search.problem, search.loss_db < threshold_db)
+        proof = shaving.search(search.clock, n_trials)
+        if proof is None:
+            ceiling_db = threshold_db
+        else:
+            search.take_proof(threshold_db, ShavingProof(threshold_db=threshold_db, removed=proof))
+
+
+def _anneal_total(search: PlacementSearch, n_starts: int, n_steps: int) -> None:
     """Anneal the sum of losses, once from each of some random placements."""
-    annealer = _Annealer(search, params.annealing_steps)
-    if not len(annealer.hosts):
+    hosts, open_ports = _movable(search)
+    if not len(hosts):
         search.keep(np.array(search.problem.held))
         return
     # A circuit that cannot be used costs as much as a hundred of the worst ones.
+    circuits = Circuits.of(search.problem.pairs, search.problem.n_hosts)
+    sources, destinations = search.problem.pairs.T
     largest_db = float(search.thresholds_db[-1])
     cost = np.where(np.isfinite(search.loss_db), search.loss_db, 100 * (largest_db + 0.01))
     spread_db = float(np.std(search.loss_db[np.isfinite(search.loss_db)])) or 1e-3
-    for _start in range(params.starts):
+    cooling = Cooling(3 * spread_db, 3 * spread_db * _COOLING, n_steps)
+    for _start in range(n_starts):
         if search.is_closed or search.clock.remaining_s <= 0:
             return
-        _, port_of = annealer.run(_draw_placement(search), cost, 3 * spread_db, -np.inf)
-        search.keep(port_of)
+        port_of = _draw_placement(search)
+        total_db = float(cost[port_of[sources], port_of[destinations]].sum())
+        state = AnnealingState.start(port_of, (hosts, open_ports), len(cost), total_db, search.rng)
+
+        def cool(first: int, last: int, state: AnnealingState = state) -> bool:
+            anneal(circuits, cost, state, cooling, (first, last))
+            return False
+
+        run_in_portions(search.clock, n_steps, cool)
+        search.keep(state.best_port_of)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import RTOL, Bound, Clock, Limit, Limits, NewBest, OnEvent, Solution
-from optmatch.problems import HostPlacement, HostPorts, SpectralProof
+from optmatch.problems import HostPlacement, HostPorts, ShavingProof, SpectralProof
 from optmatch.problems.placements import FREE_HOST
 from optmatch.solvers.frame import conclude
 
@@ -64,7 +64,7 @@ class PlacementSearch:
         self.best_db = np.inf
         self.bound_db = problem.lower_bound()
         self.bound_by = ""
-        self.certificate: SpectralProof | None = None
+        self.certificate: SpectralProof | ShavingProof | None = None
         self.limit: Limit | None = None
         self.thresholds_db = np.unique(self.loss_db[np.isfinite(self.loss_db)])
 
@@ -98,12 +98,30 @@ class PlacementSearch:
         place = int(np.searchsorted(self.thresholds_db, self.bound_db)) + n_more
         return float(self.thresholds_db[min(place, len(self.thresholds_db) - 1)])
 
-    def raise_bound(
-        self, threshold_db: float, bound_by: str, certificate: SpectralProof | None = None
-    ) -> None:
+    def loss_below(self, loss_db: float) -> float:
+        """Return the largest loss of a circuit below one; -1 if there is none."""
+        place = int(np.searchsorted(self.thresholds_db, loss_db))
+        return float(self.thresholds_db[place - 1]) if place else -1.0
+
+    def thresholds_between(self, low_db: float, high_db: float) -> NDArray[np.float64]:
+        """Return the losses of circuits above one, up to another one; ascending."""
+        first = int(np.searchsorted(self.thresholds_db, low_db, side="right"))
+        last = int(np.searchsorted(self.thresholds_db, high_db))
+        return self.thresholds_db[first:last]
+
+    def take_proof(self, threshold_db: float, proof: SpectralProof | ShavingProof) -> None:
+        """Take a proof that some circuit of every answer loses so much, or more."""
+        if threshold_db > self.bound_db:
+            self.bound_db = threshold_db
+            self.bound_by = ""
+            self.certificate = proof
+            self.on_event(Bound(threshold_db))
+
+    def raise_bound(self, threshold_db: float, bound_by: str) -> None:
         """Note that every answer has a circuit that loses more than a threshold.
 
-        The worst circuit of every answer then loses as much as the next larger loss.
+        The worst circuit of every answer then loses as much as the next larger loss. There is no
+        certificate; `bound_by` says which search has shown it.
         """
         place = int(np.searchsorted(self.thresholds_db, threshold_db, side="right"))
         bound_db = np.inf
@@ -112,7 +130,7 @@ class PlacementSearch:
         if bound_db > self.bound_db:
             self.bound_db = bound_db
             self.bound_by = bound_by
-            self.certificate = certificate
+            self.certificate = None
             self.on_event(Bound(bound_db))
 
     def conclude(self, limit: Limit | None) -> Solution:

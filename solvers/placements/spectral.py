@@ -71,6 +71,6 @@ def bound_joint_ports(
             matrix = ones - multipliers
             if float(np.linalg.eigvalsh(matrix)[-1]) < n_hosts * (1 - _MARGIN):
                 return matrix
-            if clock.remaining_s <= 0:
-                return None
+        if clock.remaining_s <= 0:
+            return None
     return None

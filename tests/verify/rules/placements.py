@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.problems import HostPlacement, HostPorts, SpectralProof
+from optmatch.problems import HostPlacement, HostPorts, ShavingProof, SpectralProof
 from tests.verify.rules import Row, claim, forge, om
 
 LOSSY = om.IdealSwitch(4, loss_db=[[1, 2, 1, 3], [2, 1, 2, 4], [1, 2, 1, 2], [3, 4, 2, 1]])
@@ -52,6 +52,14 @@ def proved(problem: Any, certificate: Any, bound_db: float, *ports: int) -> Any:
 # Three ports that all lose less than 2 dB do not exist: only 0 and 2 do.
 APART = SpectralProof(threshold_db=2.0, entries=np.zeros((4, 4)))
 
+CHAIN = HostPlacement(
+    om.IdealSwitch(4, loss_db=[[9, 1, 9, 9], [9, 9, 1, 9], [9, 9, 9, 1], [1, 9, 9, 9]]),
+    3,
+    pattern="ring",
+)
+"""Ports that only reach the next one of four: three hosts have no ring below 9 dB."""
+EACH_PORT = ShavingProof(threshold_db=9.0, removed=[[0, port] for port in range(4)])
+
 ROWS = [
     Row(None, TWO, on(2, 0), figures={"worst_circuit_loss_db": 1.0, "objective": 1.0}),
     Row(None, SUM, on(0, 3), figures={"total_circuit_loss_db": 6.0, "objective": 6.0}),
@@ -89,7 +97,26 @@ ROWS = [
         IS_PROOF,
         SUM,
         proved(SUM, APART, 1.0, 0, 1),
-        "an eigenvalue says nothing about a sum",
+        "a proof about the worst circuit says nothing about a sum",
+    ),
+    Row(None, CHAIN, proved(CHAIN, EACH_PORT, 9.0, 0, 1, 2), figures={"lower_bound_checked": 9.0}),
+    Row(
+        IS_PROOF,
+        CHAIN,
+        proved(CHAIN, forge(EACH_PORT, threshold_db=10.0), 1.0, 0, 1, 2),
+        "host 0 can be on port 0 as far as is shown",
+    ),
+    Row(
+        IS_PROOF,
+        CHAIN,
+        proved(CHAIN, forge(EACH_PORT, removed=np.zeros((0, 2), dtype=int)), 1.0, 0, 1, 2),
+        "each host has a port behind the last trial",
+    ),
+    Row(
+        IS_PROOF,
+        CHAIN,
+        proved(CHAIN, forge(EACH_PORT, removed=np.array([[0, 4]])), 1.0, 0, 1, 2),
+        "no host 0, or no port 4",
     ),
     Row(
         IS_PROOF,
