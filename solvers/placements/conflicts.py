@@ -68,7 +68,7 @@ class ConflictState(NamedTuple):
         return cls(port_of.copy(), host_at, is_open, n_conflicts, tabu_until, new_draws(rng))
 
 
-class Move(NamedTuple):
+class HostMove(NamedTuple):
     """A host that goes to another port; the host that is there takes its port."""
 
     host: int
@@ -98,7 +98,7 @@ def _increase_of(
 @inner_kernel
 def _choose_move(
     circuits: Circuits, is_above: NDArray[np.int64], state: ConflictState, step: int, slack: int
-) -> Move:
+) -> HostMove:
     """Draw one of the best moves of hosts in conflict.
 
     A tabu move counts only if it leaves fewer circuits above the threshold than ever before:
@@ -135,7 +135,7 @@ def _choose_move(
             if draw_below(state.draws, n_equal) == 0:
                 best_host = host
                 best_port = port
-    return Move(best_host, best_port, least_increase, n_hosts_in_conflict)
+    return HostMove(best_host, best_port, least_increase, n_hosts_in_conflict)
 
 
 @inner_kernel

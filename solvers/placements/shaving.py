@@ -76,7 +76,7 @@ def _shares_with(words: NDArray[np.int64], others: NDArray[np.int64], enough: in
     return n_common >= enough
 
 
-class Network(NamedTuple):
+class FittingPorts(NamedTuple):
     """The circuits that are needed, and those that may be used."""
 
     circuits: Circuits
@@ -90,7 +90,7 @@ class Network(NamedTuple):
     """``reaching[port]``: the set of ports from which a circuit may come."""
 
     @classmethod
-    def of(cls, problem: HostPlacement, is_allowed: NDArray[np.bool_]) -> Network:
+    def of(cls, problem: HostPlacement, is_allowed: NDArray[np.bool_]) -> FittingPorts:
         """Take the circuits of a problem; ``is_allowed[source port, destination port]``."""
         sources, destinations = problem.pairs.T
         return cls(
@@ -102,7 +102,7 @@ class Network(NamedTuple):
         )
 
 
-class Scratch(NamedTuple):
+class TrialScratch(NamedTuple):
     """Arrays that propagation works in."""
 
     unions: NDArray[np.int64]
@@ -118,7 +118,7 @@ class ShavingState(NamedTuple):
     """``domain[host]``: the set of ports that the host may still have."""
     trial: NDArray[np.int64]
     """Likewise during a trial; shape of `domain`."""
-    scratch: Scratch
+    scratch: TrialScratch
     removed: NDArray[np.int32]
     """``removed[k] = host, port``: what has been found, in its order; shape (most, 2)."""
     counts: NDArray[np.int64]
@@ -135,7 +135,11 @@ _NEXT_PORT = 2
 
 @inner_kernel
 def _can_be(
-    network: Network, domain: NDArray[np.int64], unions: NDArray[np.int64], host: int, port: int
+    network: FittingPorts,
+    domain: NDArray[np.int64],
+    unions: NDArray[np.int64],
+    host: int,
+    port: int,
 ) -> bool:
     """Return whether the partners of a host all have ports that fit to a port of it.
 
@@ -154,7 +158,7 @@ def _can_be(
 
 @inner_kernel
 def _unite_partners(
-    network: Network, domain: NDArray[np.int64], unions: NDArray[np.int64], host: int
+    network: FittingPorts, domain: NDArray[np.int64], unions: NDArray[np.int64], host: int
 ) -> None:
     """Write the ports of all that a host sends to, and of all that send to it."""
     circuits = network.circuits
@@ -167,14 +171,16 @@ def _unite_partners(
 
 
 @inner_kernel
-def _mark_partners(circuits: Circuits, scratch: Scratch, host: int) -> None:
+def _mark_partners(circuits: Circuits, scratch: TrialScratch, host: int) -> None:
     """Note that the partners of a host have to be looked at again."""
     for place in range(circuits.first[host], circuits.first[host + 1]):
         scratch.is_stale[circuits.partner[place]] = True
 
 
 @inner_kernel
-def _settle_single_ports(circuits: Circuits, domain: NDArray[np.int64], scratch: Scratch) -> bool:
+def _settle_single_ports(
+    circuits: Circuits, domain: NDArray[np.int64], scratch: TrialScratch
+) -> bool:
     """Take the port of a host that has no other one from all others; False if two need one."""
     n_hosts, n_words = domain.shape
     taken = scratch.unions[2]
@@ -209,7 +215,7 @@ def _all_have_ports(domain: NDArray[np.int64], union: NDArray[np.int64]) -> bool
 
 
 @inner_kernel
-def propagate(network: Network, domain: NDArray[np.int64], scratch: Scratch) -> bool:
+def propagate(network: FittingPorts, domain: NDArray[np.int64], scratch: TrialScratch) -> bool:
     """Remove ports that a host cannot have, until nothing changes; False if a host has none left.
 
     Parameters
@@ -253,7 +259,7 @@ def propagate(network: Network, domain: NDArray[np.int64], scratch: Scratch) -> 
 
 
 @inner_kernel
-def _begin_trial(network: Network, state: ShavingState, host: int, port: int) -> None:
+def _begin_trial(network: FittingPorts, state: ShavingState, host: int, port: int) -> None:
     """Put a host on a port for a trial.
 
     All other hosts lose the port, but only the partners of the host are looked at because of that:
@@ -270,7 +276,7 @@ def _begin_trial(network: Network, state: ShavingState, host: int, port: int) ->
 
 
 @kernel
-def try_ports(network: Network, state: ShavingState, n_trials: int) -> int:
+def try_ports(network: FittingPorts, state: ShavingState, n_trials: int) -> int:
     """Make trials until one host has no port left, or all hosts have been tried.
 
     Parameters
@@ -333,13 +339,13 @@ class Shaving:
     def __init__(self, problem: HostPlacement, is_allowed: NDArray[np.bool_]) -> None:
         candidates = candidates_of(problem)
         domain = sets_of_ports(candidates)
-        self._network = Network.of(problem, is_allowed)
+        self._network = FittingPorts.of(problem, is_allowed)
         self._n_trials = 0
         self._n_removed_before_round = 0
         self._state = ShavingState(
             domain,
             np.empty_like(domain),
-            Scratch(
+            TrialScratch(
                 np.empty((3, domain.shape[1]), dtype=np.int64),
                 np.ones(problem.n_hosts, dtype=bool),
             ),
