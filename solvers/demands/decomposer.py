@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution
 from optmatch.problems import CountProof, Demand
+from optmatch.solvers.demands import vertex_walk
 from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
 from optmatch.solvers.demands.line_pairs import count_terms
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.scheduling import former_plan
+from optmatch.solvers.demands.vertex_walk import VertexWalk
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.feedforward.router import route_cheaply
 from optmatch.solvers.frame import conclude, take_best
@@ -283,13 +285,29 @@ def lasts(problem: Demand, plan: Plan) -> bool:
 
 
 def _draw(search: Decomposer) -> Iterator[Plan]:
-    """Yield whole decompositions, then the best of them with parts redrawn."""
+    """Yield whole decompositions, then the best of them with parts redrawn.
+
+    Of a few ports every second one comes from a walk over all decompositions.
+    """
     best = search.former
+    walk: VertexWalk | None = None
+    if holds_all_permutations(search) and vertex_walk.suits(search.demand):
+        walk = VertexWalk(search.demand, search.rng)
     for turn in itertools.count():
-        found = search.draw() if best is None or turn < _RUNS else search.redraw(best)
+        if best is None or turn < _RUNS:
+            found = search.draw()
+        elif walk is not None and turn % 2:
+            found = walk.walk(len(best.ticks)) or best
+        else:
+            found = search.redraw(best)
         if best is None or len(found.ticks) <= len(best.ticks):
             best = found  # an equally good plan: the search goes on from it
         yield found
+
+
+def holds_all_permutations(search: Decomposer) -> bool:
+    """Tell whether the terms of a search may be any permutations."""
+    return not isinstance(search, RealisedDecomposer)
 
 
 def decomposer(problem: Demand, rng: np.random.Generator) -> Decomposer:
