@@ -223,6 +223,10 @@ def _bound_configurations(
 ) -> list[BoundTerms]:
     """Bound the time with so many configurations in a row, for each number of rounds.
 
+    Time is the sum of delays, start-ups of rounds, and bytes. More rounds have more start-ups, but
+    let data take shorter ways, so that circuits carry fewer bytes: each number of rounds has its
+    own bound, and the least of them holds.
+
     Parameters
     ----------
     problem, traffic
@@ -240,34 +244,28 @@ def _bound_configurations(
     list of BoundTerms
         The least of them is the bound; none if so few configurations do not reach all ranks.
     """
-    lanes, two_way = problem.lanes, problem.two_way
-    rounds = fewest_rounds(traffic.n_known, configurations, lanes, two_way)
+    rounds = _count_rounds(problem, traffic, configurations)
     if rounds < 0 or len(hops) < traffic.n_known - 1:
         return []
-    if _tells_all_to_all(problem):
-        if _leaves_rank_over(problem, configurations):
-            return []
-        if configurations == 1 and is_no_graph(problem.n_ranks, lanes, rounds, two_way):
-            rounds += 1
-
-    # Without a time of hops each round has a start-up; with it each configuration has one.
-    fixed_s = (configurations - 1) * problem.delay_s
-    if problem.hop_s is None:
-        round_s = problem.alpha_s
-    else:
-        round_s = problem.hop_s
-        fixed_s += problem.alpha_s * configurations
-
     if problem.operation == "broadcast" and configurations == 1 and problem.hop_s is None:
         return [_bound_pipeline(problem, rounds)]
 
-    name = "reach" if fixed_s + round_s * rounds > 0 else "bytes"
-    is_all_to_all = problem.operation == "all-to-all"
+    # Without a time of hops each round has a start-up; with it each configuration has one.
+    fixed_s = (configurations - 1) * problem.delay_s
+    round_s = problem.alpha_s
+    if problem.hop_s is not None:
+        round_s = problem.hop_s
+        fixed_s += problem.alpha_s * configurations
+
+    # With any number of rounds bytes go over the fewest hops, at least.
     least_bytes = traffic.least_bytes
-    if is_all_to_all:
+    if problem.operation == "all-to-all":
         least_bytes = max(least_bytes, traffic.bytes_over(hops))
+    name = "bytes"
     if least_bytes > traffic.least_bytes * (1 + _ROUNDING):
         name = "distance"
+    elif fixed_s + round_s * rounds > 0:
+        name = "reach"
 
     found: list[BoundTerms] = []
     best_s = min(terms).seconds if terms else math.inf
@@ -279,7 +277,9 @@ def _bound_configurations(
         is_last = not has_detours or seconds >= best_s
         if not is_last and n_rounds < last_rounds:
             # In few rounds data cannot wait for the shortest way: they go farther.
-            detours = hops_within(problem.n_ranks, configurations, n_rounds, lanes, two_way)
+            detours = hops_within(
+                problem.n_ranks, configurations, n_rounds, problem.lanes, problem.two_way
+            )
             carried_bytes = max(least_bytes, traffic.bytes_over(detours))
             seconds += _sending_s(problem, carried_bytes - least_bytes)
             if carried_bytes > traffic.least_bytes * (1 + _ROUNDING):
@@ -290,6 +290,26 @@ def _bound_configurations(
         if is_last:
             break
     return found
+
+
+def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
+    """Bound the rounds in which all ranks know what they need, with K configurations in a row.
+
+    Returns
+    -------
+    int
+        -1 if so few configurations cannot do.
+    """
+    rounds = fewest_rounds(traffic.n_known, configurations, problem.lanes, problem.two_way)
+    if rounds < 0 or not _tells_all_to_all(problem):
+        return rounds
+    if _leaves_rank_over(problem, configurations):
+        return -1
+    if configurations == 1:
+        n_ranks = problem.n_ranks
+        if is_no_graph(n_ranks, problem.lanes, diameter=rounds, two_way=problem.two_way):
+            return rounds + 1
+    return rounds
 
 
 def _tells_all_to_all(problem: Any) -> bool:
