@@ -411,7 +411,7 @@ def page(solution: Solution) -> dict[str, Any]:
     if not isinstance(problem.fabric, RackFabric):
         return _mesh_page(solution, problem, answer)
     rack = problem.fabric
-    data = transition_data(solution)
+    data = _put_racks_on_grid(transition_data(solution), rack)
 
     # Nodes are servers, then chips in the roles that they had before the failure.
     role_before = _roles_before(problem, rack)
@@ -478,6 +478,36 @@ def page(solution: Solution) -> dict[str, Any]:
         links=links,
         steps=steps,
         list={"title": "Steps", "heads": ["step"], "rows": rows},
+    )
+
+
+def _put_racks_on_grid(data: RackData, rack: RackFabric) -> RackData:
+    """Move racks that stand below each other beside each other, until all are about a square.
+
+    Parameters
+    ----------
+    data
+        The racks in one column.
+    rack
+        The fabric.
+
+    Returns
+    -------
+    RackData
+        The same with other places of chips and servers.
+    """
+    n_x, n_y, n_z = rack.server_grid
+    width = n_z * (n_x + 0.6) + 0.6
+    height = n_y + 0.6
+    n_columns = max(1, round((rack.racks * height / width) ** 0.5))
+    number = np.arange(rack.racks)
+    shift_x = number % n_columns * width
+    shift_y = height * (number - number // n_columns)
+    shift = np.stack([shift_x, shift_y], axis=1)
+    rack_of_server = rack.server_coordinates[:, 0].astype(np.int64)
+    return data._replace(
+        servers=data.servers + shift[rack_of_server],
+        chips=data.chips + shift[rack_of_server[rack.server_of_chip]],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -190,6 +191,7 @@ def _draw_many_jobs(problem: PortSharing) -> Figure:
 
 _MOST_NODES = 3000
 """More resources are drawn folded: those that are alike as one box."""
+_JOBS_OF_ONE_COLUMN = 24
 _UNUSED = "#ffffff"
 _TIGHT = "#ffd57a"
 _CLASS = "#eef1f5"
@@ -217,11 +219,15 @@ def page(solution: Solution) -> dict[str, Any]:
     legend, first_hue = _list_legend(n_jobs)
     hue_of_job = [first_hue + job % len(palette.CIRCUIT_COLOURS) for job in range(n_jobs)]
 
-    # Jobs stand in a column on the left, resources by their class on the right.
+    # Jobs stand on the left, in several columns where there are many, first served first;
+    # resources stand by their class on the right.
     nodes: list[list[Any]] = []
-    for row, job in enumerate(jobs):
+    jobs_per_column = max(_JOBS_OF_ONE_COLUMN, math.ceil((3.5 * n_jobs) ** 0.5))
+    for place, job in enumerate(jobs):
+        column, row = divmod(place, jobs_per_column)
         text = f"{job}: {served[job]}/{problem.jobs.demand[job]}"
-        nodes.append([0.0, 1.1 * row, 3.4, 0.9, text, hue_of_job[job], f"job {job}"])
+        corner = (3.8 * column, 1.1 * row)
+        nodes.append([*corner, 3.4, 0.9, text, hue_of_job[job], f"job {job}"])
     node_of_box = _place_boxes(boxes, nodes)
 
     # Who has what.
@@ -311,6 +317,7 @@ def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
     list of int
         The place of each box in `nodes`.
     """
+    left = max((node[0] + node[2] for node in nodes), default=3.4) + 2.6
     per_row = max(12, round((2.2 * len(boxes)) ** 0.5))
     node_of_box = []
     group = -1
@@ -321,13 +328,13 @@ def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
             y += 1.4 if group >= 0 else 0.0
             group = box.group
             column = 0
-            nodes.append([6.0, y, 2.6, 0.9, f"class {group}", 2, f"class {group}"])
+            nodes.append([left, y, 2.6, 0.9, f"class {group}", 2, f"class {group}"])
         elif column == per_row:
             y += 1.0
             column = 0
         text = str(box.n_resources) if box.n_resources > 1 else ""
         node_of_box.append(len(nodes))
-        nodes.append([9.0 + column, y, 0.9, 0.9, text, 0, box.name])
+        nodes.append([left + 3.0 + column, y, 0.9, 0.9, text, 0, box.name])
         column += 1
     return node_of_box
 

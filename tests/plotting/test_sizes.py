@@ -14,9 +14,10 @@ from matplotlib.colors import to_hex
 
 import optmatch as om
 from optmatch.model import Schedule
+from optmatch.plotting import viewer_page
 from optmatch.plotting.figures import draw_schedule
 from tests.helpers.pictures import SIZED, SIZES, sized_answer, sized_problem
-from tests.plotting.test_every_kind import check_texts, shown_texts
+from tests.plotting.test_every_kind import check_texts, embedded, shown_texts
 
 PICTURES = [
     (kind, size, what) for kind in SIZED for size in SIZES for what in ("problem", "answer")
@@ -123,3 +124,12 @@ def test_problems_on_fabrics_of_every_shape_can_be_read(name: str) -> None:
     fabric = NARROW[name]
     if fabric.n_ports > 1:
         check_texts(om.AllToAll(fabric).plot())
+
+
+@pytest.mark.parametrize("size", ["100", "2000"])
+@pytest.mark.parametrize("kind", ["port-sharing", "reroute", "slice-allocation", "placement"])
+def test_a_map_of_many_parts_fills_its_page(kind: str, size: str) -> None:
+    """No sliver: a map of jobs, racks or hosts is about as wide as a screen, or as high."""
+    data = embedded(viewer_page(sized_answer(kind, size)))
+    _, _, width, height = data["bounds"]
+    assert 0.8 <= width / height <= 4.0
