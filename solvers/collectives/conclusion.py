@@ -48,10 +48,25 @@ LOSS_BOUND = "circuit_loss_bound_db"
 
 
 def keep_to_budgets(problem: Collective, found: FoundPlan, clock: Clock) -> FoundPlan:
-    """Give the parts of a plan to those ranks whose circuits lose least.
+    """Renumber the ranks of a plan so that all its circuits keep to the link budget of the switch.
 
-    Nothing changes on a switch that states no losses. Without an order of ranks that keeps to all
-    link budgets there is no plan, and a reason.
+    On a real switch light loses more between some ports than between others, and may lose no more
+    than the budget. Ranks exchange their roles in the plan so that its circuits lose little.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its switch.
+    found
+        The plan. Nothing changes if the switch states no losses, or if it was renumbered before.
+    clock
+        The limits of the search for an order of ranks.
+
+    Returns
+    -------
+    FoundPlan
+        The plan with other numbers, and a bound of its worst loss in its statistics. Without a
+        plan, but with a reason, if no order of ranks keeps to the budget.
     """
     is_placed = LOSS_BOUND in found.stats
     if found.laid is None or is_placed or problem.fabric.circuit_loss_db is None:

@@ -204,6 +204,10 @@ class ShiftRoutes(NamedTuple):
 def count_shifts(shifts, exponents, distance, loads):
     """Write every offset as a sum of the fewest shifts; ties go to shifts with lower loads.
 
+    In a circulant rank r has circuits to r + s, modulo n, for each shift s. Data that have to go
+    `offset` places onward take one circuit for each term of a sum of shifts. Breadth-first search
+    from offset 0: 8 ranks with shifts 1 and 3 write 2 as 1 + 1, 4 as 1 + 3, 5 as 1 + 1 + 3.
+
     Parameters
     ----------
     shifts : int array, shape (shifts,)

@@ -114,7 +114,12 @@ def _list_plans(problem: Collective) -> Iterator[_Plan]:
 
 
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:
-    """List the orders of `count` waves that are tried for a scheme."""
+    """List the orders of `count` waves that are tried for a scheme.
+
+    Waves are parts of the data that travel by themselves. They follow each other one by one or, in
+    all phases but the last one, together; phases of different waves may share rounds (woven); and
+    the sums of an all-reduce may be gathered in the opposite order (mirrored).
+    """
     if count == 1:
         return [_WaveOrder()]
     mirrorings = [False]
@@ -246,8 +251,10 @@ def _arrange(
 def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> NDArray[np.int64]:
     """Return the round of each move of each wave of a gather or an exchange.
 
-    Rails carry phase after phase, and in each phase one wave after another. Links inside islands
-    copy a wave of a phase one round after rails have brought it.
+    A move is a group of sends of a phase: over rails, which join islands, or over links inside
+    islands. A wave is a part of the data that travels by itself. Rails carry phase after phase,
+    and in each phase one wave after another. Links inside islands copy a wave of a phase one round
+    after rails have brought it.
 
     Parameters
     ----------
@@ -298,7 +305,12 @@ def _weave_phases(
     rail_turn: NDArray[np.int64],
     link_turn: NDArray[np.int64],
 ) -> None:
-    """Let each wave start one round after the wave before it, in each phase.
+    """Give rounds to waves, such that phases of different waves share the rounds of rails.
+
+    Each wave, a part of the data that travels by itself, starts one round after the wave before
+    it, and goes on to its next phase at once. Two waves and two phases, in which rails need not
+    wait for islands, have the rounds 0 and 1 on rails in the first phase, and 1 and 2 in the
+    second one.
 
     Parameters
     ----------
@@ -324,7 +336,12 @@ def _line_up_phases(
     rail_turn: NDArray[np.int64],
     link_turn: NDArray[np.int64],
 ) -> None:
-    """Let rails carry a phase of all waves before the next phase begins.
+    """Give rounds to waves, such that rails carry a phase of all waves before the next phase.
+
+    Data are cut into *waves* that travel by themselves. In each *phase* a wave goes over rails
+    from islands that have it to others, after islands have copied it to the places of these rails.
+    Example: two waves and two phases have the rounds 0 and 1 on rails in the first phase, and 2
+    and 3 in the second one; islands prepare the second phase in the rounds 1 and 2.
 
     Parameters
     ----------
@@ -343,13 +360,14 @@ def _line_up_phases(
         groups = [[wave] for wave in order]
         if late and phase < phases - 1:
             groups = [order]
-        for waves in groups:
+        for waves in groups:  # waves that travel in the same round
             # Islands can prepare a phase when the phase before has brought the data.
             prepared_in = max(last_turn, 0)
             if phase:
                 prepared_in = int(rail_turn[phase - 1, waves].max()) + 1
             link_turn[phase, waves] = prepared_in
 
+            # Rails take the next round; or a later one, if they have to wait for the islands.
             last_turn += 1
             if scheme.waits[phase]:
                 last_turn = max(last_turn, prepared_in + 1)

@@ -194,7 +194,22 @@ def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
 
 
 def _list_gather_rounds(n: int, name: str) -> list[_Round]:
-    """List the rounds of an all-gather; none of algorithms that are not known."""
+    """List the rounds of an all-gather of n ranks by a known algorithm, equal ones together.
+
+    Parameters
+    ----------
+    n
+        The number of ranks, each with one block.
+    name
+        The algorithm. Around a ring each rank sends one block in each of n - 1 rounds; others
+        send 1, 2, 4, ... blocks, over other circuits in each round.
+
+    Returns
+    -------
+    list of _Round
+        How many rounds, the blocks that a rank sends in each of them, and whether circuits change;
+        empty if the algorithm is not known.
+    """
     bits = range((n - 1).bit_length())
     if name == "ring":
         return [_Round(n - 1, 1, new_circuits=False)]

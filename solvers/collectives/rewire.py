@@ -140,23 +140,32 @@ def _follow_circuits(rounds: Rounds, next_rank: IntArray) -> list[IntArray]:
 
     Parameters
     ----------
+    rounds
+        The sends, each with its round, source and destination.
     next_rank
-        ``next_rank[round, rank]``: where the circuits of a round lead.
+        ``next_rank[round, rank]``: where the circuits of a round lead. They lead from each source
+        to its destination, perhaps over other ranks.
 
     Returns
     -------
-    For the first hop, the second, ... rows of send, from and to.
+    list of int arrays, shape (hops, 3)
+        For the first hop of all sends, the second one, ...: rows of send, from and to. A send from
+        rank 0 to rank 2 of a ring has its number, 0, 1 in the first and 1, 2 in the second array.
     """
     turn, rank, target = rounds.sends.T[:3]
     send = np.arange(len(rank))
-    hops = []
+    rows_of_hop = []
     while len(send):
         onward = next_rank[turn, rank]
-        hops.append(np.column_stack([send, rank, onward]))
-        travels = onward != target
-        send, turn, target = send[travels], turn[travels], target[travels]
-        rank = onward[travels]
-    return hops
+        rows_of_hop.append(np.column_stack([send, rank, onward]))
+
+        # Only sends that have not arrived go on.
+        is_on_its_way = onward != target
+        send = send[is_on_its_way]
+        turn = turn[is_on_its_way]
+        target = target[is_on_its_way]
+        rank = onward[is_on_its_way]
+    return rows_of_hop
 
 
 def _make_hops_rounds(

@@ -69,34 +69,44 @@ class WasteCounts(NamedTuple):
 
 
 def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts | None:
-    """Choose how many doubles waste class q - 2, q - 3 and q - 4 in a round.
+    """Choose how many ranks keep a chunk of the three oldest classes back in each round.
 
-    Enough ranks must give the class with which a run begins, although one double on its way from
-    its exchange, and its partner, hold it too: at most 2^(q - 3) - 1, 2^(q - 4) - 2, 2^(q - 5) -
-    2. More in the first class than in the second let doubles meet the late rank.
+    A chunk that spreads doubles its holders in each of q - 1 rounds, to 2^(q - 1), but only as
+    many are wanted as there are pairs of ranks. Each time that a rank with a chunk of class q - 2,
+    which spreads for one round more, keeps it back, there is one holder less in the end; of class
+    q - 3 there are two less, and of class q - 4 four. A rank keeps a chunk back because it holds
+    two (a *double*) and gives the other one. The numbers that are chosen make up the surplus.
+
+    Example: 26 ranks have q = 5 and a surplus of 16 - 13 = 3: ``WasteCounts(3, 0, 0)``.
 
     Parameters
     ----------
     n_active
-        The number of active chunks, q.
+        For how many rounds a chunk spreads, q.
     surplus
-        D, how many copies of a chunk are too many. A waste of the classes takes 1, 2 and 4.
+        How many holders of a chunk are too many.
     shortest
-        The least number of the last class.
+        The least number of doubles that keep back class q - 4.
 
     Returns
     -------
     WasteCounts or None
-        The fewest doubles of class q - 4 that make up the surplus; None if none do within the
-        limits.
+        The choice with the fewest doubles of class q - 4; None if no choice keeps to the limits.
     """
+    # Doubles take the chunks that they keep back from ranks that give them. A chunk of a class has
+    # only so many holders, and one double on its way from the late rank, and its partner, hold it
+    # without giving it.
     most_third = max(1, (1 << n_active >> 5) - 1)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(shortest, most_third):
         most_oldest = max(1, (1 << n_active >> 3) - 1 - third - (shortest > 0))
+
+        # As few doubles of class q - 3 as possible; those of class q - 2 take the rest.
         left_for_second = surplus - 4 * third - most_oldest
         second = max(third, -(-left_for_second // 2))
         oldest = surplus - 4 * third - 2 * second
+
+        # With more doubles of class q - 2 than of class q - 3 one is free to meet the late rank.
         is_large_enough = n_active > 4 or surplus == 1
         if is_large_enough and second <= most_second and second < oldest:
             return WasteCounts(oldest, second, third)

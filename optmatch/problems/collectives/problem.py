@@ -241,19 +241,28 @@ def _set_sizes(problem: Collective) -> None:
 
 
 def _check_times(problem: Collective) -> None:
-    """Refuse what would last too long, or so short that parts of it would last no time."""
-    bytes_ = LONGEST_S * problem.rate_bytes_per_s
-    most = dict.fromkeys(("alpha_s", "hop_s", "delay_s", "island_alpha_s"), LONGEST_S)
-    for name, limit in (most | {"size_bytes": bytes_, "align_bytes": bytes_}).items():
-        if (getattr(problem, name) or 0) > limit:
-            _refuse(name, getattr(problem, name), f"what lasts {LONGEST_S:g} s at most")
-    demand, steps = problem.demand_bytes, problem.steps
-    parts = {
-        "size_bytes": [problem.size_bytes] if demand is None else [],
-        "demand_bytes": [] if demand is None else demand[demand > 0],
-        "steps": [] if steps is None else steps[:, 1],
-    }
-    for name, amounts in parts.items():
+    """Refuse what would last too long, or so short that parts of it would last no time.
+
+    Times may be `LONGEST_S` at most, and bytes no more than are sent in this time. Amounts that
+    are sent have to last `_SHORTEST_S` at least.
+    """
+    most_bytes = LONGEST_S * problem.rate_bytes_per_s
+    limits = dict.fromkeys(("alpha_s", "hop_s", "delay_s", "island_alpha_s"), LONGEST_S)
+    limits |= {"size_bytes": most_bytes, "align_bytes": most_bytes}
+    for name, limit in limits.items():
+        amount = getattr(problem, name) or 0  # without a time of hops there is None
+        if amount > limit:
+            _refuse(name, amount, f"what lasts {LONGEST_S:g} s at most")
+
+    # The size of an uneven all-to-all is the sum of its blocks, which are looked at instead.
+    sent_bytes: dict[str, Any] = {}
+    if problem.demand_bytes is None:
+        sent_bytes["size_bytes"] = [problem.size_bytes]
+    else:
+        sent_bytes["demand_bytes"] = problem.demand_bytes[problem.demand_bytes > 0]
+    if problem.steps is not None:
+        sent_bytes["steps"] = problem.steps[:, 1]
+    for name, amounts in sent_bytes.items():
         least = float(np.min(amounts, initial=np.inf))
         if least < _SHORTEST_S * problem.rate_bytes_per_s:
             _refuse(name, least, f"what lasts {_SHORTEST_S:g} s at least")
