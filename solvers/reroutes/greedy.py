@@ -40,13 +40,15 @@ def solve(
     where no other circuit has to move. Where nothing is found, a second or so goes into a proof
     that there is nothing: a cut of the rack, or prices for every handover of ports.
     """
-    clock, bound = limits.start(), problem.lower_bound()
+    clock = limits.start()
+    bound = problem.lower_bound()
     if not isinstance(bound, tuple):
         reason = explain_bound(len(problem.lost), len(problem.live_spares))
         return refuse(problem, "greedy", reason)
     if not problem.units.through:
         return move_racks(problem, "greedy", bound)
-    case, routing = case_of(problem), RoutingState(problem)
+    case = case_of(problem)
+    routing = RoutingState(problem)
     if clock.remaining_s <= 0.0:
         return conclude(problem, "greedy", None, bound, Limit.TIME)
     reach = Reach(routing, problem.loss_units)

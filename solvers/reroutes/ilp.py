@@ -37,7 +37,9 @@ from optmatch.solvers.reroutes.repair import Reach, Recovery, repair, settle, sp
 from optmatch.solvers.reroutes.routing_state import FoundRoutes, HitCircuits, RoutingState
 
 _MOST_SETS = 200
+"""So many sets of circuits that may move are each a model of their own, at most."""
 _LARGEST_SET = 3
+"""Larger sets are not tried one by one: all may move in one model."""
 
 
 class RerouteSearch:
@@ -46,7 +48,9 @@ class RerouteSearch:
     def __init__(
         self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator
     ) -> None:
-        self.problem, self.clock, self.on_event = problem, clock, on_event
+        self.problem = problem
+        self.clock = clock
+        self.on_event = on_event
         self.case: HitCircuits = case_of(problem)
         self.routing = RoutingState(problem)
         self.seed = int(rng.integers(2**31))
@@ -72,7 +76,8 @@ class RerouteSearch:
 
         With `few`, how few of them must is found first; else all of them count as moved.
         """
-        routing, case = self.routing, self.case
+        routing = self.routing
+        case = self.case
         with routing.without((*case.hit, *movable)):
             model = Model(routing, case, movable)
         if few:
@@ -147,7 +152,19 @@ def solve(
 
 
 def _settle_all(search: RerouteSearch) -> Any:
-    """Search level by level; return a certificate if there is no plan."""
+    """Settle the levels of the objective one after the other, as far as the limits allow.
+
+    Parameters
+    ----------
+    search
+        Receives plans, what is settled, and whether the best plan is proved.
+
+    Returns
+    -------
+    proof or None
+        A certificate that there is no plan; None if there is one, or if that is open.
+    """
+    # First only hit circuits move.
     if search.stopped() or not search.try_moving(()):
         return None
     if search.has(0, 0):
@@ -160,12 +177,16 @@ def _settle_all(search: RerouteSearch) -> Any:
         if proofs is not None:
             search.proved = True
             return proofs
+
+    # Then circuits of hit jobs may move, too, which disturbs nobody else.
     own, others = split_rest(search.routing, search.case)
     if own and (search.stopped() or not search.try_moving(own, few=True)):
         return None
     if search.best is not None and search.best.levels[0] == 0:
         search.proved = True
         return None
+
+    # At last circuits of others.
     search.settled = (1, len(search.case.hit) + 1)
     search.proved = _move_others(search, own, others)
     return None
@@ -199,7 +220,8 @@ def _in_turn(search: RerouteSearch, others: Sequence[int], size: int) -> Iterato
 
 def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -> Solution:
     """Make a solution of the best answer and the proved bound."""
-    problem, best = search.problem, search.best
+    problem = search.problem
+    best = search.best
     if best is None and search.proved:
         bound_by = None if isinstance(certificate, BlockProof | CutProof) else "cp-sat"
         return refuse(

@@ -146,7 +146,8 @@ def prove_handovers(
         after = dict(zip(problem.lost, handover, strict=True))
         matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
         for source, destination in problem.circuits.tolist():
-            a, b = after.get(source, source), after.get(destination, destination)
+            a = after.get(source, source)
+            b = after.get(destination, destination)
             matching[a] = b
             if fabric.bidirectional:
                 matching[b] = a
@@ -180,7 +181,8 @@ def explain(problem: Reroute, certificate: Any) -> str:
     if certificate is None:
         return "an exhaustive search found no way"
     if isinstance(certificate, BlockProof):
-        chips, count = ", ".join(map(str, certificate.chips.tolist())), len(certificate.links)
+        chips = ", ".join(map(str, certificate.chips.tolist()))
+        count = len(certificate.links)
         way = "lead away from" if certificate.leaving else "lead to"
         return f"only {count} waveguides {way} the chips {chips}, which have more circuits"
     if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):

@@ -28,9 +28,24 @@ class Model:
     """
 
     def __init__(self, routing: RoutingState, case: HitCircuits, movable: Sequence[int]) -> None:
-        self.routing, self.case = routing, case
+        """Build the model.
+
+        Parameters
+        ----------
+        routing
+            The running state, from which the hit circuits and `movable` are taken off.
+        case
+            The hit circuits, lost units and spares.
+        movable
+            Circuits that were not hit and may move.
+        """
+        self.routing = routing
+        self.case = case
         self.circuits = [*case.hit, *movable]
         self.model = cp_model.CpModel()
+
+        # ``take[unit, spare]``: whether a spare takes over. Each lost unit has one, each spare
+        # takes over one at most.
         self.take: dict[tuple[int, int], Any] = {
             (unit, spare): self.model.new_bool_var("")
             for unit in case.lost
@@ -40,11 +55,16 @@ class Model:
             self.model.add_exactly_one(self.take[unit, spare] for spare in case.spares)
         for spare in case.spares:
             self.model.add_at_most_one(self.take[unit, spare] for unit in case.lost)
+
         self.moved = {circuit: self.model.new_bool_var("") for circuit in movable}
         self.uses: dict[int, list[Any]] = defaultdict(list)
+        """``uses[resource]``: literals of circuits that use one unit of it."""
         self.sets: dict[int, Any] = {}
+        """``sets[cell]``: whether a cell must be set."""
         self.flows: list[dict[int, Any]] = []
+        """``flows[k][arc]``: whether ``circuits[k]`` goes along an arc."""
         self.sums: list[tuple[Any, Any]] = []
+        """The loss and the length of each circuit."""
         for circuit in self.circuits:
             self._add_circuit(circuit)
         for resource, literals in self.uses.items():
@@ -68,36 +88,46 @@ class Model:
         return starts, goals
 
     def _add_circuit(self, circuit: int) -> None:
-        graph, model = self.routing.graph, self.model
+        """Add the flow of a circuit: one unit from one of its starts to one of its goals."""
+        graph = self.routing.graph
+        model = self.model
         starts, goals = self._ends(circuit)
         arcs, tails = useful_arcs(self.routing, list(starts), list(goals))
         flow = {int(arc): model.new_bool_var("") for arc in arcs}
         self.flows.append(flow)
-        out: dict[int, list[Any]] = defaultdict(list)
-        into: dict[int, list[Any]] = defaultdict(list)
+
+        # An arc uses the resource of its head, and sets its cell if that has another state.
+        out_of_node: dict[int, list[Any]] = defaultdict(list)
+        into_node: dict[int, list[Any]] = defaultdict(list)
         for arc, tail in zip(arcs.tolist(), tails.tolist(), strict=True):
-            literal, head = flow[arc], int(graph.head[arc])
-            out[tail].append(literal)
-            into[head].append(literal)
+            literal = flow[arc]
+            head = int(graph.head[arc])
+            out_of_node[tail].append(literal)
+            into_node[head].append(literal)
             self.uses[int(graph.resource[head])].append(literal)
             cell = int(graph.cell[arc])
             if cell >= 0 and self.routing.now[cell] != graph.state[arc]:
                 if cell not in self.sets:
                     self.sets[cell] = model.new_bool_var("")
                 model.add_implication(literal, self.sets[cell])
+
+        # What goes into a node leaves it, but for the ends of the circuit. An end at a lost unit
+        # is at the spare that takes over.
         for start, literal in starts.items():
-            model.add(sum(out[start]) == literal)
+            model.add(sum(out_of_node[start]) == literal)
             if not isinstance(literal, int):
                 self.uses[int(graph.resource[start])].append(literal)
         for goal, literal in goals.items():
-            model.add(sum(into[goal]) == literal)
-        for node in out:
+            model.add(sum(into_node[goal]) == literal)
+        for node in out_of_node:
             if node not in starts and node not in goals:
-                model.add(sum(into[node]) == sum(out[node]))
+                model.add(sum(into_node[node]) == sum(out_of_node[node]))
+
+        # A circuit that may move does so if it takes an arc off its old route.
         if circuit in self.moved:
-            kept = set(path_arcs(self.routing, self.routing.paths[circuit]))
+            kept_arcs = set(path_arcs(self.routing, self.routing.paths[circuit]))
             for arc, literal in flow.items():
-                if arc not in kept:
+                if arc not in kept_arcs:
                     model.add_implication(literal, self.moved[circuit])
         cost = self.routing.cost
         loss = sum(int(cost[arc] // LOSS_COST) * literal for arc, literal in flow.items())
@@ -105,7 +135,11 @@ class Model:
         self.sums.append((loss, length))
 
     def _add_levels(self) -> None:
-        """Name the levels of the objective."""
+        """Make two objectives: the circuits that move, and what the routes cost.
+
+        Circuits of others that move weigh more than all of hit jobs. Of routes, cells to be set
+        come first, then the worst loss, then the length: numbers in a mixed radix.
+        """
         routing = self.routing
         self.length_radix = len(routing.graph.capacity) + 1
         most = self.length_radix * int(routing.cost.max(initial=0) // LOSS_COST) + 1
@@ -119,8 +153,9 @@ class Model:
                 continue
             moved = self.moved[circuit]
             self.model.add(loss <= self.worst).only_enforce_if(moved)
-            old = path_arcs(routing, routing.paths[circuit])
-            lengths -= sum(int(routing.cost[arc] % LOSS_COST) for arc in old) * (1 - moved)
+            old_arcs = path_arcs(routing, routing.paths[circuit])
+            old_length = sum(int(routing.cost[arc] % LOSS_COST) for arc in old_arcs)
+            lengths -= old_length * (1 - moved)  # of a circuit that stays, nothing counts
         self.routes_cost = (
             sum(self.sets.values()) * self.loss_radix + self.worst
         ) * self.length_radix + lengths
@@ -132,7 +167,8 @@ class Model:
 
     def paths(self, outcome: Outcome) -> list[Path]:
         """Read the route of each circuit."""
-        graph, found = self.routing.graph, []
+        graph = self.routing.graph
+        found = []
         for circuit, flow in zip(self.circuits, self.flows, strict=True):
             onward = {}
             for arc, literal in flow.items():
@@ -163,7 +199,8 @@ class Model:
 
 def path_arcs(routing: RoutingState, path: Path) -> list[int]:
     """List the arcs of a path."""
-    graph, nodes = routing.graph, path.tolist()
+    graph = routing.graph
+    nodes = path.tolist()
     return [
         next(a for a in range(graph.first[n], graph.first[n + 1]) if graph.head[a] == onward)
         for n, onward in pairwise(nodes)
@@ -179,7 +216,8 @@ def useful_arcs(
     """
     graph = routing.graph
     arcs = np.flatnonzero(routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0))
-    tail, head = graph.tail[arcs], graph.head[arcs]
+    tail = graph.tail[arcs]
+    head = graph.head[arcs]
     forward = spread(len(graph.resource), starts, tail, head)
     backward = spread(len(graph.resource), goals, head, tail)
     useful = forward[tail] & backward[head]

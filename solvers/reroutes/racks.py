@@ -26,7 +26,8 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
         And the levels of its objective.
     """
     rack = state.units
-    size, n_racks = rack.n_chips, rack.racks
+    size = rack.n_chips
+    n_racks = rack.racks
     per_rack = size // n_racks
     lost = damage.lost[::per_rack]
     free = damage.spares[::per_rack]
@@ -37,7 +38,8 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
         shift[old // per_rack] = (new - old) // per_rack
     changed = np.flatnonzero(damage.hit)
     ports = state.circuits[changed].astype(np.int64)
-    ports_per_rack, fibres_per_rack = state.fabric.n_ports // n_racks, rack.n_fibres // n_racks
+    ports_per_rack = state.fabric.n_ports // n_racks
+    fibres_per_rack = rack.n_fibres // n_racks
     ports += shift[ports // ports_per_rack] * ports_per_rack
     routes = []
     for circuit in changed.tolist():

@@ -30,12 +30,24 @@ from optmatch.solvers.reroutes.routing_state import (
 
 EFFORT = 400
 """How many sets of circuits that make room are tried."""
-_MOST_HANDOVERS, _MOST_COMPARED = 60, 720
-_WITH_OWN = 14  # circuits of others that are tried together with all of hit jobs
+_MOST_HANDOVERS = 60
+"""Ways to hand lost units over that are routed for the same moving circuits, at most."""
+_MOST_COMPARED = 720
+"""Ways to hand over that are compared by distance before that."""
+_WITH_OWN = 14
+"""Circuits of others that are tried together with all of hit jobs."""
 _ROUNDS_TOGETHER = 10
-_FEW = 2
+"""Rounds of a negotiation in which other circuits move, too."""
+_FEW_COMPARED = 2
+"""Where routing takes long, the best of so many plans is good enough."""
 _NEAREST = 4
-_WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 3_000_000
+"""So many handovers are tried before a proof is sought, and for each set of moving circuits."""
+_MOST_WORK = 40_000
+"""Resources of the graph times circuits from which on routing takes long: some milliseconds."""
+_MOST_WORK_OF_A_MOVE = 2_000_000
+"""The same for circuits that are let move at once, at most."""
+_MOST_WORK_OF_MOVES = 3_000_000
+"""The same for all sets of moving circuits together."""
 Proof = TypeVar("Proof")
 Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
@@ -125,7 +137,8 @@ def list_choices(
     One lost unit may go to any spare; several to the spares nearest to one of them, of which
     there are so many that 720 ways or a few more are compared.
     """
-    pairs, lost = routing.ends[list(circuits)], len(case.lost)
+    pairs = routing.ends[list(circuits)]
+    lost = len(case.lost)
     spares = np.array(case.spares, dtype=np.int64)
     if lost > 1 and perm(len(spares), lost) > _MOST_COMPARED:
         far = np.full(len(spares), UNREACHED, dtype=np.int64)
@@ -164,32 +177,61 @@ def _best_handover(
     most: int = _MOST_HANDOVERS,
     prove: Callable[[], Proof | None] = lambda: None,
 ) -> Recovery | Proof | None:
-    """Try the ways to hand over, nearest first, until no other can be better, or the proof."""
+    """Try the ways to hand over, nearest first, until no other can be better.
+
+    Parameters
+    ----------
+    routing
+        The running state, without hit and moving circuits.
+    case
+        The hit circuits, lost units and spares.
+    reach
+        Distances between units, which bound the loss and the length of a plan.
+    moving
+        Circuits that were not hit and may move.
+    most
+        So many ways are tried, at most.
+    prove
+        Called once where several ways have failed and each takes long; returns a proof that
+        nothing helps, or None.
+
+    Returns
+    -------
+    Recovery, proof, or None
+        The best plan; or the proof; or None if all ways failed.
+    """
     circuits = (*case.hit, *moving)
+    is_large = len(routing.graph.resource) * len(circuits) > _MOST_WORK
+    rounds = ROUNDS
+    if moving:
+        rounds = _ROUNDS_TOGETHER
     best: Recovery | None = None
-    failed = 0
-    is_large = len(routing.graph.resource) * len(circuits) > _WORK
-    compared = 0
-    for bound, handover, ends in list_choices(routing, case, reach, circuits, most):
-        if bound[1] >= UNREACHED or (best is not None and best.levels[2:] <= bound):
+    n_failed = 0
+    n_compared = 0
+    for ranked in list_choices(routing, case, reach, circuits, most):
+        # Ways come by their bounds: the first that cannot be better ends the search.
+        cannot_be_better = best is not None and best.levels[2:] <= ranked.bound
+        if ranked.bound[1] >= UNREACHED or cannot_be_better:
             break
         if best is None:
             check_time()
         elif _is_late():
             break
-        rounds = _ROUNDS_TOGETHER if moving else ROUNDS
-        found = routing.route(ends, rounds)
+        found = routing.route(ranked.ends, rounds)
         if found is not None:
-            plan = reach.add_stated_loss(settle(routing, case, handover, circuits, found), ends)
+            settled = settle(routing, case, ranked.handover, circuits, found)
+            plan = reach.add_stated_loss(settled, ranked.ends)
             if best is None or plan.levels < best.levels:
                 best = plan
-            compared += 1
-            if compared == _FEW and is_large:
+            n_compared += 1
+            if n_compared == _FEW_COMPARED and is_large:
                 break
         elif best is None:
-            failed += 1
-            if is_large and failed == _NEAREST and (proof := prove()) is not None:
-                return proof
+            n_failed += 1
+            if is_large and n_failed == _NEAREST:
+                proof = prove()
+                if proof is not None:
+                    return proof
     return best
 
 
@@ -208,7 +250,8 @@ def settle(
         for circuit, path in zip(circuits, found.paths, strict=True)
         if circuit in case.hit or not np.array_equal(path, routing.paths[circuit])
     ]
-    changed, paths = tuple(circuit for circuit, _ in kept), [path for _, path in kept]
+    changed = tuple(circuit for circuit, _ in kept)
+    paths = [path for _, path in kept]
     foreign = sum(circuit not in case.hit and case.foreign(circuit) for circuit in changed)
     return Recovery((foreign, len(changed), *routing.sum_up(paths)), handover, changed, paths)
 
@@ -219,7 +262,7 @@ def _make_room(
     """Let other circuits move, now that hit ones are off the routing."""
     own, others = split_rest(routing, case)
     work = len(routing.graph.resource) * (len(case.hit) + 1) * _NEAREST
-    search = _Room(routing, case, reach, min(EFFORT, _WORK_OF_MOVES // max(work, 1)), clock)
+    search = _Room(routing, case, reach, min(EFFORT, _MOST_WORK_OF_MOVES // max(work, 1)), clock)
     plan = None
     if own:
         plan = search.try_each([(k,) for k in own], ()) or search.move(own)
@@ -249,14 +292,15 @@ class _Room(NamedTuple):
 
     def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Recovery | None:
         """Let circuits move if they must, unless that is too much work."""
-        if len(moving) * len(self.routing.graph.resource) > _WORK_OF_A_MOVE:
+        if len(moving) * len(self.routing.graph.resource) > _MOST_WORK_OF_A_MOVE:
             return None
         with self.routing.without(moving):
             return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
 
     def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Recovery | None:
         """Return the best plan of the first sets, by disturbed and changed circuits."""
-        foreign, best = set(others), None
+        foreign = set(others)
+        best = None
         for tried, moving in enumerate(islice(sets, self.effort)):
             if self.clock.exceeded(tried):
                 break

@@ -60,27 +60,40 @@ class RoutingState:
     """
 
     def __init__(self, problem: Reroute) -> None:
-        self.graph: FlowGraph = build_flow_graph(problem.fabric)
-        graph, fabric = self.graph, problem.fabric
-        self.free = graph.capacity.astype(np.int32)
-        self.shut = np.zeros(len(graph.resource), dtype=np.bool_)
-        cells = np.full(max(1, fabric.n_cells), FREE, dtype=np.int8)
-        self.mode, self.now = cells, cells.copy()
-        if problem.cell_states is not None:
-            self.now[:] = problem.cell_states
-        cell_loss, fibre_loss = problem.loss_units
-        fibre_cost = np.where(graph.fibre >= 0, fibre_loss * LOSS_COST + 1, 0)
-        through = np.where(graph.cell >= 0, cell_loss * LOSS_COST + 1, 0)
-        self.cost: NDArray[np.int64] = (through + fibre_cost[graph.head]).astype(np.int64)
-        self.fabric, self.units = fabric, problem.units
-        self.circuits, self.old_routes = problem.circuits, problem.circuit_routes
+        """Put all circuits of a running state on its flow graph, and close what has failed."""
+        fabric = problem.fabric
+        graph = build_flow_graph(fabric)
+        self.graph: FlowGraph = graph
+        self.fabric = fabric
+        self.units = problem.units
+        self.circuits = problem.circuits
+        self.old_routes = problem.circuit_routes
         self.users = list_users(problem)
+
+        # ``first_fibre[edge] .. first_fibre[edge + 1]``: the fibres of an edge, without cells;
+        # ``_mate[terminal]``: the joined terminal, with cells.
         self.first_fibre: list[int] = []
         self._mate: NDArray[np.int32] = np.empty(0, dtype=np.int32)
         if fabric.graph is not None:
             self._mate = fabric.graph.mate
         else:
             self.first_fibre = [0, *np.cumsum(problem.units.edge_fibres).tolist()]
+
+        # ``mode[cell]``: the only state that it can take; ``now[cell]``: its present state.
+        self.mode = np.full(max(1, fabric.n_cells), FREE, dtype=np.int8)
+        self.now = self.mode.copy()
+        if problem.cell_states is not None:
+            self.now[:] = problem.cell_states
+
+        # ``cost[arc]``: loss and length, of the cell that it passes and the fibre that it enters.
+        cell_loss, fibre_loss = problem.loss_units
+        fibre_cost = np.where(graph.fibre >= 0, fibre_loss * LOSS_COST + 1, 0)
+        cell_cost = np.where(graph.cell >= 0, cell_loss * LOSS_COST + 1, 0)
+        self.cost: NDArray[np.int64] = (cell_cost + fibre_cost[graph.head]).astype(np.int64)
+
+        # The circuits of now use up resources; then what has failed is closed.
+        self.free = graph.capacity.astype(np.int32)
+        self.shut = np.zeros(len(graph.resource), dtype=np.bool_)
         self.ends = problem.circuits // graph.per_unit
         nodes, stops = self._trace(problem)
         self.paths = [nodes[start:stop] for start, stop in pairwise([0, *stops.tolist()])]
@@ -96,9 +109,12 @@ class RoutingState:
         The search works in `work`, or in a workspace of its own.
         """
         twin = copy.copy(self)
-        twin.free, twin.shut = self.free.copy(), self.shut.copy()
-        twin.mode, twin.now = self.mode.copy(), self.now.copy()
-        twin.users, twin.paths = self.users.copy(), list(self.paths)
+        twin.free = self.free.copy()
+        twin.shut = self.shut.copy()
+        twin.mode = self.mode.copy()
+        twin.now = self.now.copy()
+        twin.users = self.users.copy()
+        twin.paths = list(self.paths)
         twin.work = self._room(16) if work is None else work
         return twin
 
@@ -113,9 +129,12 @@ class RoutingState:
             self.shut_fibres(fibres)
             self.shut_ports(np.setdiff1d(list(ports), used).tolist())
             return
-        graph, users, edges = self.graph, self.users, self.units.edge_of_fibre
+        graph = self.graph
+        users = self.users
+        edges = self.units.edge_of_fibre
         for fibre in fibres:
-            node, user = graph.inner + edges[fibre], users.fibres[fibre]
+            node = graph.inner + edges[fibre]
+            user = users.fibres[fibre]
             if user >= 0:  # it counts once, whether dead or in use
                 path = self.paths[user]
                 at = np.flatnonzero(path == node)[:1]
@@ -161,9 +180,12 @@ class RoutingState:
 
     def _trace(self, problem: Reroute) -> tuple[Path, NDArray[np.int64]]:
         """Return the nodes of all circuits as they run, one after another, and where each ends."""
-        graph, fabric, passed = self.graph, problem.fabric, problem.passed
+        graph = self.graph
+        fabric = problem.fabric
+        passed = problem.passed
         numbers = np.arange(len(self.ends))
-        circuits, nodes = [numbers, passed.circuit], [self.ends[:, 0], graph.inner + passed.part]
+        circuits = [numbers, passed.circuit]
+        nodes = [self.ends[:, 0], graph.inner + passed.part]
         if fabric.graph is None:
             nodes[1] = graph.inner + problem.units.edge_of_fibre[passed.part]
         else:
@@ -241,7 +263,8 @@ class RoutingState:
 
     def open_arcs(self) -> NDArray[np.bool_]:
         """Tell which arcs light can take, were it not for other circuits."""
-        graph, mode = self.graph, self.mode[self.graph.cell]
+        graph = self.graph
+        mode = self.mode[self.graph.cell]
         lit = (graph.cell < 0) | (mode < 0) | (mode == graph.state)
         found: NDArray[np.bool_] = lit & ~self.shut[graph.head] & ~self.shut[graph.tail]
         return found

@@ -37,6 +37,9 @@ FORWARD = 0
 BACKWARD = 1
 """The direction of the search from the end of a circuit, against the arcs."""
 
+BEST_COST, MEETING, N_TOUCHED = range(3)
+"""Places of `RerouteSpace.joined`."""
+
 
 class Net(NamedTuple):
     """The arrays of a running state that kernels need: the flow graph, costs, and free parts."""
@@ -87,6 +90,9 @@ class RerouteSpace(NamedTuple):
     """``size[direction]``: of both heaps."""
     touched: NDArray[np.int32]
     """Entries ``2 * node + direction`` of `distance` that a search has changed."""
+    joined: NDArray[np.int64]
+    """Of a search: at `BEST_COST`, `MEETING` and `N_TOUCHED`, the cost of the best way joined so
+    far, the node where it was joined, and the number of entries of `touched`."""
     path: NDArray[np.int32]
     """``path[circuit, :length[circuit]]``: the nodes of each route, from start to end."""
     length: NDArray[np.int64]
@@ -110,6 +116,7 @@ def make_workspace(
         heap_node=zeros((2, arcs + 2), np.int32),
         size=zeros(2, np.int64),
         touched=zeros(2 * nodes, np.int32),
+        joined=zeros(3, np.int64),
         path=zeros((max(1, circuits), nodes), np.int32),
         length=zeros(max(1, circuits), np.int64),
         passing=zeros(max(1, cells), np.int8),
@@ -138,6 +145,70 @@ def cost_of_arc(net, work, arc, shared_cost):
 
 
 @inner_kernel
+def begin_search(work, node, direction):
+    """Begin the search of one direction at a node."""
+    work.distance[direction, node] = 0
+    work.link[direction, node] = -1
+    work.touched[work.joined[N_TOUCHED]] = 2 * node + direction
+    work.joined[N_TOUCHED] += 1
+    heap_cost = work.heap_cost[direction]
+    work.size[direction] = push(heap_cost, work.heap_node[direction], 0, 0, node)
+
+
+@inner_kernel
+def look_at_arcs(net, work, reached, start, shared_cost):
+    """Reach the nodes next to one whose cheapest way is known, and join ways that meet there.
+
+    Parameters
+    ----------
+    net : Net
+    work : RerouteSpace
+    reached : (int, int, int)
+        The direction of the search, the node, and the cost of its cheapest way.
+    start : int
+        The first node of the circuit, which may be full: the circuit itself counts there.
+    shared_cost : int
+        As of `find_cheapest_way`.
+    """
+    direction, node, cost = reached
+    distance = work.distance
+    heap_cost = work.heap_cost[direction]
+    heap_node = work.heap_node[direction]
+    arcs_first = net.first
+    if direction == BACKWARD:
+        arcs_first = net.back_first
+    for place in range(arcs_first[node], arcs_first[node + 1]):
+        # Backward, arcs are listed apart, and lead from head to tail.
+        if direction == FORWARD:
+            arc = place
+            next_node = net.head[arc]
+        else:
+            arc = net.back_arc[place]
+            next_node = net.tail[arc]
+        is_closed = net.free[net.resource[next_node]] <= 0 or net.shut[next_node]
+        if is_closed and next_node != start:
+            continue
+        arc_cost = cost_of_arc(net, work, arc, shared_cost)
+        next_cost = cost + arc_cost
+        if arc_cost < 0 or next_cost >= distance[direction, next_node]:
+            continue
+        if distance[direction, next_node] == _FAR:
+            work.touched[work.joined[N_TOUCHED]] = 2 * next_node + direction
+            work.joined[N_TOUCHED] += 1
+        distance[direction, next_node] = next_cost
+        work.link[direction, next_node] = node
+        work.size[direction] = push(
+            heap_cost, heap_node, work.size[direction], next_cost, next_node
+        )
+
+        # The other search may have been here: then a way is joined.
+        other_cost = distance[1 - direction, next_node]
+        if other_cost < work.joined[BEST_COST] - next_cost:
+            work.joined[BEST_COST] = next_cost + other_cost
+            work.joined[MEETING] = next_node
+
+
+@inner_kernel
 def find_cheapest_way(net, work, ends, shared_cost, way):
     """Find the cheapest way of a circuit, by Dijkstra's algorithm from both ends at once.
 
@@ -163,80 +234,37 @@ def find_cheapest_way(net, work, ends, shared_cost, way):
         The number of nodes of the way; 0 if there is none.
     """
     start, goal = ends
-    free = net.free
-    resource = net.resource
     distance = work.distance
-    link = work.link
     size = work.size
     heap_cost = work.heap_cost
-    heap_node = work.heap_node
-    if free[resource[goal]] <= 0:
+    joined = work.joined
+    if net.free[net.resource[goal]] <= 0:
         return 0
-
-    n_touched = 0
-    for direction in range(2):
-        node = start
-        if direction == BACKWARD:
-            node = goal
-        distance[direction, node] = 0
-        link[direction, node] = -1
-        work.touched[n_touched] = 2 * node + direction
-        n_touched += 1
-        size[direction] = push(heap_cost[direction], heap_node[direction], 0, 0, node)
-
-    best_cost = _FAR
-    meeting = -1
-    while size[0] > 0 and size[1] > 0 and heap_cost[0, 0] + heap_cost[1, 0] < best_cost:
+    joined[BEST_COST] = _FAR
+    joined[MEETING] = -1
+    joined[N_TOUCHED] = 0
+    begin_search(work, start, FORWARD)
+    begin_search(work, goal, BACKWARD)
+    while (
+        size[FORWARD] > 0
+        and size[BACKWARD] > 0
+        and heap_cost[FORWARD, 0] + heap_cost[BACKWARD, 0] < joined[BEST_COST]
+    ):
         direction = FORWARD
         if heap_cost[FORWARD, 0] > heap_cost[BACKWARD, 0]:
             direction = BACKWARD
         cost = heap_cost[direction, 0]
-        node = heap_node[direction, 0]
-        size[direction] = pop(heap_cost[direction], heap_node[direction], size[direction])
-        if cost > distance[direction, node]:
-            continue  # it was reached at less cost since
+        node = work.heap_node[direction, 0]
+        size[direction] = pop(heap_cost[direction], work.heap_node[direction], size[direction])
+        # A node may have been reached at less cost since it was put on the heap.
+        if cost <= distance[direction, node]:
+            look_at_arcs(net, work, (direction, node, cost), start, shared_cost)
 
-        arcs_first = net.first
-        if direction == BACKWARD:
-            arcs_first = net.back_first
-        for place in range(arcs_first[node], arcs_first[node + 1]):
-            # Backward, arcs are listed apart, and lead from head to tail.
-            if direction == FORWARD:
-                arc = place
-                next_node = net.head[arc]
-            else:
-                arc = net.back_arc[place]
-                next_node = net.tail[arc]
-            is_closed = free[resource[next_node]] <= 0 or net.shut[next_node]
-            if is_closed and next_node != start:
-                continue
-
-            arc_cost = cost_of_arc(net, work, arc, shared_cost)
-            if arc_cost < 0:
-                continue
-            next_cost = cost + arc_cost
-            if next_cost >= distance[direction, next_node]:
-                continue
-            if distance[direction, next_node] == _FAR:
-                work.touched[n_touched] = 2 * next_node + direction
-                n_touched += 1
-            distance[direction, next_node] = next_cost
-            link[direction, next_node] = node
-            size[direction] = push(
-                heap_cost[direction], heap_node[direction], size[direction], next_cost, next_node
-            )
-
-            # The other search may have been here: then a way is joined.
-            other_cost = distance[1 - direction, next_node]
-            if other_cost < best_cost - next_cost:
-                best_cost = next_cost + other_cost
-                meeting = next_node
-
-    for k in range(n_touched):
+    for k in range(joined[N_TOUCHED]):
         distance[work.touched[k] & 1, work.touched[k] >> 1] = _FAR
-    if meeting < 0:
+    if joined[MEETING] < 0:
         return 0
-    return read_way(link, meeting, way)
+    return read_way(work.link, joined[MEETING], way)
 
 
 @inner_kernel

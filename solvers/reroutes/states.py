@@ -139,26 +139,57 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
 def _torus(
     rack: RackFabric, origin: Sequence[int], sides: Sequence[int]
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """List the circuits of a box, as ports, and its chips."""
-    places = [p for p in np.ndindex(*sides)]
-    cubes = [-(-side // whole) for side, whole in zip(sides, rack.chips, strict=True)]
-    if np.prod(cubes) > (rack.racks if rack.joined else 1):
+    """Wire a box of chips as a torus.
+
+    Parameters
+    ----------
+    rack
+        One rack, or joined ones.
+    origin
+        x, y, z of the first chip.
+    sides
+        How many chips the box has along each axis.
+
+    Returns
+    -------
+    circuits : list of (source port, destination port)
+        Of each chip forward and back along each axis on which the box has several chips.
+    chips : list of int
+        The chips of the box.
+
+    Raises
+    ------
+    InputError
+        If the box needs more racks than there are.
+    """
+    n_racks_along = [-(-side // whole) for side, whole in zip(sides, rack.chips, strict=True)]
+    if np.prod(n_racks_along) > (rack.racks if rack.joined else 1):
         raise InputError(
             f"a box of {sides} chips has no place in {rack.racks} racks of {rack.chips}"
         )
 
-    def chip(place: Sequence[int]) -> int:
-        x, y, z = (first + at for first, at in zip(origin, place, strict=True))
-        cube = [at // whole for at, whole in zip(place, rack.chips, strict=True)]
-        return rack.chip_at(x, y, z, int(np.ravel_multi_index(cube, cubes)))
+    def chip_at(place: Sequence[int]) -> int:
+        """Return the chip at a place of the box; beyond a rack comes the next one."""
+        x, y, z = (first + offset for first, offset in zip(origin, place, strict=True))
+        rack_place = [offset // whole for offset, whole in zip(place, rack.chips, strict=True)]
+        return rack.chip_at(x, y, z, int(np.ravel_multi_index(rack_place, n_racks_along)))
 
-    links = []
+    # Port 2k of a chip leads forward along axis k, port 2k + 1 back: forward light arrives at the
+    # port that leads back.
+    n_ports = rack.ports_per_chip
+    places = list(np.ndindex(*sides))
+    circuits = []
     for place in places:
         for axis, side in enumerate(sides):
-            for back in (0, 1) if side > 1 else ():
-                onward = list(place)
-                onward[axis] = (place[axis] + (1 - 2 * back)) % side
-                tail, head = 2 * axis + back, 2 * axis + 1 - back
-                n = rack.ports_per_chip
-                links.append((n * chip(place) + tail, n * chip(onward) + head))
-    return links, [chip(place) for place in places]
+            if side == 1:
+                continue
+            for step, tail_port, head_port in (
+                (1, 2 * axis, 2 * axis + 1),
+                (-1, 2 * axis + 1, 2 * axis),
+            ):
+                neighbour = list(place)
+                neighbour[axis] = (place[axis] + step) % side
+                source = n_ports * chip_at(place) + tail_port
+                destination = n_ports * chip_at(neighbour) + head_port
+                circuits.append((source, destination))
+    return circuits, [chip_at(place) for place in places]
