@@ -65,6 +65,7 @@ _DRAWN_STATES = 128  # among which each next state is chosen
 _FIRST_STEPS = 3  # of the fit of every cell from every start
 _REFINED_CELLS = 24  # whose fit goes on
 _REFINED_STEPS = 26
+_SMALL_TURN_RAD = 0.15
 _CELLS_AT_ONCE = 128  # bounds memory, changes no result
 
 
@@ -757,7 +758,8 @@ def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[
 
     Starts are the model, a cell stuck in the other state, a dead one, and half the difference of
     the phases of both arms turned by 0.5 rad either way. The 24 cells that leave the smallest sums
-    of squares are fitted on, once more with the other sign of their leaks.
+    of squares are fitted on, once more with the other sign of their leaks, and with the phases
+    turned by 0.15 rad either way.
 
     Parameters
     ----------
@@ -787,9 +789,16 @@ def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[
     promising = np.argsort(best.squares.sum(axis=1), kind="stable")[:_REFINED_CELLS]
     refined = model.fit(promising, best.amplitudes[promising], _REFINED_STEPS)
 
-    # Powers hardly tell the sign of a leak, so each sign has a minimum of its own.
+    # Powers hardly tell the sign of a leak, so each sign has a minimum of its own. Where a small
+    # leak meets other light, its growth leads through a null, which a fit from the model does not
+    # pass.
     other_sign = refined.amplitudes * np.array([[1, -1], [-1, 1]])  # [state, amplitude]
-    refined = _better_fit(refined, model.fit(promising, other_sign, _REFINED_STEPS))
+    modelled = nominal[promising]
+    starts = [other_sign]
+    for turn in (_SMALL_TURN_RAD, -_SMALL_TURN_RAD):
+        starts.append(turn_amplitudes(modelled, np.full(modelled.shape[:2], turn)))
+    for start in starts:
+        refined = _better_fit(refined, model.fit(promising, start, _REFINED_STEPS))
     order = np.argsort(refined.squares.sum(axis=1), kind="stable")
     ordered = _Fit(refined.amplitudes[order], refined.squares[order], refined.sensitivity[order])
     return promising[order], ordered, sensitivity

@@ -119,7 +119,9 @@ class ChipFit(Value):
         The most likely device of each cell.
     within
         ``within[column][cell]``: half the width of the 95 % interval of each fitted column of
-        `cells`. Powers do not tell whether all errors that both arms share have the other sign.
+        `cells`, by the curvature around the fitted minimum; in drawn chips it holds 94 % of the
+        losses, as some chips have a mirrored minimum that fits as well. Powers do not tell whether
+        all errors that both arms share have the other sign.
     noise_db
         The noise of powers where there is light, as the fit leaves it; at least 0.01 dB. Much more
         than the instrument's own noise says that the chip is another one, or that the fit has
@@ -158,7 +160,8 @@ class PowerForecast(NamedTuple):
     """(states, sources, destinations): of what goes in."""
     within_db: NDArray[np.float64]
     """The same shape: half the width of the 95 % interval of each, without the noise of a
-    measurement. Only meant for powers above the floor of -60 dB."""
+    measurement. It holds 91 % of lit pairs in drawn chips, see `ChipFit.within`. Only meant for
+    powers above the floor of -60 dB."""
 
 
 def half_turn_cells(cell_states: NDArray[np.int8], *, seed: int = 0) -> NDArray[np.int8]:

@@ -1,5 +1,6 @@
 """Measured chips against their model: the changed cell is found, and states tell cells apart."""
 
+from datetime import date
 from itertools import pairwise
 from typing import Any
 
@@ -377,6 +378,81 @@ def test_one_changed_cell_is_told_from_two() -> None:
         told_of_two += found.several or {first, second} <= set(names)
     assert named >= 0.95 * draws and called_several <= 0.05 * draws
     assert told_of_two >= 0.9 * draws
+
+
+def of_the_day(draws: int, rate: float) -> int:
+    """Return how often something of this rate happens at most, but for one day in a thousand."""
+    chance, most = (1 - rate) ** draws, 0
+    term = chance
+    while chance < 0.999:
+        term *= (draws - most) / (most + 1) * rate / (1 - rate)
+        most += 1
+        chance += term
+    return most
+
+
+def seed_of_the_day() -> int:
+    """Return a seed that is another one each day: a failure names the day."""
+    return date.today().toordinal()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("floor", [0.0, 1e-6])
+def test_false_alarms_on_hexagons(floor: float) -> None:
+    """The stated rate holds, on any day, also where the instrument's noise is at -60 dB."""
+    fabric = om.HexMesh(4, 4, ports=8)
+    rng = np.random.default_rng(seed_of_the_day())
+    states = choose_states(fabric, 8)
+    model = transfer_powers(fabric, states, 0, None)
+    draws = 12
+    alarms = 0
+    for _ in range(draws):
+        power = add_noise(model, rng, floor)
+        found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+        alarms += bool(found.suspects)
+    assert alarms <= of_the_day(draws, deviation.FALSE_ALARMS), seed_of_the_day()
+
+
+@pytest.mark.slow
+def test_changed_cells_are_found_on_hexagons() -> None:
+    """On any day: one is among the suspects unless no light tells; two are called several."""
+    fabric = om.HexMesh(4, 4, ports=8)
+    rng = np.random.default_rng(seed_of_the_day())
+    states = choose_states(fabric, 8)
+    draws = 6
+    missed = missed_of_two = 0
+    for _ in range(draws):
+        first, second = rng.choice(fabric.n_cells, 2, replace=False)
+        kind, by = (("loss", 0.3), ("turn", 0.1), ("turn", -0.1))[rng.integers(3)]
+        one = transfer_powers(fabric, states, first, kind, by)
+        power = add_noise(one, rng)
+        found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+        told = first in [suspect.cell for suspect in found.suspects]
+        unseen = kind == "turn" and first in {
+            *found.unseen["leak in bar"],
+            *found.unseen["leak in cross"],
+        }
+        missed += not told and not unseen
+
+        both = transfer_powers(fabric, states, first, kind, by, lossy=second)
+        power = add_noise(both, rng)
+        found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+        names = [suspect.cell for suspect in (*found.suspects, *found.second_suspects)]
+        missed_of_two += not (found.several or {first, second} <= set(names) or unseen)
+    assert missed <= of_the_day(draws, 0.02), seed_of_the_day()
+    assert missed_of_two <= of_the_day(draws, 0.05), seed_of_the_day()
+
+
+def test_a_leak_that_grows_through_a_null_needs_a_start_of_its_own() -> None:
+    """Cell 26 is turned by 0.1 rad: its leak in cross goes through a null of interference."""
+    fabric = om.HexMesh(4, 4, ports=8)
+    states = choose_states(fabric, 8)
+    power = transfer_powers(fabric, states, 26, "turn", 0.1)
+    power *= 10 ** (np.random.default_rng(0).normal(0, 0.07, power.shape) / 10)
+    found = compare_chip(fabric, Measurement(cell_states=states, power=power), CHIP)
+    assert found.suspects[0].cell == 26
+    assert found.noise_db == pytest.approx(0.07, rel=0.15)
+    assert not found.several
 
 
 def test_the_chance_of_an_f_test() -> None:

@@ -149,6 +149,16 @@ def test_unseen_powers_are_forecast() -> None:
     assert np.median(within_db) < 0.05
 
 
+@pytest.mark.slow
+def test_intervals_hold_as_often_as_the_page_says() -> None:
+    """Nine of ten forecasts of six drawn chips; within one chip they err together."""
+    is_within = []
+    for seed in range(6):
+        off_db, _, within_db = forecast_errors(om.HexMesh(1, 2, ports=8), 30, seed)
+        is_within += (np.abs(off_db) <= within_db).tolist()
+    assert np.mean(is_within) >= 0.9
+
+
 def test_the_model_is_that_of_couplers_and_arms() -> None:
     rng = np.random.default_rng(3)
     for fabric in (om.HexMesh(1, 2, ports=8), om.Benes(4)):
