@@ -184,9 +184,8 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
     cuts_of_place = _sort_cuts(problem, proof)
     for place, servers in enumerate(_places(problem)):
-        for torus in list_tori(problem):
-            if torus.slots > len(servers):
-                continue
+        tori = [torus for torus in list_tori(problem) if torus.slots <= len(servers)]
+        for torus in tori:
             cuts = cuts_of_place.get(place, [])
             limit = proof.bound - 1
             refuted = any(_cut_refutes(problem, torus, servers, limit, cut) for cut in cuts)

@@ -151,6 +151,7 @@ BOTH = ask([[0, 6], [1, 18]], [[0], [2]], TWO_EACH, failed_chips=(1, 3))
 PORT = hold(SWITCH, [[0, 1]], [0, -1, 1], spares=(2,), failed_ports=(1,))
 HELD = hold(SWITCH, [[0, 0]], [0, -1, 0], dead_cells=(1,))
 STUCK = replace(HELD, dead_cells=(), stuck_bar=(1,))
+IDEAL = om.Reroute(om.IdealSwitch(4), [[0, 1]], spares=(2,), failed_ports=(1,))
 NO_SPARE = replace(LOST, failed_ports=tuple(range(12, 18)))
 ALL_BUT_6 = tuple(range(7, 12))
 OLD, NEW = (0, 8, 20, 28, 33, 40), (0, 8, 20, 29, 33, 40)
@@ -450,6 +451,7 @@ ROWS = [
     unproved(cells(), block([0], []), "around the links"),
     unproved(cells(dead_cells=(0,)), block([0], [0]), "1 circuits of the chips, 1 links"),
     unproved(LOST, (None,), "proofs of routings, where ports are not what spares replace"),
+    unproved(IDEAL, (None,), "proofs of routings, where ports are not what spares replace"),
     unproved(DEAD, (), "0 proofs for 1 handovers"),
     unproved(DEAD, (None,), "the proof for the handover (2,) does not hold"),
     unproved(PORT, (free(9),), "circuits pay 0 more than all links are worth"),
