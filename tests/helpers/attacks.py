@@ -170,7 +170,7 @@ def uses_of(loaded: om.Solution, rng: random.Random) -> dict[str, Callable[[], o
     }
     if view.page is not None:
         page = view.page
-        uses["page"] = lambda: json.dumps(page(loaded))
+        uses["page"] = lambda: json.dumps(page(loaded), allow_nan=False)
     if rng.random() < 0.1:
         uses["plot"] = lambda: view.draw(loaded, None)
         uses["plot slot"] = lambda: view.draw(loaded, 0)

@@ -189,3 +189,11 @@ def test_amounts_of_any_form_are_compared(
     claimed: Any, found: Any, step: float | None, sign: int | None
 ) -> None:
     assert compare(claimed, found, step) == sign
+
+
+@pytest.mark.parametrize("objective", ["total-cells", "worst-cells"])
+def test_without_circuits_no_cell_is_needed(objective: Any) -> None:
+    problem = om.Routing(om.HexMesh(2, 2, ports=4), [-1, -1, -1, -1], objective=objective)
+    report = om.verify(problem, om.solve(problem, seed=0))
+    assert report.ok
+    assert report.figures["lower_bound_recomputed"] == 0.0
