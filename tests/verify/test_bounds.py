@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -197,3 +198,11 @@ def test_without_circuits_no_cell_is_needed(objective: Any) -> None:
     report = om.verify(problem, om.solve(problem, seed=0))
     assert report.ok
     assert report.figures["lower_bound_recomputed"] == 0.0
+
+
+def test_a_proof_of_one_routing_bounds_no_number_of_slots() -> None:
+    answers = Path(__file__).parents[1] / "data" / "answers"
+    solution: Any = om.load(answers / "infeasible-routing.schedule.json")
+    report = om.verify(solution.problem, solution)
+    assert report.ok
+    assert "slots_lower_bound" not in report.figures

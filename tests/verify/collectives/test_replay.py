@@ -125,3 +125,6 @@ def test_only_ranks_that_exchange_data_have_to_be_joined() -> None:
     report = om.verify(even, om.solve(even, seed=0))
     assert report.ok
     assert report.figures["lower_bound_recomputed"] == np.inf
+    joined = om.Collective("all-to-all", 3, 2.0, fabric=om.IdealSwitch(3), **COSTS)
+    report = om.verify(joined, om.solve(joined, seed=0))
+    assert report.figures["lower_bound_recomputed"] == joined.lower_bound() < np.inf

@@ -62,7 +62,16 @@ EACH_PORT = ShavingProof(threshold_db=9.0, removed=[[0, port] for port in range(
 
 ROWS = [
     Row(None, TWO, on(2, 0), figures={"worst_circuit_loss_db": 1.0, "objective": 1.0}),
-    Row(None, SUM, on(0, 3), figures={"total_circuit_loss_db": 6.0, "objective": 6.0}),
+    Row(
+        None,
+        SUM,
+        on(0, 3),
+        figures={
+            "total_circuit_loss_db": 6.0,
+            "objective": 6.0,
+            "lower_bound_recomputed": 2.0,  # ports 0 and 2
+        },
+    ),
     Row(None, RING, on(0, 1, 2), figures={"circuits": 3, "total_circuit_loss_db": 5.0}),
     Row(None, SENDS, on(1, 0), figures={"circuits": 1, "objective": 2.0}),
     Row(None, STAR, on(1, 3, 0), figures={"lower_bound_recomputed": 2.0, "objective": 2.0}),
