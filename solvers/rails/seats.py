@@ -68,55 +68,72 @@ class Seats(NamedTuple):
 def seat_ranks(job: RailJob) -> Seats:
     """Fold a job rail by rail, and list who communicates over its rail."""
     step = job.step()
-    apart = [b""] * step.n_ranks
-    number, rail_of = np.full(step.n_ranks, -1), np.full(step.n_ranks, -1)
+    number_of_rank = np.full(step.n_ranks, -1)
+    rail_of_rank = np.full(step.n_ranks, -1)
     for rail, ranks in ranks_of_rails(step).items():
-        number[ranks], rail_of[ranks] = np.arange(len(ranks)), rail
-    for group in step.groups:
-        if group.rail >= 0:
-            told = number[[*group.ranks]].astype(np.int32).tobytes()
-            for rank in group.ranks:
-                apart[rank] += told
-    apart = [number[rank].tobytes() + told for rank, told in enumerate(apart)]
-    folded = fold(job, apart)
-    few, own = pick_ranks(step, folded.first)
-    lasts = durations_s(few, job.network, job.collectives)[np.searchsorted(own, folded.part)]
-    kind = step.kind[folded.part].astype(np.int64)
-    sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[folded.part]]
-    rides = step.rail[folded.part] >= 0
-    sent = ring_bytes(kind, step.size_bytes[folded.part], sizes)
-    messages = np.where(kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
-    messages = np.where((kind >= SEND) | (kind == BROADCAST), 1, messages)
-    how = np.where(kind >= SEND, MESSAGE, RING)
-    how = np.where((kind == ALL_TO_ALL) & (sizes > 2), EXCHANGE, how)
+        number_of_rank[ranks] = np.arange(len(ranks))
+        rail_of_rank[ranks] = rail
+    folded = fold(job, _describe_ranks(job, number_of_rank))
 
+    # Nodes: how each goes, and what it sends.
+    first_operation = folded.part
+    few_ranks, own_operations = pick_ranks(step, folded.first)
+    duration_s = durations_s(few_ranks, job.network, job.collectives)
+    kind = step.kind[first_operation].astype(np.int64)
+    group_sizes = np.array([*(len(group.ranks) for group in step.groups), 1])
+    n_members = group_sizes[step.group[first_operation]]
+    rides = step.rail[first_operation] >= 0
+    bytes_sent = ring_bytes(kind, step.size_bytes[first_operation], n_members)
+    n_messages = np.where(kind == ALL_REDUCE, 2 * (n_members - 1), n_members - 1)
+    n_messages = np.where((kind >= SEND) | (kind == BROADCAST), 1, n_messages)
+    how = np.where(kind >= SEND, MESSAGE, RING)
+    how = np.where((kind == ALL_TO_ALL) & (n_members > 2), EXCHANGE, how)
+
+    # Members of each node, in the order of its group; of a message the sender comes first.
     rows = np.flatnonzero(step.rail[folded.own] >= 0)
-    ops, nodes = folded.own[rows], folded.nodes[rows]
+    operations = folded.own[rows]
+    nodes = folded.nodes[rows]
     place = np.where(
-        step.kind[ops] >= SEND,
-        step.kind[ops] == RECV,
-        list_places(step).place(step, ops),
+        step.kind[operations] >= SEND,
+        step.kind[operations] == RECV,
+        list_places(step).place(step, operations),
     )
     order = np.lexsort([place, nodes])
-    seat_of = folded.class_of[step.rank[ops]]
-    n = len(folded.part)
-    counts = np.bincount(nodes, minlength=n)
-    waits = np.argsort(folded.before, kind="stable")
-    found = np.array(folded.first, np.int64)
+    seat_of_row = folded.class_of[step.rank[operations]]
+    n_nodes = len(first_operation)
+    n_members_here = np.bincount(nodes, minlength=n_nodes)
+
+    by_predecessor = np.argsort(folded.before, kind="stable")
+    first_rank = np.array(folded.first, np.int64)
     return Seats(
-        job,
-        folded,
-        lasts,
-        np.where(rides, sent, 0.0),
-        messages * job.network.latency_on_rails_s,
-        np.where(rides, how, -1).astype(np.int8),
-        np.append(0, np.cumsum(counts)),
-        seat_of[order],
-        rows[order],
-        folded.after[waits],
-        np.searchsorted(folded.before[waits], np.arange(n + 1)),
-        np.stack([folded.before, folded.after], axis=1),
-        rail_of[found],
-        number[found],
-        rail_of,
+        job=job,
+        folded=folded,
+        duration_s=duration_s[np.searchsorted(own_operations, first_operation)],
+        bytes_sent=np.where(rides, bytes_sent, 0.0),
+        latency_s=n_messages * job.network.latency_on_rails_s,
+        how=np.where(rides, how, -1).astype(np.int8),
+        begin=np.append(0, np.cumsum(n_members_here)),
+        member=seat_of_row[order],
+        row=rows[order],
+        after=folded.after[by_predecessor],
+        first=np.searchsorted(folded.before[by_predecessor], np.arange(n_nodes + 1)),
+        pairs=np.stack([folded.before, folded.after], axis=1),
+        rail=rail_of_rank[first_rank],
+        number=number_of_rank[first_rank],
+        rail_of=rail_of_rank,
     )
+
+
+def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
+    """Describe each rank by the numbers of its GPU and of the members of its groups on rails.
+
+    Ranks that are folded together agree in that: they are the same GPU on rails that are alike.
+    """
+    step = job.step()
+    descriptions = [number_of_rank[rank].tobytes() for rank in range(step.n_ranks)]
+    for group in step.groups:
+        if group.rail >= 0:
+            members = number_of_rank[[*group.ranks]].astype(np.int32).tobytes()
+            for rank in group.ranks:
+                descriptions[rank] += members
+    return descriptions

@@ -21,74 +21,121 @@ def bound_step(seats: Seats) -> float:
     All-to-alls last as `time_exchanges` says. A port that meets two others changes twice, as a
     step ends with the circuits it begins with. If each meets one alone, those who communicate,
     directly or through others, stand on one ring. A collective goes through all of its members and
-    so holds the whole ring: one comes after the other, each after what it waits for, and before
-    what waits for it.
+    so holds the whole ring, which is a single machine: one comes after the other, each after what
+    it waits for, and before what waits for it.
     """
-    network, least = seats.job.network, seats.job.lower_bound()
+    network = seats.job.network
+    least_s = seats.job.lower_bound()
     if network.ports_per_gpu > 1:
-        return least
-    exchange, lasts = seats.how == EXCHANGE, seats.duration_s.copy()
-    if exchange.any():
-        lasts[exchange] = time_exchanges(seats, network.delay_s)
-        timed = longest_paths(lasts, seats.pairs)
+        return least_s
+
+    # The longest path of the step, with all-to-alls as long as one port takes for them.
+    is_exchange = seats.how == EXCHANGE
+    lasts_s = seats.duration_s.copy()
+    if is_exchange.any():
+        lasts_s[is_exchange] = time_exchanges(seats, network.delay_s)
+        timed = longest_paths(lasts_s, seats.pairs)
         assert timed is not None  # else `lower_bound` has named who waits
-        least = max(least, float(timed.end_s.max()))
-    if 2 * network.delay_s <= least:
-        return least
-    free = longest_paths(seats.duration_s, seats.pairs)
-    left = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
-    assert free is not None and left is not None
-    lasts[exchange] = time_exchanges(seats, np.inf)
-    nodes = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
-    component = list_components(seats)[seats.member[seats.begin[nodes]]]
-    stays = 0.0
-    for each in np.unique(component).tolist():
-        own = nodes[component == each]
-        stays = max(stays, _one_by_one(free.start_s[own], lasts[own], left.start_s[own]))
-    return max(least, min(stays, 2 * network.delay_s))
+        least_s = max(least_s, float(timed.end_s.max()))
+    two_changes_s = 2 * network.delay_s
+    if two_changes_s <= least_s:
+        return least_s
+
+    # Else no circuit changes: each ring is a machine, with heads and tails from longest paths.
+    from_start = longest_paths(seats.duration_s, seats.pairs)
+    to_end = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
+    assert from_start is not None
+    assert to_end is not None
+    lasts_s[is_exchange] = time_exchanges(seats, np.inf)
+    collectives = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
+    ring = list_components(seats)[seats.member[seats.begin[collectives]]]
+    staying_s = 0.0
+    for number in np.unique(ring).tolist():
+        jobs = collectives[ring == number]
+        machine_s = bound_machine(from_start.start_s[jobs], lasts_s[jobs], to_end.start_s[jobs])
+        staying_s = max(staying_s, machine_s)
+    return max(least_s, min(staying_s, two_changes_s))
 
 
 def time_exchanges(seats: Seats, delay_s: float) -> Times:
     """Return the least times of all-to-alls: around a ring, or in stages with changes between.
 
-    In s stages no more than (h + s - 1 over h) parts get to other places in h hops.
+    In s stages no more than C(h + s - 1, h) parts get to other places in h hops: as many as there
+    are multisets of h stages.
+
+    Parameters
+    ----------
+    seats
+        The nodes, of which those that are all-to-alls count.
+    delay_s
+        What it takes to change circuits; infinite where they stay.
+
+    Returns
+    -------
+    float array
+        By all-to-all, in the order of the nodes.
     """
     nodes = np.flatnonzero(seats.how == EXCHANGE)
-    sizes = np.diff(seats.begin)[nodes]
-    full_s = seats.bytes_sent[nodes] / seats.job.network.rail_bytes_per_s
-    late_s, found = seats.latency_s[nodes], np.empty(len(nodes))
-    for n in np.unique(sizes).tolist():
-        own, wait_s = sizes == n, 0.0
-        found[own] = full_s[own] * n / 2 + late_s[own]
-        for stages in range(2, n):
-            hops, left, many = 0, n - 1, 0
-            while left:
-                many += 1
-                here = min(left, comb(many + stages - 1, many))
-                hops, left = hops + many * here, left - here
-            wait_s += delay_s
-            part_s = (full_s[own] + late_s[own]) / (n - 1)
-            found[own] = np.minimum(found[own], hops * part_s + wait_s)
-    return found
+    n_members = np.diff(seats.begin)[nodes]
+    send_s = seats.bytes_sent[nodes] / seats.job.network.rail_bytes_per_s
+    latency_s = seats.latency_s[nodes]
+    least_s = np.empty(len(nodes))
+    for n in np.unique(n_members).tolist():
+        rows = n_members == n
+        part_s = (send_s[rows] + latency_s[rows]) / (n - 1)  # of one part over one hop
+        fastest_s = send_s[rows] * n / 2 + latency_s[rows]
+        changes_s = 0.0
+        for n_stages in range(2, n):
+            changes_s += delay_s
+            fastest_s = np.minimum(fastest_s, _count_least_hops(n, n_stages) * part_s + changes_s)
+        least_s[rows] = fastest_s
+    return least_s
 
 
-def _one_by_one(head: Times, lasts: Times, tail: Times) -> float:
-    """Return the least time in which one thing is done after another, if each may be interrupted.
+def _count_least_hops(n_members: int, n_stages: int) -> int:
+    """Count the hops of all parts of a member if as many as there can be take few hops."""
+    n_hops = 0
+    hops_of_part = 0
+    n_left = n_members - 1
+    while n_left:
+        hops_of_part += 1
+        n_parts = min(n_left, comb(hops_of_part + n_stages - 1, hops_of_part))
+        n_hops += hops_of_part * n_parts
+        n_left -= n_parts
+    return n_hops
 
-    Each is ready after its head, and its tail comes after it: what has most to come goes first.
+
+def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
+    """Return the time of the best preemptive schedule of one machine (Jackson 1955, Carlier 1982).
+
+    Of the jobs that are ready, the one with the longest tail goes first; a longer tail that
+    becomes ready interrupts it.
+
+    Parameters
+    ----------
+    head_s, duration_s, tail_s
+        By job, when it is ready, how long it lasts, and how much time passes at least from its end
+        to the end of the step.
     """
-    order = np.argsort(head, kind="stable").tolist()
-    left, ready, now, most = lasts.tolist(), list[tuple[float, int]](), 0.0, 0.0
-    for turn, one in enumerate(order):
-        now = max(now, float(head[one]))  # what was begun before goes on from here
-        heappush(ready, (-float(tail[one]), one))
-        until = float(head[order[turn + 1]]) if turn + 1 < len(order) else np.inf
-        while ready and now < until:
-            after, k = ready[0]
-            if left[k] > until - now:
-                left[k] -= until - now
+    by_head = np.argsort(head_s, kind="stable").tolist()
+    left_s = duration_s.tolist()
+    ready = list[tuple[float, int]]()  # a heap: the longest tail first
+    now_s = 0.0
+    end_s = 0.0
+    for place, job in enumerate(by_head):
+        now_s = max(now_s, float(head_s[job]))
+        heappush(ready, (-float(tail_s[job]), job))
+        next_head_s = np.inf
+        if place + 1 < len(by_head):
+            next_head_s = float(head_s[by_head[place + 1]])
+
+        # Go on until the next job is ready; what is not done by then stays in the heap.
+        while ready and now_s < next_head_s:
+            minus_tail_s, first = ready[0]
+            if left_s[first] > next_head_s - now_s:
+                left_s[first] -= next_head_s - now_s
                 break
             heappop(ready)
-            now += left[k]
-            most = max(most, now - after)
-    return most
+            now_s += left_s[first]
+            end_s = max(end_s, now_s - minus_tail_s)
+    return end_s
