@@ -187,7 +187,19 @@ def assemble(
 def _list_hops(
     sends: IntArray, amounts: FloatArray, links: IntArray | None, n_rounds: int
 ) -> _HopLoads:
-    """List the hops of sends, which carry so many bytes each."""
+    """List the hops of all sends: one for a direct send, one for each link of a forwarded send.
+
+    Parameters
+    ----------
+    sends
+        Rows that begin with round, source and destination.
+    amounts
+        ``amounts[send]``: its bytes.
+    links
+        Rows of send, from and to: the ranks that a forwarded send passes; None if none is.
+    n_rounds
+        The number of rounds.
+    """
     turn, source, target = sends.T[:3]
     longest = np.zeros(n_rounds, dtype=np.int64)
     if links is None or not len(links):

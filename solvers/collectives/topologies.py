@@ -37,7 +37,22 @@ class Topology(NamedTuple):
 
 
 def list_topologies(problem: Collective) -> list[Topology]:
-    """List the topologies that the ports of a problem can hold, each once."""
+    """List graphs of circuits that stay, in which each rank has as many circuits as ports.
+
+    Circulants for rings and small distances; for two-way circuits also a path, and graphs of small
+    diameter; for one-way circuits de Bruijn and Kautz graphs. With as many ports as other ranks
+    all ranks are joined directly.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its ranks, ports and planes.
+
+    Returns
+    -------
+    list of Topology
+        Each with ``peer[lane, rank]``; those that the ports cannot hold are left out.
+    """
     n = problem.n_ranks
     if n < 2:
         return []

@@ -213,22 +213,26 @@ def _require_gossip(
     sizes: tuple[int, int],
     place: tuple[int, int],
 ) -> None:
-    """Add what the first, second and fourth paragraph of the derivation say of one round.
+    """Add what gossip among islands asks of one round over rails.
+
+    A byte of an all-reduce is collected until some island has it of all ranks, in round t, and
+    spread from then on. An island is *collected* in the last round in which its data leave it
+    before that, and *informed* in the first one in which it hears of the whole. Four inequalities
+    say that members of such islands have to send or to hear; two say how many islands there are.
 
     Parameters
     ----------
     inequalities
-        Gets six rows.
+        Gets six rows, each a sum of variables that is at least a number.
     variables
-        The columns.
+        The columns: means over all bytes.
     sizes
         The number of islands, and of members of each.
     place
         The round, and the number of rounds.
     """
-    islands, members = sizes
+    _, members = sizes
     round_, rounds = place
-    other_islands = islands - 1
     all_rounds = np.arange(rounds)
     all_times = np.arange(2 * rounds + 1)
     up_to = 1.0 * (all_rounds <= round_)
@@ -236,42 +240,78 @@ def _require_gossip(
     here = 1.0 * (all_rounds == round_)
     time = 2 * round_ + 1
 
-    # 1 and 2: members of collected and informed islands send, receive, or are told inside.
+    # Each member of an island that is collected up to this round sends over a rail itself, or has
+    # told another member inside the island before.
     inequalities.require(
         0.0,
         (variables.inside, all_times < time),
         (variables.collecting, up_to),
         (variables.collected, -members * up_to),
     )
+
+    # Each member of an island that is informed from this round on hears over a rail, or is told
+    # inside the island after it.
     inequalities.require(
         0.0,
         (variables.inside, all_times > time),
         (variables.spreading, since),
         (variables.informed, -members * since),
     )
+
+    # In each round there are as many sends as islands are collected, or informed, or more.
     inequalities.require(0.0, (variables.collecting, here), (variables.collected, -here))
     inequalities.require(0.0, (variables.spreading, here), (variables.informed, -here))
+    _require_islands(inequalities, variables, sizes[0], place)
 
-    # 4, up to this round. Bytes whose t is another round need I - 1; bytes whose t is this one
-    # need 2 (I - 1) for f = 1 and f > 3, one less for f = 2, two less for f = 3, and less by the
-    # excess.
+
+def _require_islands(
+    inequalities: _Inequalities, variables: Variables, islands: int, place: tuple[int, int]
+) -> None:
+    """Add how many islands are collected up to a round, or informed after it.
+
+    All islands but one are collected and informed, I - 1 each. Up to round t, in which f islands
+    have the byte of all ranks for the first time, nothing is informed; from then on nothing is
+    collected. Therefore a byte whose t is another round counts I - 1 islands, and one whose t is
+    this round about twice as many; the fourth paragraph of the module derives what is missing, by
+    f and by the excess of sends.
+
+    Parameters
+    ----------
+    inequalities
+        Gets two rows.
+    variables
+        The columns: ``share`` is the part of bytes with this t, for f = 1 or f > 3, f = 2, f = 3.
+    islands
+        The number of islands, I.
+    place
+        The round, and the number of rounds.
+    """
+    round_, rounds = place
+    other_islands = islands - 1
+    all_rounds = np.arange(rounds)
+    up_to = 1.0 * (all_rounds <= round_)
+    here = 1.0 * (all_rounds == round_)
+    after = 1.0 * (all_rounds > round_)
+
+    # Collected up to this round: bytes whose t it is need 2 (I - 1) for f = 1 and f > 3, one less
+    # for f = 2, two less for f = 3, and less by the excess.
     more_if_here = [-other_islands, 1 - other_islands, 2 - other_islands]
     inequalities.require(
         other_islands,
         (variables.collected, up_to),
-        (variables.informed, since - here),
+        (variables.informed, after),
         (variables.excess, here),
         (variables.share, np.kron(more_if_here, here)),
     )
 
-    # 4, up to the round before, less by the excess if t is one of the two rounds: bytes whose t is
-    # this round need I - 1 for f = 1 and f > 3, 2 I - 5 for f = 2, and 2 I - 6 for f = 3.
+    # Collected up to the round before, less by the excess if t is one of the two rounds: bytes
+    # whose t is this round need I - 1 for f = 1 and f > 3, 2 I - 5 for f = 2, 2 I - 6 for f = 3.
     more_if_here = [0, 3 - other_islands, 4 - other_islands]
     here_or_before = here + (all_rounds == round_ - 1)
     inequalities.require(
         other_islands,
         (variables.collected, up_to - here),
-        (variables.informed, since - here),
+        (variables.informed, after),
         (variables.excess, here_or_before),
         (variables.share, np.kron(more_if_here, here)),
     )
