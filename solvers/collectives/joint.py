@@ -184,6 +184,17 @@ def _most_rounds(problem: Collective) -> int:
 def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
     """List the splits that counting allows and that may take less than `most_s` seconds.
 
+    A *split* says for how many rounds each configuration of circuits is held, in order, and into
+    how many chunks the data are cut: ``held = (2, 1)`` are two rounds over the first circuits, a
+    change, and one round over others.
+
+    Parameters
+    ----------
+    problem
+        A collective of few ranks.
+    most_s
+        Splits whose rounds and changes alone take so long are left out.
+
     Yields
     ------
     Split or None

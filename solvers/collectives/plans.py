@@ -141,14 +141,32 @@ def assemble(
     links: IntArray | None = None,
     parts: FloatArray | None = None,
 ) -> Laid:
-    """Time a plan, and make it.
+    """Make a plan of sends and circuits, with the time that it takes.
+
+    Rounds follow each other without gaps, but for changes of circuits and ranks that are late.
 
     Parameters
     ----------
-    sends, circuits, epoch_of_round, links, parts
-        As in a `CollectivePlan`; no links, or no parts, if None.
+    problem
+        The collective, with all costs.
+    sends
+        Rows of round, source, destination, chunk and kind, ascending by round.
     chunk_count
         The data are cut into so many equal chunks; those of an all-to-all are its blocks.
+    circuits
+        ``circuits[epoch, lane, rank]``: the peer of each port, -1 if it is dark.
+    epoch_of_round
+        ``epoch_of_round[round]``: which of these circuits a round has.
+    links
+        Rows of send, from and to: the ranks that forwarded sends pass; None if there are none.
+    parts
+        For each send the first byte of its chunk and the bytes that it takes; None if all sends
+        take whole chunks.
+
+    Returns
+    -------
+    Laid
+        The plan, and for how many seconds the circuits of each epoch are held.
     """
     sizes = chunk_sizes(problem, chunk_count)
     n_rounds = len(epoch_of_round)

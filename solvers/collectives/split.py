@@ -150,7 +150,10 @@ class SplitSearch:
         return self.each_s * len(sequence) + self.problem.delay_s * n_delays
 
     def _try(self, sequence: Sequence) -> bool:
-        """Route a sequence; tell whether it is the best so far, which it then becomes.
+        """Route a sequence of circuits; tell whether it is the best so far, which it then becomes.
+
+        A sequence says which circuits are there in each round. Routing shares out the blocks of
+        the all-to-all among paths over them, by a linear programme.
 
         Parameters
         ----------

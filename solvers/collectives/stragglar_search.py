@@ -425,6 +425,10 @@ class DoublesSearch:
     ) -> bool:
         """Tell whether there are as many ranks that give the chunk of class c as doubles take it.
 
+        A *double* is a rank with two chunks that spread, and gives one of them in a round; other
+        ranks have one chunk and give it. Class c is the chunk that began to spread c + 1 rounds
+        ago.
+
         Parameters
         ----------
         c
