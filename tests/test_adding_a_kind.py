@@ -7,8 +7,13 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from optmatch.kinds import all_kinds
+from tests.helpers.lacking import PLACES, list_lacking
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text("utf-8")
@@ -88,3 +93,20 @@ def test_the_page_adds_a_kind(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "fine\n"
+
+
+def test_no_kind_lacks_anything() -> None:
+    for kind in all_kinds():
+        assert list_lacking(kind) == [], kind.problem.kind
+
+
+def test_a_new_kind_lacks_every_place() -> None:
+    """A row alone, of a class whose name stands nowhere."""
+    problem = type(
+        "Unheard", (), {"kind": "unheard-of", "__module__": "optmatch.problems.unheard"}
+    )
+    method = SimpleNamespace(name="of-no-page")
+    kind: Any = SimpleNamespace(problem=problem, methods=(method,))
+    lacking = list_lacking(kind)
+    assert len(lacking) == len(PLACES)
+    assert "a tutorial docs/tutorials/unheard-of.md, and its line in docs/tutorials.md" in lacking

@@ -29,8 +29,6 @@ from optmatch.problems.routing import (
     check_cells,
 )
 
-__path__: list[str] = []  # so that former names below this module are looked up
-
 Objective = Literal["total-cells", "worst-loss-db", "worst-snr-db", "power-mw"]
 """Those of a `Routing` that can be added up, or taken at their worst, over several slots."""
 

@@ -25,8 +25,6 @@ from optmatch.model import (
     given,
 )
 
-__path__: list[str] = []  # a module and no folder: names below it do not exist
-
 Pattern = Literal["all-to-all", "ring", "demand"]
 PlacementObjective = Literal["worst-loss-db", "total-loss-db"]
 

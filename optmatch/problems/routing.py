@@ -32,8 +32,6 @@ from optmatch.model import (
 from optmatch.model.device import Loss
 from optmatch.model.schedule import check_matchings
 
-__path__: list[str] = []  # so that former names below this module are looked up
-
 Objective = Literal[
     "total-cells", "worst-cells", "loss-db", "worst-loss-db", "worst-snr-db", "power-mw"
 ]

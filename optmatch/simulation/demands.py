@@ -16,8 +16,6 @@ from optmatch.model.html_tables import html_summary
 from optmatch.model.problem import write_amount
 from optmatch.problems import Demand, PlaneSchedules
 
-__path__: list[str] = []  # so that the former name below this module is looked up
-
 EPSILON = 1e-9
 """What is left of a demand below this share of the largest demand is a rounding error."""
 

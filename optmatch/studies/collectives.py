@@ -13,8 +13,6 @@ from optmatch.problems import Collective
 from optmatch.studies.outcome import Row, Study
 from optmatch.sweeps.streams import Submits, in_order
 
-__path__: list[str] = []  # so that the former name below this module is looked up
-
 DELAYS_S = tuple(10.0**exponent for exponent in range(-7, 0))
 DIGITS = 1e-4
 """Break-even points are found up to this part of themselves."""
