@@ -128,3 +128,16 @@ def test_only_ranks_that_exchange_data_have_to_be_joined() -> None:
     joined = om.Collective("all-to-all", 3, 2.0, fabric=om.IdealSwitch(3), **COSTS)
     report = om.verify(joined, om.solve(joined, seed=0))
     assert report.figures["lower_bound_recomputed"] == joined.lower_bound() < np.inf
+
+
+def test_a_schedule_with_a_slot_too_many_is_refused() -> None:
+    problem = om.Collective("all-to-all", 3, 2.0, fabric=om.IdealSwitch(3), **COSTS)
+    solution = om.solve(problem, seed=0)
+    slots: Any = solution.schedule
+    longer = replace(
+        slots,
+        matchings=np.vstack([slots.matchings, slots.matchings[-1:]]),
+        durations_s=np.append(slots.durations_s, 1.0),
+    )
+    report = om.verify(problem, replace(solution, schedule=longer))
+    assert [v.rule for v in report.violations] == ["the schedule has the circuits of the plan"]

@@ -19,6 +19,8 @@ QUIET_DEAD = HostPlacement(
 """Hosts without circuits."""
 SUM = HostPlacement(LOSSY, 2, objective="total-loss-db")
 RING = HostPlacement(LOSSY, 3, pattern="ring")
+ALONE = HostPlacement(LOSSY, 1, pattern="ring")
+"""A ring of one host has no circuit."""
 THREE = HostPlacement(LOSSY, 3)
 SENDS = HostPlacement(LOSSY, 2, pattern="demand", demand_bytes=[[0, 1], [0, 0]])
 MUTUAL = [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
@@ -72,6 +74,7 @@ ROWS = [
             "lower_bound_recomputed": 2.0,  # ports 0 and 2
         },
     ),
+    Row(None, ALONE, on(1), figures={"circuits": 0, "objective": 0.0}),
     Row(None, RING, on(0, 1, 2), figures={"circuits": 3, "total_circuit_loss_db": 5.0}),
     Row(None, SENDS, on(1, 0), figures={"circuits": 1, "objective": 2.0}),
     Row(None, STAR, on(1, 3, 0), figures={"lower_bound_recomputed": 2.0, "objective": 2.0}),

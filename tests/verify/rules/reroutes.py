@@ -452,6 +452,11 @@ ROWS = [
     unproved(cells(dead_cells=(0,)), block([0], [0]), "1 circuits of the chips, 1 links"),
     unproved(LOST, (None,), "proofs of routings, where ports are not what spares replace"),
     unproved(IDEAL, (None,), "proofs of routings, where ports are not what spares replace"),
+    unproved(
+        cells(dead_cells=(0,)),
+        (None,),
+        "proofs of routings, where ports are not what spares replace",
+    ),
     unproved(DEAD, (), "0 proofs for 1 handovers"),
     unproved(DEAD, (None,), "the proof for the handover (2,) does not hold"),
     unproved(PORT, (free(9),), "circuits pay 0 more than all links are worth"),
