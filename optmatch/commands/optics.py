@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device
-from optmatch.commands.shared.optics import use_one_thread
+from optmatch.commands.shared.optics import describe_ports, use_one_thread
 from optmatch.commands.shared.options import (
     FORCE,
     JSON,
@@ -419,16 +419,6 @@ def print_comparison(
     hint = suggest_port_order(fabric, measurement, comparison)
     if hint is not None:
         click.echo(f"  hint: {hint}")
-
-
-def describe_ports(fabric: Fabric, source: int, destination: int) -> str:
-    """Return a pair of ports in words, by their names if the fabric is a netlist."""
-    if fabric.graph is None or fabric.graph.names is None:
-        return f"port {source} to port {destination}"
-    # A port that sends at one pin and receives at another has both names: in0>out0.
-    sends = fabric.port_names[source].partition(">")[0]
-    receives = fabric.port_names[destination].rpartition(">")[2]
-    return f"port {sends} to port {receives}"
 
 
 def describe_figure(fabric: Fabric, figure: BandFigure) -> str:

@@ -10,6 +10,7 @@ import click
 from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device
 from optmatch.commands.shared.options import AMOUNTS, count
 from optmatch.commands.shared.outcome import paint, print_rows
+from optmatch.fabrics import Fabric
 from optmatch.model import CellDevice, Device, Solution
 
 OPTIONS = (
@@ -53,6 +54,8 @@ class Measured(NamedTuple):
 
     optics: Any
     margins: list[Any]
+    fabric: Fabric
+    """The fabric, which may name its ports."""
 
     @property
     def ok(self) -> bool:
@@ -131,7 +134,7 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
         signal_to_crosstalk_db=options["min_signal_to_crosstalk_db"],
         delay_spread_s=options["max_delay_spread"],
     )
-    return Measured(optics, budget.margins(optics))
+    return Measured(optics, budget.margins(optics), fabric)
 
 
 def _frequencies_of_options(device: Device, options: dict[str, Any]) -> list[float]:
@@ -180,23 +183,32 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
         click.echo(f"    budget {verdict}: {margin}")
     if per_slot:
         for row in optics.slot_rows():
-            click.echo(f"    slot {row['slot']}: {_describe_slot(row)}")
+            click.echo(f"    slot {row['slot']}: {_describe_slot(row, measured.fabric)}")
     for note in optics.notes:
         click.echo(f"    note: {note}")
 
 
-def _describe_slot(row: dict[str, Any]) -> str:
+def describe_ports(fabric: Fabric, source: int, destination: int) -> str:
+    """Return a pair of ports in words, by their names if the fabric is a netlist."""
+    if fabric.graph is None or fabric.graph.names is None:
+        return f"port {source} to port {destination}"
+    # A port that sends at one pin and receives at another has both names: in0>out0.
+    sends = fabric.port_names[source].partition(">")[0]
+    receives = fabric.port_names[destination].rpartition(">")[2]
+    return f"port {sends} to port {receives}"
+
+
+def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
     """Describe the worst values of a slot, each with its circuit, in one line."""
     if not row["circuits"]:
         return "no circuit"
-    loss_source, loss_destination = row["worst_loss_circuit"]
-    crosstalk_source, crosstalk_destination = row["worst_crosstalk_circuit"]
+    loss_circuit = describe_ports(fabric, *row["worst_loss_circuit"])
+    crosstalk_circuit = describe_ports(fabric, *row["worst_crosstalk_circuit"])
     route_mm = 1e3 * row["longest_route_m"]
     delay_ps = 1e12 * row["longest_delay_s"]
     parts = [
-        f"loss {row['worst_insertion_loss_db']:.2f} dB ({loss_source} to {loss_destination})",
-        f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB"
-        f" ({crosstalk_source} to {crosstalk_destination})",
+        f"loss {row['worst_insertion_loss_db']:.2f} dB ({loss_circuit})",
+        f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB ({crosstalk_circuit})",
         f"route {route_mm:.3g} mm, {delay_ps:.4g} ps",
     ]
     if row["loops"]:

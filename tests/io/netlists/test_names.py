@@ -204,6 +204,15 @@ def test_measured_chips_have_names(folder: Path) -> None:
     assert tree["cell_names"] == ["m 1", "m+2"]
 
 
+def test_slots_of_optics_have_names(folder: Path) -> None:
+    make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
+    run(folder, *make, "-o", "p.json")
+    run(folder, "solve", "p.json", "-o", "s.json")
+    done = run(folder, "verify", "s.json", "--optics", "--per-slot")
+    assert done.exit_code == 0, done.stderr
+    assert "dB (port o2 to port o4)" in done.stdout or "dB (port o1 to port o3)" in done.stdout
+
+
 def solved(fabric: Netlist) -> om.Solution:
     """Solve for one matching."""
     return om.solve(om.Routing(fabric, np.array([1, 0])), seed=0)
