@@ -12,10 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from drawing import chips, traffic, training
+from drawing import chips, rooms, traffic, training
 from drawing.tools import FIGURES, FOLDER, Sketch, at_least, encode_chart
 
-__all__ = ["FIGURES", "chips", "traffic", "training"]
+__all__ = ["FIGURES", "chips", "rooms", "traffic", "training"]
 
 
 def main() -> None:
