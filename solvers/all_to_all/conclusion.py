@@ -76,7 +76,8 @@ def conclude(
     elif polish and excess:
         bound, proof = prove_bound(planner, excess)
     else:
-        bound, proof = problem.lower_bound(), None
+        bound = problem.lower_bound()
+        proof = None
 
     sequence = Sequence(np.stack([planner.states(slot) for slot in planner.plan]))
     toggles = {"toggles_unordered": sequence.count()}

@@ -120,11 +120,13 @@ def _plans(
     if plan is None:
         return
     yield plan.objective, plan
-    matchings, states = plan.matchings, plan.states
+    matchings = plan.matchings
+    states = plan.states
     if len(states) > 2 and len(states) ** 3 * fabric.n_cells <= _MOST_ORDERED:
         sequence = Sequence(states)
         sequence.improve(rng)
-        matchings, states = matchings[sequence.order], states[sequence.order]
+        matchings = matchings[sequence.order]
+        states = states[sequence.order]
 
     # No state is known before the first slot. Each cell passed costs 1 in either state, which
     # outweighs all toggles: few cells come first, and few toggles among routes of as many cells.

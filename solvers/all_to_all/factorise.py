@@ -285,8 +285,10 @@ class _SlotExchange:
         Limit or None
             The limit that ended the routing before all slots were done, or None.
         """
-        planner, schedule = self.planner, former.schedule
-        fabric, states = planner.problem.fabric, None if schedule is None else schedule.cell_states
+        planner = self.planner
+        schedule = former.schedule
+        fabric = planner.problem.fabric
+        states = None if schedule is None else schedule.cell_states
         here = (self.slots, fabric.n_ports), (self.slots, fabric.n_cells)
         if states is None or (schedule.matchings.shape, states.shape) != here:
             return self.start()
@@ -307,7 +309,8 @@ class _SlotExchange:
 
     def answer(self) -> tuple[float, list[RoutedSlot]] | None:
         """Return the plan and its total cells; None where routes are missing."""
-        excess, plan = self.planner.excess, self.planner.plan
+        excess = self.planner.excess
+        plan = self.planner.plan
         if any(slot.excess >= FAILED for slot in plan):
             if excess < sum(slot.excess for slot in self.least_failed):
                 self.least_failed = plan
@@ -328,7 +331,8 @@ class _SlotExchange:
         """
         clock = self.planner.clock
         for begun in count(1):
-            least, idle = self.planner.excess, 0
+            least = self.planner.excess
+            idle = 0
             for _ in exchanges(self.planner):
                 yield self.answer()
                 excess = self.planner.excess

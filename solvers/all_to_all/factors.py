@@ -133,7 +133,8 @@ def exchange(factors, start, coins, new, place, path):
                 return False
             if k > 0:
                 agree += 1 if (k == 1) == (count % 2 == 0) else -1
-            before, at = at, following
+            before = at
+            at = following
             count += 1
             if at == v:
                 break
@@ -146,7 +147,8 @@ def exchange(factors, start, coins, new, place, path):
             following, k = _other(factors, at, new[0], before)
             new[colour, at] = following
             new[colour, following] = at
-            before, at = at, following
+            before = at
+            at = following
             colour = 3 - colour
             if at == v:
                 break
@@ -185,7 +187,8 @@ def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
                 coins = _toss(coins)
                 if coins >> 16 & 15 == 0:
                     most = saved
-                    cycle[0], cycle[1] = other, start
+                    cycle[0] = other
+                    cycle[1] = start
 
 
 @kernel

@@ -26,7 +26,8 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
     other faults than those for which the prices were found; `by_terminal` is the price of the link
     at each terminal, since links may have other numbers.
     """
-    pairs, slots = problem.pairs.astype(np.int64), problem.min_slots
+    pairs = problem.pairs.astype(np.int64)
+    slots = problem.min_slots
     master = Master(router, pairs, capacity=slots)
     prices = np.zeros(len(router.workspace.use), dtype=np.int64)
     np.maximum.at(prices, router.wiring.link, by_terminal)
@@ -47,7 +48,8 @@ def bound_jointly(
     Each round solves a linear programme with a row for each pair and link, and runs a shortest
     path for each pair.
     """
-    pairs, least = problem.pairs.astype(np.int64), problem.lower_bound()
+    pairs = problem.pairs.astype(np.int64)
+    least = problem.lower_bound()
     if len(pairs) * len(router.workspace.use) > MOST_PRICED:
         return least, None
     step = cost_step(router, pairs)

@@ -90,7 +90,8 @@ class JointModel:
         of a source port; it ends at the partner of the port, and no two share a link.
         """
         meets = {pair: self.model.new_bool_var("") for pair in self.pairs}
-        source, target = self.fabric.source_terminals, self.fabric.destination_terminals
+        source = self.fabric.source_terminals
+        target = self.fabric.destination_terminals
         flows: dict[int, LightFlow] = {}
         lit = []
         for port in range(self.fabric.n_ports):

@@ -147,7 +147,8 @@ class SlotPlanner:
             try:
                 if failed is None:
                     return self.settle(partner, *router.empty_routes(), EFFORTS[0], router)
-                routes, lengths = failed.routes.copy(), failed.lengths.copy()
+                routes = failed.routes.copy()
+                lengths = failed.lengths.copy()
                 found = self.settle(partner, routes, lengths, EFFORTS[1], router)
                 return min(found, failed, key=lambda slot: slot.excess)
             finally:
@@ -289,10 +290,12 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     Most moves swap what two slots do on a cycle of ports; some split three slots anew, without
     which two would never be other than they began.
     """
-    slots, vertices = len(planner.plan), len(planner.plan[0].partner) if planner.plan else 0
+    slots = len(planner.plan)
+    vertices = len(planner.plan[0].partner) if planner.plan else 0
     if slots < 3:
         return
-    rng, n_pairs = planner.rng, len(planner.problem.pairs)
+    rng = planner.rng
+    n_pairs = len(planner.problem.pairs)
     place = np.empty(vertices, dtype=np.int64)
     path = np.empty(vertices + 2, dtype=np.int64)
     cycle = np.empty(2, dtype=np.int64)

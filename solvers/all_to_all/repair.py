@@ -178,7 +178,8 @@ class Repair:
         The least costs stay as they were: still a lower bound, as the search needs it.
         """
         wiring = self.router.wiring
-        exits, base = wiring.exits.copy(), np.zeros(len(wiring.mate), dtype=np.int64)
+        exits = wiring.exits.copy()
+        base = np.zeros(len(wiring.mate), dtype=np.int64)
         for fault in faults:
             ends = slice(4 * fault.place, 4 * fault.place + 4)
             if fault.kind == "dead-cell":
@@ -190,7 +191,8 @@ class Repair:
 
     def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
         """Negotiate new ways for the circuits at broken cells; other circuits may give way."""
-        routes, lengths = self._routes[slot][0].copy(), self._routes[slot][1].copy()
+        routes = self._routes[slot][0].copy()
+        lengths = self._routes[slot][1].copy()
         order = np.flatnonzero(lengths)
         on_route = np.arange(routes.shape[1]) < lengths[:, None]
         hits = _conflicts(self.states[[slot]], damage.faults)[0]
@@ -285,7 +287,8 @@ class Repair:
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
         """Ask the exact model of a small mesh, where it takes seconds."""
-        clock, rng = Limits().start(), np.random.default_rng(0)
+        clock = Limits().start()
+        rng = np.random.default_rng(0)
         decided = decide_small(problem, clock, rng, len(self.matchings))
         if decided is True:
             return Verdict("failed", "search", causes=faults)
@@ -342,7 +345,8 @@ class Repair:
         outcome: Verdict = Verdict("survived", "rerouted", self.matchings, states)
         for slot in left:
             problem = Routing(broken, self.matchings[slot])
-            rng, limits = np.random.default_rng(0), Limits(iterations=_CASES)
+            rng = np.random.default_rng(0)
+            limits = Limits(iterations=_CASES)
             found = search(problem, limits, rng, ignore)
             if found.status is Status.INFEASIBLE:
                 return Verdict("failed", "search", causes=broken.faults)

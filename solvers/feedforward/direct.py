@@ -91,7 +91,8 @@ def meet_on_ring(matchings, place, states):
         for source in range(n):
             if matchings[row, source] < 0:
                 continue
-            i, j = place[source], (place[matchings[row, source]] - 1) % n
+            i = place[source]
+            j = (place[matchings[row, source]] - 1) % n
             meeting = (j - i) % n
             for stage in range(meeting):
                 state[stage * n + i] = 1
@@ -123,16 +124,23 @@ def address(matchings, states):
             j = matchings[row, i]
             if j < 0:
                 continue
-            first, lines, leaf = i * (n - 1), n, j
+            first = i * (n - 1)
+            lines = n
+            leaf = j
             while lines > 1:
                 half = (lines + 1) // 2
                 if leaf < half:
                     state[first] = 0
-                    first, lines = first + 1, half
+                    first = first + 1
+                    lines = half
                 else:
                     state[first] = 1
-                    first, lines, leaf = first + half, lines - half, leaf - half
-            first, lines, leaf = (n + j) * (n - 1), n, i
+                    first = first + half
+                    lines = lines - half
+                    leaf = leaf - half
+            first = (n + j) * (n - 1)
+            lines = n
+            leaf = i
             while lines > 1:
                 half = (lines + 1) // 2
                 root = first + lines - 2
@@ -141,7 +149,9 @@ def address(matchings, states):
                     lines = half
                 else:
                     state[root] = 1
-                    first, lines, leaf = first + half - 1, lines - half, leaf - half
+                    first = first + half - 1
+                    lines = lines - half
+                    leaf = leaf - half
 
 
 @lru_cache(maxsize=64)
@@ -208,7 +218,9 @@ def sort(lines, matchings, states, space):
                 idle += 1
         for cell in range(len(lines)):
             k = lines[cell]
-            above, below = line[k], line[k + 1]
-            line[k], line[k + 1] = min(above, below), max(above, below)
+            above = line[k]
+            below = line[k + 1]
+            line[k] = min(above, below)
+            line[k + 1] = max(above, below)
             lit = (above | below) & 1
             states[row, cell] = (1 if above > below else 0) if lit else -1

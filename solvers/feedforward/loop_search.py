@@ -57,7 +57,8 @@ def new_workspace(depths: int, lines: int, cells: int) -> LoopSpace:
     by_line = np.zeros((9, depths, lines), dtype=np.int64)
     costs = np.empty((depths, lines, 2), dtype=np.int64)
     states = np.empty((depths, cells), dtype=np.int8)
-    frames, tally = np.empty((depths, 10), dtype=np.int64), np.empty(2, dtype=np.int64)
+    frames = np.empty((depths, 10), dtype=np.int64)
+    tally = np.empty(2, dtype=np.int64)
     return LoopSpace(by_line, costs, states, frames, tally)
 
 
@@ -85,7 +86,9 @@ def bound_blocks(blocks, wide, cheapest, least):
         Receives the bounds.
     """
     for number in range(len(blocks) - 1, -1, -1):
-        size, first, last = blocks[number, SIZE], blocks[number, IN], blocks[number, OUT]
+        size = blocks[number, SIZE]
+        first = blocks[number, IN]
+        last = blocks[number, OUT]
         if size == 1:
             least[number] = cheapest[first] if wide else 0
         elif size == 2:
@@ -94,7 +97,8 @@ def bound_blocks(blocks, wide, cheapest, least):
                 least[number] = min(cheapest[first], cheapest[first + 1])
                 least[number] += min(cheapest[first + 2], cheapest[first + 3])
         else:
-            upper, lower = blocks[number, UPPER], blocks[number, LOWER]
+            upper = blocks[number, UPPER]
+            lower = blocks[number, LOWER]
             least[number] = min(least[upper], least[lower])
             if size & 1 == 0:  # an odd line passes no cell here
                 cells = size if wide else size >> 1
@@ -188,7 +192,8 @@ def _open(number, bound, task, space):
         is open now, and its halves have to be searched.
     """
     blocks = task.blocks
-    size, depth = blocks[number, SIZE], blocks[number, DEPTH]
+    size = blocks[number, SIZE]
+    depth = blocks[number, DEPTH]
     space.tally[0] += 1
     if size <= 2:
         return _set_leaf(number, task, space)
@@ -204,7 +209,8 @@ def _open(number, bound, task, space):
         return bound
 
     # Each loop begins in the direction that its own cells prefer; that of odd wires has no choice.
-    loops, fixed = _find_loops(number, task, space), size & 1
+    loops = _find_loops(number, task, space)
+    fixed = size & 1
     own = 0
     for loop in range(loops):
         space.lines[TURNED, depth, loop] = 0
@@ -212,11 +218,15 @@ def _open(number, bound, task, space):
             space.lines[TURNED, depth, loop] = 1
         own += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
     frame = space.frames[depth]
-    frame[NUMBER], frame[BOUND], frame[BEST], frame[OWN] = number, bound, bound, own
+    frame[NUMBER] = number
+    frame[BOUND] = bound
+    frame[BEST] = bound
+    frame[OWN] = own
     frame[REST] = lit * min(task.least[blocks[number, UPPER]], task.least[blocks[number, LOWER]])
     frame[FLOOR] = own + frame[REST]
     frame[TURNS] = 1 << min(max(loops - fixed, 0), 62)
-    frame[TURN], frame[HALF] = -1, 2
+    frame[TURN] = -1
+    frame[HALF] = 2
     return -1
 
 
@@ -237,7 +247,9 @@ def _choose_half(depth, task, space):
         ``space.frames[depth]`` is changed. ``space.tally`` counts the visits, and notes whether a
         setting was left out.
     """
-    frame, blocks, worst = space.frames[depth], task.blocks, task.worst
+    frame = space.frames[depth]
+    blocks = task.blocks
+    worst = task.worst
     number = frame[NUMBER]
     size = blocks[number, SIZE]
     while frame[HALF] == 2:
@@ -266,7 +278,8 @@ def _choose_half(depth, task, space):
 @inner_kernel
 def _add_half(depth, cost, task, space):
     """Add the cost of a half; keep the states if both halves together are the best so far."""
-    frame, blocks = space.frames[depth], task.blocks
+    frame = space.frames[depth]
+    blocks = task.blocks
     frame[FOUND] = max(frame[FOUND], cost) if task.worst else frame[FOUND] + cost
     frame[HALF] += 1
     if frame[FOUND] >= frame[BEST]:
@@ -283,7 +296,8 @@ def _add_half(depth, cost, task, space):
 @inner_kernel
 def _close(depth, task, space):
     """Set the cells of a block to the best that was found, if that is below the bound."""
-    frame, blocks = space.frames[depth], task.blocks
+    frame = space.frames[depth]
+    blocks = task.blocks
     number = frame[NUMBER]
     if frame[BEST] < frame[BOUND]:
         for loop in range(space.lines.shape[2]):
@@ -308,9 +322,12 @@ def _set_leaf(number, task, space):
         The sum of the costs of the circuits in this block; or the largest of their costs, those
         outside of the block included.
     """
-    blocks, states = task.blocks, space.states[-1]
-    size, first = blocks[number, SIZE], blocks[number, IN]
-    depth, place = blocks[number, DEPTH], blocks[number, PLACE]
+    blocks = task.blocks
+    states = space.states[-1]
+    size = blocks[number, SIZE]
+    first = blocks[number, IN]
+    depth = blocks[number, DEPTH]
+    place = blocks[number, PLACE]
     for cell in range(size * size if task.wide else size - 1):
         states[first + cell] = FREE
     total = 0
@@ -320,15 +337,14 @@ def _set_leaf(number, task, space):
             continue
         cost = 0
         if task.wide:
-            entered, left = (
-                space.lines[ENTERED, depth, place + i],
-                space.lines[LEFT, depth, place + o],
-            )
+            entered = space.lines[ENTERED, depth, place + i]
+            left = space.lines[LEFT, depth, place + o]
             if size == 1:
                 states[first] = entered ^ left
                 cost = task.cell_cost[first, states[first], 0]
             else:
-                cell, last = first + i, first + 2 + o
+                cell = first + i
+                last = first + 2 + o
                 states[cell] = entered ^ o
                 states[last] = i ^ left
                 cost = (
@@ -366,11 +382,13 @@ def _find_loops(number, task, space):
     int
         The number of loops.
     """
-    size, depth = task.blocks[number, SIZE], task.blocks[number, DEPTH]
+    size = task.blocks[number, SIZE]
+    depth = task.blocks[number, DEPTH]
     place = task.blocks[number, PLACE]
     for line in range(place, place + size):
         space.lines[LOOP, depth, line] = -1
-    loops, lower = 0, size & 1
+    loops = 0
+    lower = size & 1
     if lower:
         _mark(size - lower, lower, loops, depth, place, space)
         i = space.lines[BACK, depth, place + size - 1]
@@ -390,7 +408,8 @@ def _find_loops(number, task, space):
         costs[loop, 0] = costs[loop, 1] = 0
     for line in range(place, place + size):
         if space.lines[FORTH, depth, line] >= 0:
-            loop, side = space.lines[LOOP, depth, line], space.lines[SIDE, depth, line]
+            loop = space.lines[LOOP, depth, line]
+            side = space.lines[SIDE, depth, line]
             costs[loop, 0] += _pass_columns(number, line - place, side, task, space)
             costs[loop, 1] += _pass_columns(number, line - place, 1 - side, task, space)
     return loops
@@ -427,22 +446,32 @@ def _pass_columns(number, i, side, task, space):
         The last row of ``space.states`` receives the states.
     """
     # An odd last line has no cell in the outer columns.
-    blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
-    place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
+    blocks = task.blocks
+    size = task.blocks[number, SIZE]
+    depth = task.blocks[number, DEPTH]
+    place = blocks[number, PLACE]
+    first = blocks[number, IN]
+    last = blocks[number, OUT]
     o = space.lines[FORTH, depth, place + i]
     cost = 0
     if i >> 1 < size >> 1:
-        cell, state = first + (i >> 1), (i & 1) ^ side
+        cell = first + (i >> 1)
+        state = (i & 1) ^ side
         shared = 1 if space.lines[FORTH, depth, place + (i ^ 1)] >= 0 else 0
         if task.wide:
-            cell, state, shared = first + i, space.lines[ENTERED, depth, place + i] ^ side, 0
+            cell = first + i
+            state = space.lines[ENTERED, depth, place + i] ^ side
+            shared = 0
         cost += task.cell_cost[cell, state, shared]
         space.states[-1, cell] = state
     if o >> 1 < size >> 1:
-        cell, state = last + (o >> 1), (o & 1) ^ side
+        cell = last + (o >> 1)
+        state = (o & 1) ^ side
         shared = 1 if space.lines[BACK, depth, place + (o ^ 1)] >= 0 else 0
         if task.wide:
-            cell, state, shared = last + o, space.lines[LEFT, depth, place + o] ^ side, 0
+            cell = last + o
+            state = space.lines[LEFT, depth, place + o] ^ side
+            shared = 0
         cost += task.cell_cost[cell, state, shared]
         space.states[-1, cell] = state
     return cost
@@ -456,9 +485,12 @@ def _split(number, task, space):
     share a cell of the first column become the same input of either half, and outputs likewise.
     """
     blocks = task.blocks
-    size, depth, place = blocks[number, SIZE], blocks[number, DEPTH], blocks[number, PLACE]
+    size = blocks[number, SIZE]
+    depth = blocks[number, DEPTH]
+    place = blocks[number, PLACE]
     for half in (blocks[number, UPPER], blocks[number, LOWER]):
-        start, lines = blocks[half, PLACE], blocks[half, SIZE]
+        start = blocks[half, PLACE]
+        lines = blocks[half, SIZE]
         for line in range(start, start + lines + 1):
             space.lines[FORTH, depth + 1, line] = space.lines[BACK, depth + 1, line] = -1
     for i in range(size):
@@ -470,7 +502,8 @@ def _split(number, task, space):
             ^ space.lines[TURNED, depth, space.lines[LOOP, depth, place + i]]
         )
         start = blocks[blocks[number, LOWER if side else UPPER], PLACE]
-        at, to = start + (i >> 1), start + (o >> 1)
+        at = start + (i >> 1)
+        to = start + (o >> 1)
         space.lines[FORTH, depth + 1, at] = o >> 1
         space.lines[BACK, depth + 1, to] = i >> 1
         if task.wide:
@@ -489,8 +522,12 @@ def _split(number, task, space):
 @inner_kernel
 def _set_columns(number, task, space):
     """Set the cells of the outer columns of a block, as its loops are turned."""
-    blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
-    place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
+    blocks = task.blocks
+    size = task.blocks[number, SIZE]
+    depth = task.blocks[number, DEPTH]
+    place = blocks[number, PLACE]
+    first = blocks[number, IN]
+    last = blocks[number, OUT]
     for cell in range(size - (size & 1) if task.wide else size >> 1):
         space.states[-1, first + cell] = space.states[-1, last + cell] = FREE
     for i in range(size):

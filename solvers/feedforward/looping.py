@@ -112,7 +112,8 @@ def _eights() -> Tables:
     """Route all permutations of eight lines, in lexicographic order."""
     rows = np.array(list(permutations(range(8))), dtype=np.int32)
     heads, tails = (np.zeros(8**4, dtype=np.int32) for _ in range(2))
-    order, digits = np.arange(len(rows)), 8 ** np.arange(4)
+    order = np.arange(len(rows))
+    digits = 8 ** np.arange(4)
     heads[rows[:, :4] @ digits] = order // 24 * 24
     tails[rows[:, 4:] @ digits] = order % 24
     fours = _fours()
@@ -138,7 +139,8 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     goes to. Each circuit is then followed through cells of its own.
     """
     n = matchings.shape[1]
-    narrow, wide = network(n), network(n, dilated=True)
+    narrow = network(n)
+    wide = network(n, dilated=True)
     halves = _run(narrow, _NO_TABLES, matchings)
     states = np.full((len(matchings), wide.cells), FREE, dtype=np.int8)
     widen(narrow.blocks, wide.blocks, matchings, halves, states)
@@ -197,15 +199,20 @@ def _halve(lines, states, block):
     `lines` is the space as whole numbers without sign: as indices these need no check whether they
     count from the end, which is a third of the work here.
     """
-    forth, back = np.uint64(block[0]), np.uint64(block[1])
-    first, last = np.uint64(block[4]), np.uint64(block[5])
-    upper, width, one = np.uint64(block[2] + block[6]), np.uint64(block[8]), np.uint64(1)
+    forth = np.uint64(block[0])
+    back = np.uint64(block[1])
+    first = np.uint64(block[4])
+    last = np.uint64(block[5])
+    upper = np.uint64(block[2] + block[6])
+    width = np.uint64(block[8])
+    one = np.uint64(1)
     lower = np.uint64(block[2] + block[6] + block[7])
     for k in range(block[3]):
         i = np.uint64(2 * k)
         while states[first + (i >> one)] < 0:
             o = np.uint64(lines[forth + i])
-            at, to = i >> one, o >> one
+            at = i >> one
+            to = o >> one
             states[first + at] = i & one
             states[last + to] = o & one
             lines[upper + at] = to
@@ -246,7 +253,9 @@ def loop(blocks, tables, matchings, all_states, space, plain):
 
     `plain` is the space once more, as whole numbers without sign.
     """
-    n, cells, width = matchings.shape[1], all_states.shape[1], len(space) // 4
+    n = matchings.shape[1]
+    cells = all_states.shape[1]
+    width = len(space) // 4
     states = all_states.reshape(-1)
     fours, eights, heads, tails = tables
     for row in range(len(matchings)):
@@ -255,10 +264,14 @@ def loop(blocks, tables, matchings, all_states, space, plain):
         for k in range(2 * width):
             space[k] = -1
         lit = _write_lines(matchings[row], space, width)
-        depth, forth, onto = -1, 0, 2 * width
+        depth = -1
+        forth = 0
+        onto = 2 * width
         for number in range(len(blocks)):
-            size, lines = blocks[number, SIZE], blocks[number, PLACE]
-            first, last = row * cells + blocks[number, IN], row * cells + blocks[number, OUT]
+            size = blocks[number, SIZE]
+            lines = blocks[number, PLACE]
+            first = row * cells + blocks[number, IN]
+            last = row * cells + blocks[number, OUT]
             if blocks[number, DEPTH] > depth:
                 depth = blocks[number, DEPTH]
                 forth = 2 * width * (depth & 1)
@@ -286,7 +299,8 @@ def loop(blocks, tables, matchings, all_states, space, plain):
                 continue
             upper = blocks[blocks[number, UPPER], PLACE]
             beyond = blocks[blocks[number, LOWER], PLACE] - upper
-            pairs, back = size >> 1, lines + width
+            pairs = size >> 1
+            back = lines + width
             block = lines, back, onto, pairs, first, last, upper, beyond, width
             if lit == n and size & 1 == 0:
                 _halve(plain, states, block)
@@ -311,13 +325,15 @@ def widen(narrow, wide, matchings, halves, states):
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):
-            i, o = source, matchings[row, source]
+            i = source
+            o = matchings[row, source]
             if o < 0:
                 continue
             entered, left = 0, 0  # of the two wires of a line, the one with light
             number = 0
             while narrow[number, UPPER] >= 0:
-                pairs, side = narrow[number, SIZE] >> 1, 1
+                pairs = narrow[number, SIZE] >> 1
+                side = 1
                 if i >> 1 < pairs:
                     side = halves[row, narrow[number, IN] + (i >> 1)] ^ (i & 1)
                     states[row, wide[number, IN] + i] = entered ^ side
@@ -325,7 +341,8 @@ def widen(narrow, wide, matchings, halves, states):
                 if o >> 1 < pairs:
                     states[row, wide[number, OUT] + o] = side ^ left
                     left = o & 1
-                i, o = i >> 1, o >> 1
+                i = i >> 1
+                o = o >> 1
                 number = narrow[number, LOWER if side else UPPER]
             first = wide[number, IN]
             if narrow[number, SIZE] == 1:

@@ -145,7 +145,8 @@ def route_without_faults(fabric: FeedForward, matchings: NDArray[np.int32]) -> N
 def cost_states(fabric: Fabric, bar: float, cross: float) -> NDArray[np.int64]:
     """``cell_cost[cell, state, shared]``: the cost of a cell for a circuit, by its state alone."""
     cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
-    cell_cost[:, BAR], cell_cost[:, CROSS] = round(bar), round(cross)
+    cell_cost[:, BAR] = round(bar)
+    cell_cost[:, CROSS] = round(cross)
     return cell_cost
 
 

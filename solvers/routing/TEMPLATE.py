@@ -113,7 +113,9 @@ def _route_in_order(problem: Routing, circuits: NDArray[np.int32]) -> Setting | 
     states = np.full(fabric.n_cells, FREE, dtype=np.int8)
     if fabric.graph is None:
         return Setting(0.0, states)
-    graph, closed, costs = fabric.graph, set[int](), [0.0]
+    graph = fabric.graph
+    closed = set[int]()
+    costs = [0.0]
     price = problem.bar_loss_db, problem.cross_loss_db
     for source, destination in circuits:
         start = int(fabric.source_terminals[source])

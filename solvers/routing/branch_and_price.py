@@ -387,7 +387,8 @@ class _ProofSearch:
                 " no single cut forbids the matching"
             }
         prices = root.bound.prices
-        graph, links = self.router.graph, np.flatnonzero(prices)
+        graph = self.router.graph
+        links = np.flatnonzero(prices)
         costs = [
             self.master.cheapest(k, prices, frozenset(), True)[0]
             for k in range(len(self.master.circuits))

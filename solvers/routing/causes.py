@@ -63,7 +63,8 @@ def find_causes(
 
 def add_causes(solution: Solution, said: str, causes: list[Fault], minimal: bool) -> Solution:
     """Write the causes into the statistics, and append them to the text under the key `said`."""
-    known, sentence = dict(solution.stats), "without faults it cannot be done either"
+    known = dict(solution.stats)
+    sentence = "without faults it cannot be done either"
     if causes:
         sentence = f"caused by: {', '.join(map(str, causes))}"
         sentence += "" if minimal else " (perhaps not all of them)"

@@ -219,7 +219,8 @@ class Master:
             shares, prices = self._lp.solve()
             value, fresh = self._price(prices, shares, closed, feasibility)
             if value > best.value:
-                best.value, best.prices = value, prices
+                best.value = value
+                best.prices = prices
                 best.infeasible = feasibility or value > FAR // 2  # or a circuit has no way at all
             if best.value > enough or clock.remaining_s <= 0:
                 return False
@@ -280,7 +281,8 @@ class Master:
         none if there is no way.
         """
         source, destination = self.circuits[circuit]
-        space, wiring = self.router.workspace, self.free if feasibility else self.wiring
+        space = self.router.workspace
+        wiring = self.free if feasibility else self.wiring
         np.copyto(space.exit_cost, prices[self.wiring.link])
         for terminal in closed | self._shut:
             space.exit_cost[terminal] = FAR

@@ -150,12 +150,14 @@ def route_by_negotiation(
         return decided
     if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, "negotiated", route_exactly)
-    bound, unlimited = problem.lower_bound(), limits.iterations is None
+    bound = problem.lower_bound()
+    unlimited = limits.iterations is None
     params = params or RoutingParams()
     most = params.restarts if limits.iterations is None else limits.iterations
 
     def attempts() -> Iterator[tuple[float, Routes] | None]:
-        negotiation, failed = Negotiation(problem), 0
+        negotiation = Negotiation(problem)
+        failed = 0
         former = None if start is None else negotiation.take_up(start)
         if former is not None:
             yield former.objective, former
@@ -194,7 +196,8 @@ def route_forward(
         return decided
     if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, _NAME, route_exactly)
-    matching, worst = problem.matching[None], problem.objective == "worst-cells"
+    matching = problem.matching[None]
+    worst = problem.objective == "worst-cells"
     cell_cost = _cell_cost(problem)
 
     def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:

@@ -135,7 +135,8 @@ class Routes:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
     ) -> None:
-        self.routes, self.lengths = routes, lengths
+        self.routes = routes
+        self.lengths = lengths
         self.states = router.states(order, routes, lengths)
         if problem.objective == "worst-cells":
             self.objective = float(lengths.max(initial=0))
@@ -175,7 +176,8 @@ class Negotiation:
 
         Returns None if `start` is no solution of this fabric, or no negotiation succeeds.
         """
-        former, fabric = start.schedule, self.problem.fabric
+        former = start.schedule
+        fabric = self.problem.fabric
         states = None if former is None else former.cell_states
         if states is None or states.shape != (1, fabric.n_cells):
             return None
@@ -210,7 +212,8 @@ class Negotiation:
             None if the negotiation failed, which proves nothing.
         """
         routes, lengths = self.router.empty_routes()
-        order, link = self.order, self.router.wiring.link
+        order = self.order
+        link = self.router.wiring.link
         base = self.router.no_cost if prices is None else prices[link]
         if turn:
             order = rng.permutation(self.order) if turn % 2 else self.order

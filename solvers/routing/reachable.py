@@ -45,7 +45,8 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
         return None
     held = refuted = 0
     for matching in _pairings(fabric) if paired else _permutations(fabric):
-        problem, rng = Routing(fabric, matching), np.random.default_rng(0)
+        problem = Routing(fabric, matching)
+        rng = np.random.default_rng(0)
         found = route_by_negotiation(problem, Limits(iterations=_TRIES), rng, ignore)
         if found.status is Status.UNKNOWN:
             found = search(problem, Limits(iterations=_CASES), rng, ignore)
@@ -70,7 +71,8 @@ def _pairings(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
         matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
         for i, j in pairs:
             if IDLE not in (i, j):
-                matching[i], matching[j] = j, i
+                matching[i] = j
+                matching[j] = i
         yield matching
 
 

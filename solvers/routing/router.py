@@ -139,7 +139,8 @@ class CellRouter:
         graph = fabric.graph
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")
-        self.fabric, self.graph = fabric, graph
+        self.fabric = fabric
+        self.graph = graph
         self.bidirectional = fabric.bidirectional
         self.wiring, self.least = _build_graph(fabric, bar_cost, cross_cost, cells, power)
         self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)

@@ -163,17 +163,21 @@ class ForwardRouter(RowRouter):
         if checked != ROUTED:
             return checked
         found = change(self.fabric, row, given, visits=VISITS)
-        held, lit, stuck = bool(found.held[0]), found.states[0], self.ports.stuck
+        held = bool(found.held[0])
+        lit = found.states[0]
+        stuck = self.ports.stuck
         stays = (lit == FREE) & ((stuck == FREE) | (stuck == given))  # dark cells are not driven
         states[:] = np.where(stays, given, lit)
         inner: Any = exact_router(self.fabric)
         if not held or inner.type not in LOOPING:  # other rules know some of the ways only
-            other, room = states.copy(), np.zeros((len(row), self._mesh.width), dtype=np.int32)
+            other = states.copy()
+            room = np.zeros((len(row), self._mesh.width), dtype=np.int32)
             routed = self._mesh.change(given, row, other, room, lengths, clock)
             if routed == ROUTED and not (
                 held and _count_toggles(given, states) <= _count_toggles(given, other)
             ):
-                states[:], held = other, True
+                states[:] = other
+                held = True
         self.read(row, states, routes, lengths)
         return ROUTED if held else NOT_ROUTED
 
@@ -294,7 +298,8 @@ class WorstRouter(MeshRouter):
             if (held == NO_MATCHING).any():
                 return
             found = route_cheaply(self.fabric, rows, self._cost, worst=self._by_worst)
-            states[:], held[~found.held] = found.states, NOT_ROUTED
+            states[:] = found.states
+            held[~found.held] = NOT_ROUTED
         for k in range(len(rows)):
             if self._forward:
                 self.read(rows[k], states[k], routes, lengths[k])

@@ -31,7 +31,9 @@ _HARD = Effort(first=UNIT // 2, growth_percent=120, history=8 * UNIT)
 TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 3 + [_HARD] * 40, dtype=np.int64)
 """Negotiations of a row, one after the other, until one finds routes."""
 
-ROUTED, NOT_ROUTED, NO_MATCHING = 1, 0, -1
+ROUTED = 1
+NOT_ROUTED = 0
+NO_MATCHING = -1
 """The outcome of a row."""
 
 
@@ -60,7 +62,8 @@ class Room(NamedTuple):
 
 def new_room(wiring: MeshArrays, width: int) -> Room:
     """Allocate the `Room` of a fabric, for routes of at most `width` cells."""
-    ports, cells = len(wiring.source), len(wiring.cell_cost)
+    ports = len(wiring.source)
+    cells = len(wiring.cell_cost)
     order, partner, lengths = np.zeros((3, ports), dtype=np.int64)
     return Room(
         order,

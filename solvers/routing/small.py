@@ -99,11 +99,14 @@ class _Search:
     def __init__(
         self, problem: Routing, known: tuple[float, int], clock: Clock, on_event: OnEvent
     ) -> None:
-        fabric, cells = problem.fabric, problem.cells
+        fabric = problem.fabric
+        cells = problem.cells
         graph = fabric.graph
         assert graph is not None
         assert cells is not None
-        self.clock, self.on_event, self.best = clock, on_event, known
+        self.clock = clock
+        self.on_event = on_event
+        self.best = known
         self.states: NDArray[np.int8] | None = None
         self.nodes = 0
         self.mate: list[int] = graph.mate.tolist()
@@ -116,7 +119,8 @@ class _Search:
         self.leak: list[list[float]] = cells.leak.tolist()
         self.crosstalk = problem.objective == "worst-snr-db"
         self.mutual = fabric.bidirectional
-        starts, ends = fabric.source_terminals, fabric.destination_terminals
+        starts = fabric.source_terminals
+        ends = fabric.destination_terminals
         self.to_go = []
         for costs in (weights, np.ones_like(weights)):
             # Light comes back as it went, so ways from the end are those to it.
@@ -142,7 +146,8 @@ class _Search:
         self.rest.reverse()
         self.set = graph.stuck.tolist()  # a dead cell is never entered
         self.beams: list[list[tuple[int, float]]] = []  # terminals entered, and loss before
-        self.worst, self.cells = (dark_mw if self.power else 0.0), 0
+        self.worst = dark_mw if self.power else 0.0
+        self.cells = 0
         # The power of the circuits so far if two passed each cell: each pays half of a heater.
         # With the halves of those to come it is a lower bound of the power.
         self.halves = self.worst

@@ -52,7 +52,8 @@ def route_worst(
         OPTIMAL if CP-SAT refuted all shorter lengths, or the bound of the problem is met.
     """
     negotiation = Negotiation(problem)
-    graph, circuits = negotiation.router.graph, negotiation.circuits
+    graph = negotiation.router.graph
+    circuits = negotiation.circuits
     bound = int(problem.lower_bound())
     best = start and Routes(
         problem, negotiation.router, negotiation.order, start.routes, start.lengths
@@ -102,7 +103,8 @@ def route_worst(
             if not outcome.infeasible:
                 limit = outcome.limit
                 break
-            bound, refuted = bound + 1, True
+            bound = bound + 1
+            refuted = True
     limit = stop.limit or limit
     stats: dict[str, object] = {"bound_by": "cp-sat"} if refuted else {}
     return conclude_routes(problem, best, bound, limit, "ilp", stats=stats)
@@ -131,7 +133,8 @@ class CellTotals:
     """
 
     def __init__(self, least: int, step: int) -> None:
-        self.least, self.step = least, step
+        self.least = least
+        self.step = step
 
     def rise(self, value: float) -> float:
         """Return the least total that is not below a bound in `UNIT`."""
@@ -166,7 +169,8 @@ class LossTotals:
         if self.cheap:
             counts = np.ceil(left / self.cheap)
         else:
-            times, counts = times[left <= 0], np.zeros(np.count_nonzero(left <= 0))
+            times = times[left <= 0]
+            counts = np.zeros(np.count_nonzero(left <= 0))
         if self.even is not None:
             counts += (times + counts) % 2 != (0 if self.even else 1)
         return float((times * self.dear + counts * self.cheap).min(initial=most))
@@ -178,7 +182,8 @@ class LossTotals:
         below = objective * _ROUNDING
         times, _ = self._times(below)
         left = below - times * self.dear
-        times, left = times[left >= 0], left[left >= 0]
+        times = times[left >= 0]
+        left = left[left >= 0]
         counts = np.floor(left / self.cheap) if self.cheap else np.zeros(len(times))
         if self.even is not None and self.cheap:
             counts -= (times + counts) % 2 != (0 if self.even else 1)
