@@ -51,102 +51,151 @@ def _augment(space, row, column):
 
 @inner_kernel
 def _search(space, head):
-    """Search on from the last row of a queue, in ``queue[head]``; augment at an idle column.
+    """Search breadth-first for an augmenting path from the row ``queue[head]``.
 
-    Returns the new end of the queue, or -1 after an augmentation.
+    At the first idle column the matching is augmented. All arrays are those of `space`.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: ``queue`` receives the rows that are reached, ``fresh`` loses their columns,
+        and ``parent`` has the row from which each of these columns was reached.
+    head : int
+        The place in the queue of the row that the search begins at; it is the last one there.
+
+    Returns
+    -------
+    int
+        The new end of the queue, or -1 after an augmentation.
     """
-    graph, idle, fresh, queue = space.graph, space.idle, space.fresh, space.queue
-    parent, row_of = space.parent, space.row_of
-    words = len(idle)
+    graph = space.graph
+    idle = space.idle
+    unseen = space.fresh
+    queue = space.queue
+    n_words = len(idle)
     end = head + 1
     while head < end:
         row = queue[head]
         head += 1
-        for w in range(words):
-            found = graph[row, w] & idle[w]
-            if found:
-                _augment(space, row, WORD * w + _place(_lowest(found)))
+
+        # An idle column ends the search.
+        for w in range(n_words):
+            idle_columns = graph[row, w] & idle[w]
+            if idle_columns:
+                _augment(space, row, WORD * w + _place(_lowest(idle_columns)))
                 return -1
-        for w in range(words):
-            found = graph[row, w] & fresh[w]
-            fresh[w] ^= found
-            while found:
-                lowest = _lowest(found)
-                found ^= lowest
+
+        # Otherwise it goes on at the rows that have the columns of this row.
+        for w in range(n_words):
+            columns = graph[row, w] & unseen[w]
+            unseen[w] ^= columns
+            while columns:
+                lowest = _lowest(columns)
+                columns ^= lowest
                 column = WORD * w + _place(lowest)
-                parent[column] = row
-                queue[end] = row_of[column]
+                space.parent[column] = row
+                queue[end] = space.row_of[column]
                 end += 1
     return end
 
 
 @inner_kernel
 def _match(space, size):
-    """Match as many of the first `size` waiting rows as the graph allows.
+    """Match as many of the first `size` waiting rows as the graph allows (Hungarian method).
 
-    Returns how many rows wait still. The rows that are reached from waiting rows are then marked,
-    and the columns that are not reached are fresh.
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out. ``waiting`` keeps the rows that could not be matched; the rows that are reached
+        from them are then marked in ``reached``, and the columns that are not are in ``fresh``.
+    size : int
+        How many rows wait.
+
+    Returns
+    -------
+    int
+        How many rows wait still.
     """
     if size == 0:
         return 0
-    fresh, saved, queue, waiting = space.fresh, space.saved, space.queue, space.waiting
-    words = len(fresh)
-    for w in range(words):
-        fresh[w] = space.every[w]
+    unseen = space.fresh
+    unseen_before = space.saved
+    queue = space.queue
+    waiting = space.waiting
+    n_words = len(unseen)
+    for w in range(n_words):
+        unseen[w] = space.every[w]
     space.reached[:] = False
-    kept = end = 0
+    n_waiting = 0
+    end = 0
     for k in range(size):
         row = waiting[k]
         if space.column_of[row] >= 0:
             continue
-        for w in range(words):
-            saved[w] = fresh[w]
+        for w in range(n_words):
+            unseen_before[w] = unseen[w]
         queue[end] = row
-        stop = _search(space, end)
-        if stop < 0:  # seen columns may serve the next search; dead ends stay closed
-            for w in range(words):
-                fresh[w] = saved[w]
+        new_end = _search(space, end)
+
+        # After an augmentation the columns that were seen may serve the next search. Dead ends
+        # stay closed: what they reach has no idle column, and no later path changes that.
+        if new_end < 0:
+            for w in range(n_words):
+                unseen[w] = unseen_before[w]
             continue
-        for place in range(end, stop):
+        for place in range(end, new_end):
             space.reached[queue[place]] = True
-        end = stop
-        waiting[kept] = row
-        kept += 1
-    return kept
+        end = new_end
+        waiting[n_waiting] = row
+        n_waiting += 1
+    return n_waiting
 
 
 @inner_kernel
 def _seize(space, size):
-    """Give each of the first `size` waiting rows an idle column, if any, of the smallest entry.
+    """Match each waiting row with the idle column of its smallest entry in the graph, greedily.
 
-    Returns how many wait still.
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out; ``waiting`` keeps the rows that have no idle column.
+    size : int
+        How many rows wait.
+
+    Returns
+    -------
+    int
+        How many rows wait still.
     """
-    graph, left, idle, waiting = space.graph, space.left, space.idle, space.waiting
+    idle = space.idle
+    waiting = space.waiting
     n = len(space.word)
-    least_of_all = space.state[THRESHOLD]
-    most = space.state[LINE_SUM] + 1
-    kept = 0
+    threshold = space.state[THRESHOLD]
+    larger_than_all = space.state[LINE_SUM] + 1
+    n_waiting = 0
     for k in range(size):
         row = waiting[k]
-        best, least = -1, most
+        best_column = -1
+        smallest = larger_than_all
         for w in range(len(idle)):
-            found = graph[row, w] & idle[w]
-            while found and least > least_of_all:
-                lowest = _lowest(found)
-                found ^= lowest
+            columns = space.graph[row, w] & idle[w]
+            # No entry of the graph is below the threshold: at that the search is over.
+            while columns and smallest > threshold:
+                lowest = _lowest(columns)
+                columns ^= lowest
                 column = WORD * w + _place(lowest)
-                value = left[row * n + column]
-                if value < least:
-                    best = column
-                    least = value
-        if best < 0:
-            waiting[kept] = row
-            kept += 1
+                value = space.left[row * n + column]
+                if value < smallest:
+                    best_column = column
+                    smallest = value
+        if best_column < 0:
+            waiting[n_waiting] = row
+            n_waiting += 1
         else:
-            idle[space.word[best]] ^= space.bit[best]
-            space.column_of[row] = best
-            space.row_of[best] = row
-    return kept
+            idle[space.word[best_column]] ^= space.bit[best_column]
+            space.column_of[row] = best_column
+            space.row_of[best_column] = row
+    return n_waiting
 
 
 @inner_kernel
@@ -164,20 +213,23 @@ def _descend(space):
 
     Returns False if there is no such entry.
     """
-    left, reached, fresh = space.left, space.reached, space.fresh
-    word, bit = space.word, space.bit
-    n = len(word)
+    left = space.left
+    unseen = space.fresh
+    n = len(space.word)
+
+    # Entries of an earlier list are larger than those of all later ones.
     for number in range(LISTS):
-        place, most = space.first[number], 0
+        place = space.first[number]
+        largest = 0
         while place >= 0:
-            if left[place] > most:
+            if left[place] > largest:
                 row = place // n
                 column = place - row * n
-                if reached[row] and fresh[word[column]] & bit[column]:
-                    most = left[place]
+                if space.reached[row] and unseen[space.word[column]] & space.bit[column]:
+                    largest = left[place]
             place = space.after[place]
-        if most:
-            lower(space, most)
+        if largest:
+            lower(space, largest)
             return True
     return False
 
@@ -189,29 +241,35 @@ def _touch_all(space):
     Without that no matching is perfect, and it is found without a search. ``space.fresh`` is
     scratch: the columns without an entry in the graph.
     """
-    graph, fresh, left = space.graph, space.fresh, space.left
+    graph = space.graph
+    bare_columns = space.fresh
+    left = space.left
     n = len(space.word)
     threshold = space.state[THRESHOLD]
-    for w in range(len(fresh)):
-        fresh[w] = space.every[w]
+
+    # Rows without an entry in the graph need their largest one.
+    for w in range(len(bare_columns)):
+        bare_columns[w] = space.every[w]
     for row in range(n):
-        usable = 0
-        for w in range(len(fresh)):
-            usable |= graph[row, w]
-            fresh[w] &= ~graph[row, w]
-        if usable == 0:
-            most = 0
+        columns = 0
+        for w in range(len(bare_columns)):
+            columns |= graph[row, w]
+            bare_columns[w] &= ~graph[row, w]
+        if columns == 0:
+            largest = 0
             for place in range(row * n, row * n + n):
-                most = max(most, left[place])
-            threshold = min(threshold, most)
-    for w in range(len(fresh)):
-        while fresh[w]:
-            lowest = _lowest(fresh[w])
-            fresh[w] ^= lowest
-            most = 0
+                largest = max(largest, left[place])
+            threshold = min(threshold, largest)
+
+    # So do columns.
+    for w in range(len(bare_columns)):
+        while bare_columns[w]:
+            lowest = _lowest(bare_columns[w])
+            bare_columns[w] ^= lowest
+            largest = 0
             for place in range(WORD * w + _place(lowest), n * n, n):
-                most = max(most, left[place])
-            threshold = min(threshold, most)
+                largest = max(largest, left[place])
+            threshold = min(threshold, largest)
     if threshold and threshold < space.state[THRESHOLD]:
         lower(space, threshold)
     return threshold > 0
@@ -245,28 +303,30 @@ def _settle(space):
 
     Returns the smallest entry, which then is the threshold; 0 if there is no perfect matching.
     """
-    left, state, waiting = space.left, space.state, space.waiting
+    state = space.state
+    waiting = space.waiting
     n = len(space.word)
-    size = 0
+    n_waiting = 0
     for row in range(n):
         if space.column_of[row] < 0:
-            waiting[size] = row
-            size += 1
-    before = state[THRESHOLD]
-    if size and not _find_bottleneck(space, size):
+            waiting[n_waiting] = row
+            n_waiting += 1
+    threshold_before = state[THRESHOLD]
+    if n_waiting and not _find_bottleneck(space, n_waiting):
         state[THRESHOLD] = 0
     weight = state[THRESHOLD]
-    if weight in (0, before):
+    if weight in (0, threshold_before):
         return weight
+
     # Of the matchings with this minimum, one of small entries leaves the fewest behind. The first
     # one has large entries, so all its circuits above the minimum are chosen anew.
-    size = 0
+    n_waiting = 0
     for row in range(n):
-        if left[row * n + space.column_of[row]] > weight:
+        if space.left[row * n + space.column_of[row]] > weight:
             _release(space, row)
-            waiting[size] = row
-            size += 1
-    _match(space, _seize(space, size))
+            waiting[n_waiting] = row
+            n_waiting += 1
+    _match(space, _seize(space, n_waiting))
     return weight
 
 
@@ -296,9 +356,9 @@ def peel_bottleneck(space, stop, permutations, weights):
     int
         How many terms were written; -1 if no permutation is left, so line sums were not equal.
     """
-    left, state, graph, idle = space.left, space.state, space.graph, space.idle
-    column_of, row_of, word, bit = space.column_of, space.row_of, space.word, space.bit
-    n = len(word)
+    left = space.left
+    state = space.state
+    n = len(space.word)
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
@@ -308,19 +368,18 @@ def peel_bottleneck(space, stop, permutations, weights):
         state[LINE_SUM] -= weight
         weights[term] = weight
         for row in range(n):
-            column = column_of[row]
+            column = space.column_of[row]
             permutations[term, row] = column
             place = row * n + column
             value = left[place] - weight
             left[place] = value
+
             # The weight is the threshold: an entry that is now below it leaves the graph, and its
             # row and column are free again. If anything is left of it, it joins the lists of
             # entries that wait for a lower threshold.
             if value < weight:
-                graph[row, word[column]] ^= bit[column]
-                idle[word[column]] |= bit[column]
-                row_of[column] = -1
-                column_of[row] = -1
+                space.graph[row, space.word[column]] ^= space.bit[column]
+                _release(space, row)
                 if value:
                     wait(space, place, value)
     return len(weights)
@@ -349,7 +408,9 @@ def peel_first(space, stop, permutations, weights):
     int
         How many terms were written; -1 if no permutation is left, so line sums were not equal.
     """
-    left, state, held = space.left, space.state, space.waiting
+    left = space.left
+    state = space.state
+    place_of_row = space.waiting
     n = len(space.word)
     lower(space, 1)
     for term in range(len(weights)):
@@ -365,12 +426,12 @@ def peel_first(space, stop, permutations, weights):
         weight = state[LINE_SUM]
         for row in range(n):
             place = row * n + space.column_of[row]
-            held[row] = place
+            place_of_row[row] = place
             weight = min(weight, left[place])
         state[LINE_SUM] -= weight
         weights[term] = weight
         for row in range(n):
-            place = held[row]
+            place = place_of_row[row]
             column = place - row * n
             permutations[term, row] = column
             left[place] -= weight
