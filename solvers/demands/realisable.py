@@ -43,52 +43,61 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
         from scipy.optimize import linprog
         from scipy.sparse import csr_array
 
-    slots, n = plan.matchings.shape
+    n_slots, n_ports = plan.matchings.shape
+
+    # The circuits that have a demand: in which slots each pair is.
     slot, source = np.nonzero(plan.matchings != IDLE)
-    far = plan.matchings[slot, source]
-    asked = demand[source, far] > 0
-    slot, pair = slot[asked], (source * n + far)[asked]
-    pairs, row, uses = np.unique(pair, return_inverse=True, return_counts=True)
-    needs = demand.reshape(-1)[pairs]
-    least = np.zeros(slots)
-    alone = uses[row] == 1  # a pair in one slot is a bound on its duration, not a row
-    np.maximum.at(least, slot[alone], needs[row[alone]])
-    shared = np.flatnonzero(uses > 1)
+    destination = plan.matchings[slot, source]
+    has_demand = demand[source, destination] > 0
+    slot = slot[has_demand]
+    pair = (source * n_ports + destination)[has_demand]
+    pairs, pair_of_circuit, n_uses = np.unique(pair, return_inverse=True, return_counts=True)
+    needed = demand.reshape(-1)[pairs]
+
+    # A pair in one slot alone is a bound on its duration.
+    least_ticks = np.zeros(n_slots)
+    is_alone = n_uses[pair_of_circuit] == 1
+    np.maximum.at(least_ticks, slot[is_alone], needed[pair_of_circuit[is_alone]])
+    shared = np.flatnonzero(n_uses > 1)
     if not len(shared):
         return trim(plan, demand, shortest)
-    # One row for each pair that several slots share: their durations reach its demand.
-    place = np.full(len(pairs), -1)
-    place[shared] = np.arange(len(shared))
-    rows, columns = place[row[~alone]], slot[~alone]
-    matrix = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(shared), slots))
-    found = linprog(
-        np.ones(slots),
+
+    # A pair that several slots share is a row: their durations together reach its demand.
+    row_of_pair = np.full(len(pairs), -1)
+    row_of_pair[shared] = np.arange(len(shared))
+    rows = row_of_pair[pair_of_circuit[~is_alone]]
+    columns = slot[~is_alone]
+    matrix = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(shared), n_slots))
+    optimum = linprog(
+        np.ones(n_slots),
         A_ub=-matrix,
-        b_ub=-needs[shared].astype(np.float64),
-        bounds=np.stack([least, np.full(slots, np.inf)], axis=1),
+        b_ub=-needed[shared].astype(np.float64),
+        bounds=np.stack([least_ticks, np.full(n_slots, np.inf)], axis=1),
         method="highs",
     )
-    if found.x is None:
+    if optimum.x is None:
         return trim(plan, demand, shortest)
-    ticks = np.ceil(found.x - 1e-6).astype(np.int64)
+
+    # Whole ticks; the plan without the programme may still be shorter.
+    ticks = np.ceil(optimum.x - 1e-6).astype(np.int64)
     ticks = np.where(ticks > 0, np.maximum(ticks, shortest), 0)
-    rounded = _repair(Plan(plan.matchings, ticks), demand, shortest)
-    rounded = trim(rounded, demand, shortest)
-    old = trim(plan, demand, shortest)
-    return min(old, rounded, key=lambda plan: (int(plan.ticks.sum()), len(plan.ticks)))
+    rounded = trim(_repair(Plan(plan.matchings, ticks), demand, shortest), demand, shortest)
+    trimmed = trim(plan, demand, shortest)
+    return min(trimmed, rounded, key=lambda plan: (int(plan.ticks.sum()), len(plan.ticks)))
 
 
 def _repair(plan: Plan, demand: NDArray[np.int64], shortest: int) -> Plan:
-    """Raise durations until whatever is short is not."""
+    """Lengthen slots until all demand is served: for each pair the longest slot that has it."""
     ticks = plan.ticks.copy()
     while True:
-        short = demand - serve(Plan(plan.matchings, ticks))
-        i, j = np.unravel_index(int(short.argmax()), short.shape)
-        if short[i, j] <= 0:
+        missing = demand - serve(Plan(plan.matchings, ticks))
+        source, destination = np.unravel_index(int(missing.argmax()), missing.shape)
+        if missing[source, destination] <= 0:
             return Plan(plan.matchings, ticks)
-        holds = np.flatnonzero(plan.matchings[:, i] == j)
-        slot = holds[ticks[holds].argmax()]
-        ticks[slot] = max(int(ticks[slot] + short[i, j]), shortest)
+        slots = np.flatnonzero(plan.matchings[:, source] == destination)
+        longest_slot = slots[ticks[slots].argmax()]
+        lengthened = int(ticks[longest_slot] + missing[source, destination])
+        ticks[longest_slot] = max(lengthened, shortest)
 
 
 _QUICK = Effort(rounds=24)
@@ -111,8 +120,8 @@ class Realiser:
         self.all_pairs: Plan | None = None
         dead = problem.fabric.route_cells() == UNREACHED  # left to a packet network
         self.demand = np.where(dead, 0, problem.ticks)
-        wanted = np.count_nonzero(self.demand)
-        if wanted > _DENSE * self.n * (self.n - 1) and not problem.fabric.dead_pairs():
+        n_entries = np.count_nonzero(self.demand)
+        if n_entries > _DENSE * self.n * (self.n - 1) and not problem.fabric.dead_pairs():
             self.all_pairs = self._all_to_all()
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
@@ -142,29 +151,30 @@ class Realiser:
             Slots whose cell states `states` knows. Where a large part of all pairs (`_DENSE`) has
             a demand, it is the matchings of an all-to-all if these take less time.
         """
-        demand, shortest = self.demand, self.problem.min_slot_ticks
-        rest = demand.copy()
-        matchings, ticks = [], []
+        shortest = self.problem.min_slot_ticks
+        left = self.demand.copy()
+        matchings: list[NDArray[np.int32]] = []
+        ticks: list[int] = []
         wishes = iter(plan.matchings[np.argsort(-plan.ticks, kind="stable")])
-        while rest.any():
+        while left.any():
             # None: the slots before have served all that this wish asks for.
-            matching = self._slot(next(wishes, None), rest)
+            matching = self._slot(next(wishes, None), left)
             if matching is None:
                 continue
-            length = max(self._length(matching, rest), shortest)
+            length = max(self._length(matching, left), shortest)
             sources = np.flatnonzero(matching != IDLE)
-            rest[sources, matching[sources]] -= np.minimum(
-                rest[sources, matching[sources]], length
-            )
+            destinations = matching[sources]
+            left[sources, destinations] -= np.minimum(left[sources, destinations], length)
             matchings.append(matching)
             ticks.append(length)
-        found = Plan.of(matchings, ticks, self.n)
-        if len(found.ticks):
-            found = shorten(found, demand, shortest)
+
+        realised = Plan.of(matchings, ticks, self.n)
+        if len(realised.ticks):
+            realised = shorten(realised, self.demand, shortest)
         if self.all_pairs is None:
-            return found
+            return realised
         delay = self.problem.delay_ticks
-        return min(found, self.all_pairs, key=lambda plan: plan.cost(delay))
+        return min(realised, self.all_pairs, key=lambda plan: plan.cost(delay))
 
     def _all_to_all(self) -> Plan | None:
         """Hold each matching of an all-to-all as long as the neediest of its circuits.
@@ -178,21 +188,25 @@ class Realiser:
         with uncounted():
             from optmatch.solvers.all_to_all.factorise import solve
 
-        everyone, limits = AllToAll(self.problem.fabric), Limits(iterations=0, gap=1.0)  # no proof
-        found = solve(everyone, limits, np.random.default_rng(0), ignore).schedule
-        if found is None:
+        without_proof = Limits(iterations=0, gap=1.0)
+        all_to_all = AllToAll(self.problem.fabric)
+        schedule = solve(all_to_all, without_proof, np.random.default_rng(0), ignore).schedule
+        if schedule is None:
             return None
-        if found.cell_states is not None:
-            for matching, states in zip(found.matchings, found.cell_states, strict=True):
+        matchings = schedule.matchings
+        if schedule.cell_states is not None:
+            for matching, states in zip(matchings, schedule.cell_states, strict=True):
                 self.known[matching.tobytes()] = states
-        demand, shortest = self.demand, self.problem.min_slot_ticks
-        held = np.where(found.matchings >= 0, demand[np.arange(self.n), found.matchings], 0)
-        longest = np.maximum(held.max(axis=1), shortest)
-        plan = trim(Plan(found.matchings, longest), demand, shortest)
-        return plan if (serve(plan) >= demand).all() else None
+
+        # Each slot lasts as long as its largest demand.
+        shortest = self.problem.min_slot_ticks
+        asked_ticks = np.where(matchings >= 0, self.demand[np.arange(self.n), matchings], 0)
+        ticks = np.maximum(asked_ticks.max(axis=1), shortest)
+        plan = trim(Plan(matchings, ticks), self.demand, shortest)
+        return plan if (serve(plan) >= self.demand).all() else None
 
     def _slot(
-        self, wish: NDArray[np.int32] | None, rest: NDArray[np.int64]
+        self, wish: NDArray[np.int32] | None, left: NDArray[np.int64]
     ) -> NDArray[np.int32] | None:
         """Route the pairs that a slot asks for, then others that fit; None if it asks for none.
 
@@ -201,8 +215,8 @@ class Realiser:
         wish
             The destination of each source or IDLE, shape (n,); None where no wishes are left, so
             that the largest demands that are left fill the slot.
-        rest
-            ``rest[source, destination]`` in ticks: what is left of the demand, not all zero.
+        left
+            ``left[source, destination]`` in ticks: what is left of the demand, not all zero.
 
         Returns
         -------
@@ -210,17 +224,20 @@ class Realiser:
             The matching that has routes, shape (n,); None if nothing is left of what `wish` asks
             for.
         """
+        wished_pairs: list[Pair] = []
         if wish is not None:
-            sources = np.flatnonzero(wish != IDLE)
-            asked = [(int(i), int(wish[i])) for i in sources if rest[i, wish[i]] > 0]
-            if not asked:
+            for source in np.flatnonzero(wish != IDLE):
+                destination = wish[source]
+                if left[source, destination] > 0:
+                    wished_pairs.append((int(source), int(destination)))
+            if not wished_pairs:
                 return None
-        else:
-            asked = []
-        asked.sort(key=lambda pair: -int(rest[pair]))
-        others = [(int(i), int(j)) for i, j in np.argwhere(rest)]
-        others.sort(key=lambda pair: -int(rest[pair]))
-        return self.place([*asked, *others])
+
+        # The largest first; ports that the wish leaves idle take any other pairs.
+        all_pairs = [(int(source), int(destination)) for source, destination in np.argwhere(left)]
+        wished_pairs.sort(key=lambda pair: -int(left[pair]))
+        all_pairs.sort(key=lambda pair: -int(left[pair]))
+        return self.place([*wished_pairs, *all_pairs])
 
     def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
         """Route as many pairs side by side as it finds ways for, the first ones first."""
@@ -237,17 +254,20 @@ class Realiser:
 
     def _compatible(self, pairs: list[Pair]) -> list[Pair]:
         """Keep pairs, in order, whose ports are still free."""
-        senders, receivers, kept = set[int](), set[int](), list[Pair]()
-        for i, j in pairs:
+        busy_sources = set[int]()
+        busy_destinations = set[int]()
+        compatible = list[Pair]()
+        for source, destination in pairs:
             if self.mutual:
-                if not {i, j} & senders:
-                    senders |= {i, j}
-                    kept.append((min(i, j), max(i, j)))
-            elif i not in senders and j not in receivers:
-                senders.add(i)
-                receivers.add(j)
-                kept.append((i, j))
-        return kept
+                # A bidirectional port is busy both ways, and its pair is named once.
+                if not {source, destination} & busy_sources:
+                    busy_sources |= {source, destination}
+                    compatible.append((min(source, destination), max(source, destination)))
+            elif source not in busy_sources and destination not in busy_destinations:
+                busy_sources.add(source)
+                busy_destinations.add(destination)
+                compatible.append((source, destination))
+        return compatible
 
     def _route(
         self, pairs: list[Pair], efforts: tuple[Effort, ...] = (_QUICK, EFFORTS[1])
@@ -305,7 +325,7 @@ class Realiser:
                 matching[j] = i
         return matching
 
-    def _length(self, matching: NDArray[np.int32], rest: NDArray[np.int64]) -> int:
+    def _length(self, matching: NDArray[np.int32], left: NDArray[np.int64]) -> int:
         """Choose how long to hold a slot, by what it serves and finishes for its time.
 
         Each length at which an entry is finished is rated: the ticks served, and a delay for each
@@ -315,8 +335,8 @@ class Realiser:
         ----------
         matching
             The destination of each source or IDLE, shape (n,); one circuit at least has a demand.
-        rest
-            ``rest[source, destination]`` in ticks: what is left of the demand.
+        left
+            ``left[source, destination]`` in ticks: what is left of the demand.
 
         Returns
         -------
@@ -324,10 +344,13 @@ class Realiser:
             The length of the best rating, in ticks.
         """
         sources = np.flatnonzero(matching != IDLE)
-        left = rest[sources, matching[sources]]
-        lengths = np.unique(left[left > 0])
+        left_of_circuit = left[sources, matching[sources]]
+        lengths = np.unique(left_of_circuit[left_of_circuit > 0])
         delay = self.problem.delay_ticks
-        served = np.minimum(left[None], lengths[:, None]).sum(axis=1)
-        finished = (left[None] <= lengths[:, None]).sum(axis=1) - (left == 0).sum()
-        worth = (served + delay * finished) / (lengths + delay)
+
+        # Circuits without a demand are complete at any length, and earn nothing.
+        served = np.minimum(left_of_circuit, lengths[:, None]).sum(axis=1)
+        n_complete = (left_of_circuit <= lengths[:, None]).sum(axis=1)
+        n_finished = n_complete - (left_of_circuit == 0).sum()
+        worth = (served + delay * n_finished) / (lengths + delay)
         return int(lengths[worth.argmax()])
