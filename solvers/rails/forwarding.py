@@ -173,64 +173,143 @@ def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...
     return tuple(routes for routes in found if routes is not None)
 
 
-def _spread_relays(seats: Seats, rows: Ints, masks: Ints) -> NDArray[np.int32]:
-    """Copy rows of one rail to all equal rails, with their operations and ranks."""
-    step, folded = seats.job.step(), seats.folded
-    ranks = np.lexsort([seats.rail_of, folded.class_of])  # of a seat, by rail
-    begin = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))
-    seat = folded.class_of[step.rank[folded.own[rows[:, 0]]]]
-    place = folded.own[rows[:, 0]] - step.rank_start[np.array(folded.first)[seat]]
-    found = [np.empty((0, 3), np.int32)]
-    copies = np.diff(begin)
-    for k in range(int(copies.max(initial=0))):
-        here = copies[seat] > k
-        one, to = ranks[begin[seat[here]] + k], ranks[begin[rows[here, 1]] + k]
-        columns = step.rank_start[one] + place[here], to, masks[rows[here, 2]]
-        found.append(np.stack(columns, axis=1).astype(np.int32))
-    table = np.concatenate(found)
-    return table[np.argsort(table[:, 0], kind="stable")]
+def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
+    """Copy relays of one rail to all equal rails, with their operations and ranks.
+
+    Parameters
+    ----------
+    seats
+        The folded step; the ranks of a seat are GPUs of one number on rails that are alike.
+    rows
+        ``rows[relay]``: the row of the operation in `Folded.own`, the seat that forwards, and the
+        bundle; int64, shape (relays, 3).
+    ports_of_bundle
+        The ports of each bundle, as bits.
+
+    Returns
+    -------
+    int32 array, shape (relays, 3)
+        As `RailPlan.relays`.
+    """
+    step = seats.job.step()
+    folded = seats.folded
+    operation = folded.own[rows[:, 0]]
+    seat = folded.class_of[step.rank[operation]]
+    first_rank = np.array(folded.first)[seat]
+    place_in_program = operation - step.rank_start[first_rank]
+    forwarding_seat = rows[:, 1]
+    ports = ports_of_bundle[rows[:, 2]]
+
+    # The ranks of a seat in the order of their rails: copy k of a relay is on rail number k.
+    ranks = np.lexsort([seats.rail_of, folded.class_of])
+    first_of_seat = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))
+    n_copies = np.diff(first_of_seat)
+    tables = [np.empty((0, 3), np.int32)]
+    for copy in range(int(n_copies.max(initial=0))):
+        here = n_copies[seat] > copy
+        rank = ranks[first_of_seat[seat[here]] + copy]
+        forwarding_rank = ranks[first_of_seat[forwarding_seat[here]] + copy]
+        columns = (
+            step.rank_start[rank] + place_in_program[here],
+            forwarding_rank,
+            ports[here],
+        )
+        tables.append(np.stack(columns, axis=1).astype(np.int32))
+    relays = np.concatenate(tables)
+    return relays[np.argsort(relays[:, 0], kind="stable")]
 
 
 def _list_timelines(
-    seats: Seats, result: Result, choice: RailChoice, ring: Ints
+    seats: Seats, result: Result, choice: RailChoice, next_seat: Ints
 ) -> tuple[RailTimeline, ...]:
     """Follow what is set up on each rail of its own kind.
 
-    ``ring[number, seat]`` is the next seat on a ring.
+    ``next_seat[ring, seat]`` is where a ring leads; ring b is the home of bundle b.
     """
-    turns, where = result.change_start_s, result.change
-    job, found, gpu = seats.job, [], seats.number
-    k = job.network.ports_per_gpu
-    bundle_of = np.repeat(np.arange(len(choice.widths)), choice.widths)
-    order = np.argsort(turns, kind="stable")
-    for first in np.unique(seats.rail[seats.rail >= 0]).tolist():
-        own = np.flatnonzero(seats.rail == first)
-        own = own[np.argsort(gpu[own])]
-        rails = np.unique(seats.rail_of[seats.folded.class_of == own[0]])
-        n_ports = len(own) * k if job.fabric is None else job.fabric.n_ports
-        live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
-        facing = ring[: len(choice.widths), own]
-        facing = np.where(facing >= 0, gpu[facing], IDLE)
-        states, times = [facing.copy()], [0.0]
-        here = order[seats.rail[where[order, 1]] == first]
-        cuts = np.flatnonzero(np.diff(turns[here], prepend=-1.0)).tolist()
-        for at, end in pairwise([*cuts, len(here)]):
-            bundle, one, two = where[here[at:end]].T
-            for b in np.unique(bundle).tolist():
-                facing[b][np.isin(facing[b], gpu[two[bundle == b]])] = IDLE
-            facing[bundle, gpu[one]] = gpu[two]
-            if not np.array_equal(facing, states[-1]):
-                states.append(facing.copy())
-                times.append(float(turns[here[at]]))
-        matchings = np.full((len(states), n_ports), IDLE, np.int32)
-        table = np.array(states)
-        for port, b in enumerate(bundle_of.tolist()):
-            to = np.where(table[:, b] >= 0, live[table[:, b] * k + port], IDLE)
-            matchings[:, live[np.arange(len(own)) * k + port]] = to
-        starts = np.array(times)
-        found.append(
+    order = np.argsort(result.change_start_s, kind="stable")
+    start_s = result.change_start_s[order]
+    bundle, sender, receiver = result.change[order].T
+    timelines = []
+    for rail in np.unique(seats.rail[seats.rail >= 0]).tolist():
+        on_rail = np.flatnonzero(seats.rail == rail)
+        on_rail = on_rail[np.argsort(seats.number[on_rail])]
+        changed_here = seats.rail[sender] == rail
+        homes = next_seat[: len(choice.widths), on_rail]
+        held = np.where(homes >= 0, seats.number[homes], IDLE)
+        states, times = _list_states(
+            held,
+            start_s[changed_here],
+            (
+                bundle[changed_here],
+                seats.number[sender[changed_here]],
+                seats.number[receiver[changed_here]],
+            ),
+        )
+        alike = np.unique(seats.rail_of[seats.folded.class_of == on_rail[0]])
+        timelines.append(
             RailTimeline(
-                rails=tuple(rails.tolist()), matchings=matchings, asked_s=starts, starts_s=starts
+                rails=tuple(alike.tolist()),
+                matchings=_join_ports(seats.job, states, choice.widths),
+                asked_s=times,
+                starts_s=times,
             )
         )
-    return tuple(found)
+    return tuple(timelines)
+
+
+def _list_states(
+    held: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
+) -> tuple[Ints, NDArray[np.float64]]:
+    """List the states of a rail, and when each starts.
+
+    Parameters
+    ----------
+    held
+        ``held[bundle, gpu]``: the GPU that the first state leads to, -1 for none.
+    start_s
+        By change, ascending.
+    changes
+        Bundle, sending and receiving GPU, by change. A receiver loses the circuit that it had.
+
+    Returns
+    -------
+    states : int array, shape (states, bundles, gpus)
+    times : float array, shape (states,)
+    """
+    bundle, sender, receiver = changes
+    held = held.copy()
+    states = [held.copy()]
+    times = [0.0]
+    first_at_time = np.flatnonzero(np.diff(start_s, prepend=-1.0)).tolist()
+    for first, end in pairwise([*first_at_time, len(start_s)]):
+        together = slice(first, end)
+        for changed in np.unique(bundle[together]).tolist():
+            taken = receiver[together][bundle[together] == changed]
+            held[changed][np.isin(held[changed], taken)] = IDLE
+        held[bundle[together], sender[together]] = receiver[together]
+        if not np.array_equal(held, states[-1]):
+            states.append(held.copy())
+            times.append(float(start_s[first]))
+    return np.array(states), np.array(times)
+
+
+def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[np.int32]:
+    """Return the matchings of ports of the switch: port p of a GPU leads to port p of another.
+
+    ``states[state, bundle, gpu]`` is the GPU that a bundle leads to, of `widths` ports each.
+    """
+    ports_per_gpu = job.network.ports_per_gpu
+    n_gpus = states.shape[2]
+    n_ports = n_gpus * ports_per_gpu
+    live_ports = np.arange(n_ports)
+    if job.fabric is not None:
+        n_ports = job.fabric.n_ports
+        live_ports = job.fabric.live_ports
+    matchings = np.full((len(states), n_ports), IDLE, np.int32)
+    bundle_of_port = np.repeat(np.arange(len(widths)), widths)
+    for port, bundle in enumerate(bundle_of_port.tolist()):
+        senders = live_ports[np.arange(n_gpus) * ports_per_gpu + port]
+        receiving_gpu = states[:, bundle]
+        receivers = live_ports[receiving_gpu * ports_per_gpu + port]
+        matchings[:, senders] = np.where(receiving_gpu >= 0, receivers, IDLE)
+    return matchings
