@@ -99,6 +99,17 @@ class _Search:
     def __init__(
         self, problem: Routing, known: tuple[float, int], clock: Clock, on_event: OnEvent
     ) -> None:
+        """Look up what all branches of the search need, in plain lists, which are read quickest.
+
+        Parameters
+        ----------
+        problem
+            On a chip.
+        known
+            The objective and the number of cells of an answer that is there already.
+        clock, on_event
+            Limits, and the listener for ticks.
+        """
         fabric = problem.fabric
         cells = problem.cells
         graph = fabric.graph
@@ -106,31 +117,43 @@ class _Search:
         assert cells is not None
         self.clock = clock
         self.on_event = on_event
+
+        # The best answer so far; `states` are its states once the search has found a better one.
         self.best = known
         self.states: NDArray[np.int8] | None = None
         self.nodes = 0
+
+        # The fabric: the joined terminal, -1 for none, and the exits of each in bar and in cross.
         self.mate: list[int] = graph.mate.tolist()
         self.exits: list[list[int]] = graph.exits.tolist()
+        self.mutual = fabric.bidirectional
+
+        # What a cell costs a circuit, ``[cell][state]``: its loss or, for power, half of what it
+        # takes beyond a dark cell, as two circuits may share it.
         self.power = problem.objective == "power-mw"
+        self.crosstalk = problem.objective == "worst-snr-db"
         dark_mw, extra_mw = split_power(fabric, cells)
         self.extra: list[list[float]] = extra_mw.tolist()
-        weights = extra_mw / 2 if self.power else cells.loss_db
+        weights = cells.loss_db
+        if self.power:
+            weights = extra_mw / 2
         self.loss: list[list[float]] = weights.tolist()
         self.leak: list[list[float]] = cells.leak.tolist()
-        self.crosstalk = problem.objective == "worst-snr-db"
-        self.mutual = fabric.bidirectional
+
+        # The least costs from a terminal to the end of a circuit, by cost and by number of cells.
+        # Light comes back as it went, hence ways from the end are those to it.
         starts = fabric.source_terminals
         ends = fabric.destination_terminals
+        cell_counts = np.ones_like(weights)
         self.to_go = []
-        for costs in (weights, np.ones_like(weights)):
-            # Light comes back as it went, so ways from the end are those to it.
-            ways = cheapest_ways(graph, ends, costs)
-            still_to_pay = np.where(graph.mate >= 0, ways[:, graph.mate], np.inf)
+        for costs in (weights, cell_counts):
+            costs_from_end = cheapest_ways(graph, ends, costs)
+            still_to_pay = np.where(graph.mate >= 0, costs_from_end[:, graph.mate], np.inf)
             still_to_pay[np.arange(len(ends)), ends] = 0.0
             self.to_go.append(still_to_pay.tolist())
-        loss, count = (
-            cheapest_ways(graph, starts, costs) for costs in (weights, np.ones_like(weights))
-        )
+        loss = cheapest_ways(graph, starts, weights)
+        count = cheapest_ways(graph, starts, cell_counts)
+
         # Circuits with the largest least loss come first: they prune most.
         circuits = sorted(
             problem.circuits.tolist(), key=lambda pair: -loss[pair[0], ends[pair[1]]]
