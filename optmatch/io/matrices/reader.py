@@ -101,6 +101,7 @@ def read_traffic(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "demand.csv"
     ...     _ = file.write_text("src,dst,bytes\nBerlin,Paris,30\nParis,Berlin,12.5\n")
@@ -170,6 +171,7 @@ def read_matrix(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "demand.csv"
     ...     _ = file.write_text("from,rack 1,rack 2\nrack 1,0,30\nrack 2,12.5,0\n")
