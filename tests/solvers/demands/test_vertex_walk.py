@@ -74,7 +74,8 @@ def test_terms_add_up(n_ports: int, n_terms: int) -> None:
 
 def test_a_dense_matrix_of_qoblib_takes_fourteen_terms() -> None:
     """As few as its record (QOBLIB, 03-birkhoff); decompositions alone came to 16 or 17."""
-    solution = om.solve(om.load(INSTANCE), seed=0)
+    problem: Any = om.load(INSTANCE)
+    solution = om.solve(problem, seed=0)
     assert solution.objective <= 14
     assert om.verify(solution).ok
 
