@@ -176,6 +176,9 @@ def schedule_all(
             start=search.answer(),
         )
         planner.plan = search.least_failed if best is None else best
+        if best is None and search.bound is not None and search.bound[0] == np.inf:
+            # It took the whole search to see that links are too few for the fewest slots.
+            limit = search.pack_beside()
     planner.clock = clock
     if search.packed is not None and not search.is_crowded:
         place_leftovers(planner)
@@ -270,6 +273,18 @@ class _SlotExchange:
         if stop.limit is not None:
             return stop.limit
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED
+
+    def pack_beside(self) -> Limit:
+        """Pack all pairs as `pack` does, into ``packed``; the planner keeps its plan."""
+        planner = self.planner
+        kept_plan = planner.plan
+        ends = planner.problem.pairs.astype(np.int64)
+        self.packed = pack_slots(planner, ends, insists=False)
+        limit = self.pack()
+        if self.packed is not None:
+            self.packed = planner.plan
+        planner.plan = kept_plan
+        return limit
 
     def take_up(self, former: Solution) -> Limit | None:
         """Keep the slots of a former solution, and route again what has no route any more.
