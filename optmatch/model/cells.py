@@ -237,11 +237,14 @@ class CellDevice(Value):
     @property
     def _stated_leak(self) -> NDArray[np.float64]:
         """``leak[cell, state]`` by the extinctions alone, without errors of phases."""
-        extinction = np.stack([self.bar_extinction_db, self.cross_extinction_db], axis=1)
-        leak: NDArray[np.float64] = np.where(
-            extinction >= NO_LEAK_DB, 0.0, 10 ** (-extinction / 10)
-        )
-        return leak
+        extinction_db = np.stack([self.bar_extinction_db, self.cross_extinction_db], axis=1)
+
+        # Powers of arrays and of single numbers differ in their last bit on some processors. The
+        # power of a single number is taken, as for a `Device`, once for each different value.
+        values_db, place = np.unique(extinction_db, return_inverse=True)
+        leak_of_value = np.array([math.pow(10, -value_db / 10) for value_db in values_db.tolist()])
+        leak: NDArray[np.float64] = leak_of_value[place].reshape(extinction_db.shape)
+        return np.where(extinction_db >= NO_LEAK_DB, 0.0, leak)
 
     @property
     def _power_by_state(self) -> NDArray[np.float64]:

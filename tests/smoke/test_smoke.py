@@ -32,6 +32,8 @@ COMMANDS = {
     " --delay 1e-6 --late 4=1e-5,5=2e-5",
     "collective, two ports": "collective all-gather --ranks 6 --bytes 6e5 --alpha 1e-6"
     " --delay 1e-3 --ports-per-rank 2",
+    "collective, pairs": "collective all-gather --ranks 6 --bytes 6e5 --alpha 1e-6"
+    " --delay 1e-3 --two-way",
     "collective, pipelined": "collective broadcast --ranks 8 --bytes 8e6 --alpha 1e-6"
     " --delay 1e-6",
     "collective, planes": "collective all-reduce --ranks 4 --bytes 32e6 --alpha 2e-5 --delay 2e-4"

@@ -145,7 +145,7 @@ def test_the_report_is_of_the_rows(folder: Path) -> None:
     told = ", ".join(f"{count} {status}" for status, count in counted)
     assert f"8 tasks of 3 problems: {told}\n" in done.stdout
     page = (folder / "page.html").read_text()
-    assert page.count("<svg") == 4 and "http" not in page.replace("http://www.w3.org", "")
+    assert page.count("<svg") == 5 and "http" not in page.replace("http://www.w3.org", "")
     content = json.loads(call("report", folder / "spec.sqlite", "--json").stdout)
     (row,) = content["kinds"]["demand"]["methods"]
     assert (row["method"], row["tasks"], row["best"], row["rank"]) == ("solstice", 4, 4, 1.0)

@@ -718,7 +718,8 @@ def _search_changed_cell(model: _ChipModel) -> _CellSearch:
     explained = max(0.0, float(squares_before - fit.squares[0].sum()))
     ratio = explained / _PARAMETERS / noise.lit_db**2
     n_told = int((sensitivity.sum(axis=(1, 2)) > 0).sum())
-    chance = n_told * _f_test_chance(ratio, max(1, model.n_lit_pairs - _PARAMETERS))
+    # Where no cell can be told, since all levels drown in noise, noise explains what was measured.
+    chance = max(1, n_told) * _f_test_chance(ratio, max(1, model.n_lit_pairs - _PARAMETERS))
 
     # What each kept cell leaves, and for all cells whether a change would have been noticed.
     off_db = [
