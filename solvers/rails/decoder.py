@@ -1,12 +1,34 @@
 """List scheduling of a training step whose data are forwarded: the kernel of `prefetch`.
 
-Ports come in *bundles*: so many ports of every GPU that always hold the same circuits. Data go
-over one of some *rings*, permutations of the seats, through the seats between, or straight, from
-one to the next. A circuit that is not up is set up first, and takes other circuits away. Ring b is
-the *home* of bundle b: it is up when the step begins, and again when it ends.
+Words of this module:
 
-*Chords* are bundles of one port whose home leads a stride further on in each group of experts. An
-all-to-all goes over all of them at once, and a collective over those whose stride makes a ring.
+Seat
+    A GPU of the one rail that stands for all rails that are alike
+    (`optmatch.solvers.rails.seats`). Circuits lead from seat to seat.
+Bundle
+    Some ports of every GPU that always hold the same circuits: with four ports, two bundles may
+    have three ports and one. A bundle has one sending and one receiving side at each seat.
+Ring
+    A permutation of the seats, of one cycle or of several. Data that go over a ring pass from
+    seat to seat, and the seats between two members of a communication *forward* them.
+Home
+    The ring of the same number as a bundle: its circuits are up when the step begins, and again
+    when it ends.
+Way
+    How the data of a node go: over one ring of one bundle, *straight* (over circuits from each
+    member to the next one, with nobody between), or over chords. A circuit of the way that is not
+    up is set up first, and takes the place of those that its two ports held.
+Stage
+    One part of an all-to-all that goes straight: in each stage all circuits of the members lead
+    the same number of places further on, which is the *stride* of the stage.
+Menu
+    The table of the ways to do an all-to-all in stages (`optmatch.solvers.rails.exchanges`).
+Hold
+    A node holds the circuits of its way until it ends: their ports are not free before.
+Chord
+    A bundle of one port whose home leads a stride further on in each group of experts. An
+    all-to-all goes over all chords at once, and a collective over those whose stride makes a ring
+    of its members.
 """
 
 from __future__ import annotations
@@ -23,9 +45,11 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 EITHER, STRAIGHT, CHORDS = -2, -1, -4
-"""A node may go as it ends soonest, or straight, or over chords; else the number of its ring."""
+"""The way that a plan lets a node go: as it ends soonest, straight, or over chords. Numbers from 0
+on are rings; -3 is left to the shapes of `optmatch.solvers.rails.choices`."""
 NO_RAIL, RING, MESSAGE, EXCHANGE = -1, 0, 1, 2
-"""How a node goes: beside all rails, around its members, from one to another, each to each."""
+"""What a node is: a node beside all rails, a collective around its members, a message from one to
+another, or an all-to-all from each to each."""
 _NODE, _BESIDE = 90, 15
 """The work of a node on a rail, and beside, in circuits that are looked at in the same time
 (measured on the presets; it only decides when a search ends)."""
@@ -35,22 +59,28 @@ class StepGraph(NamedTuple):
     """The nodes of a step: computations, and communications as one; it never changes."""
 
     duration_s: Floats
-    """``duration_s[node]``, of nodes that ride no rail."""
+    """``duration_s[node]`` in seconds, of nodes that ride no rail; shape (nodes,)."""
     tail_s: Floats
-    """``tail_s[node]``: the step lasts so much longer at least when the node has ended."""
+    """``tail_s[node]`` in seconds: the step lasts at least so much longer when the node has
+    ended."""
     bytes_sent: Floats
-    """``bytes_sent[node]``: what each member sends over a ring of the members."""
+    """``bytes_sent[node]``: the bytes that each member sends if data go over a ring of the
+    members."""
     latency_s: Floats
-    """``latency_s[node]``: of all its messages over one hop."""
+    """``latency_s[node]`` in seconds: the latency of all its messages, over one hop each."""
     how: NDArray[np.int8]
     """``how[node]``: `NO_RAIL`, `RING`, `MESSAGE` or `EXCHANGE`."""
     first_member: Ints
-    """Node k has the members ``member[first_member[k]:first_member[k + 1]]``."""
+    """Node k has the members ``member[first_member[k]:first_member[k + 1]]``; shape (nodes +
+    1,)."""
     member: Ints
-    """Seats; those of a node in the order of its group."""
+    """Seats, all nodes one after the other; the members of a node stand in the order of its group,
+    of a message the sender first."""
     first_successor: Ints
-    """``successor[first_successor[k]:first_successor[k + 1]]`` wait for node k."""
+    """The nodes ``successor[first_successor[k]:first_successor[k + 1]]`` wait for node k; shape
+    (nodes + 1,)."""
     successor: Ints
+    """Nodes, as `first_successor` says; shape (pairs of nodes,)."""
     n_predecessors: Ints
     """``n_predecessors[node]``: for how many nodes it waits."""
 
@@ -61,8 +91,8 @@ class Chords(NamedTuple):
     stride: Ints
     """``stride[bundle]``: how many members further on its circuits lead; 0 if it is no chord."""
     load: Floats
-    """``load[members]``: parts that the busiest chord carries in an all-to-all of so many members;
-    infinite where the strides lead not everywhere."""
+    """``load[n]``: the parts that the busiest chord carries in an all-to-all of n members, a part
+    that takes several hops once for each; infinite where the strides do not lead everywhere."""
 
 
 class PlanChoice(NamedTuple):
@@ -73,7 +103,7 @@ class PlanChoice(NamedTuple):
     haste_s: Floats
     """``haste_s[node]``: how much sooner a node is seen as able to start than it is."""
     way: Ints
-    """``way[node]``: `EITHER`, `STRAIGHT`, `CHORDS` or a ring."""
+    """``way[node]``: `EITHER`, `STRAIGHT`, `CHORDS`, or the number of a ring from 0 on."""
     next_seat: Ints
     """``next_seat[ring, seat]``: to whom a seat leads on a ring, -1 if it is not on it."""
     cycle: Ints
@@ -83,10 +113,11 @@ class PlanChoice(NamedTuple):
     menu: Menu
     """The stages in which all-to-alls may go straight."""
     chords: Chords
+    """The bundles that are chords, and what the busiest one carries."""
     change_s: float
-    """What a circuit takes that has to be set up; infinite where none may be."""
+    """Seconds that a circuit takes to be set up; infinite where none may be."""
     price_s: float
-    """A way with new circuits has to end so much sooner than one without."""
+    """Seconds: a way with new circuits has to end so much sooner than one without."""
     in_order: bool
     """Whether nodes go in the order of their release, even if they wait for circuits."""
 
@@ -95,9 +126,9 @@ class ScheduleLimits(NamedTuple):
     """When a schedule is given up."""
 
     step_s: float
-    """A step of that time, or longer, is of no use."""
+    """Seconds: a step that lasts so long, or longer, is of no use."""
     forwarding_seats: int
-    """Most seats that forward, over all nodes."""
+    """The most seats that forward, counted over all nodes: each takes a row of the plan."""
 
 
 class BundlePorts(NamedTuple):
@@ -108,17 +139,21 @@ class BundlePorts(NamedTuple):
     sender: Ints
     """The seat from which the receiving port is lit, -1 if it is dark."""
     send_free_s: Floats
+    """Seconds from the start of the step: when the sending port is free."""
     receive_free_s: Floats
+    """Seconds from the start of the step: when the receiving port is free."""
 
 
 class Scratch(NamedTuple):
-    """Room for work."""
+    """Arrays that the schedule works in; they are used again by the next one."""
 
     ports: BundlePorts
+    """The circuits at the moment of the schedule."""
     mark: Ints
-    """``mark[seat]``: the last node that had this seat as a member."""
+    """``mark[seat]``: the last node taken from the queue that had this seat as a member."""
     heap: Ints
-    """Nodes on rails, as a binary heap from the front; others as a stack from the back."""
+    """Two queues in one array of shape (nodes,): nodes on rails are a binary heap that grows from
+    the front, nodes beside rails are a stack that grows from the back."""
     key_s: Floats
     """``key_s[node]``: when a node in the heap is seen as able to start."""
     n_waiting: Ints
@@ -129,15 +164,17 @@ class Result(NamedTuple):
     """The schedule."""
 
     start_s: Floats
-    """``start_s[node]``."""
+    """``start_s[node]`` in seconds from the start of the step."""
     end_s: Floats
-    """``end_s[node]``."""
+    """``end_s[node]`` in seconds from the start of the step."""
     taken: Ints
-    """``taken[node]``: the bundle times one more than the rings there are, and 0 if the node goes
-    straight, or one more than its ring. Chords count as one more bundle, straight."""
+    """``taken[node]``: the way that the node takes, ``bundle * (rings + 1) + choice``. The choice
+    is 0 if it goes straight, and 1 + r if it goes over ring r. Chords are coded as straight on one
+    more bundle than there are; not written for nodes that ride no rail. With 2 bundles and 3
+    rings, 6 is bundle 1 over ring 1, 4 is bundle 1 straight, and 8 is over chords."""
     change_start_s: Floats
-    """``change_start_s[change]``: when a circuit is set up; those that find no room are counted
-    alone."""
+    """``change_start_s[change]``: when ports begin to set up a circuit, in seconds. There is room
+    for as many as the caller wants to see; further ones are only counted."""
     change: Ints
     """``change[change]``: bundle, sender and receiver; shape (changes, 3)."""
 
@@ -146,42 +183,53 @@ class StepOutcome(NamedTuple):
     """What is known of a whole schedule."""
 
     step_s: float
-    """Infinite if it was given up."""
+    """When the last node ends or the last circuit is up, in seconds; infinite if it was given
+    up."""
     n_changes: int
+    """How many circuits were set up, those at the end of the step included."""
     work: int
-    """Circuits and nodes that were looked at."""
+    """Circuits that were looked at, with nodes counted as `_NODE` and `_BESIDE` circuits."""
 
 
 class Node(NamedTuple):
     """A communication that is about to start."""
 
     members: Ints
+    """The seats, in the order of the group; of a message the sender and the receiver."""
     how: int
+    """`RING`, `MESSAGE` or `EXCHANGE`."""
     bytes_sent: float
+    """As in `StepGraph`."""
     latency_s: float
+    """As in `StepGraph`."""
     ready_s: float
+    """When all that it waits for has ended, in seconds from the start of the step."""
     way: int
+    """As in `PlanChoice`."""
 
 
 class BestWay(NamedTuple):
     """The way by which a node ends soonest, of those that were tried."""
 
     taken: int
-    """As in `Result`; -1 if none was found."""
+    """The way, coded as in `Result`; -1 if none was found."""
     start_s: float
+    """When the node is ready and all circuits are free and up, in seconds."""
     end_s: float
+    """When the last data have arrived, in seconds."""
     score_s: float
-    """The end, and the price of new circuits."""
+    """The end, plus the price of new circuits where there are any: what ways are compared by."""
     row: int
-    """The row of the menu, of an all-to-all in stages."""
+    """The row of the menu for an all-to-all that goes straight; else 0."""
     n_examined: int
-    """Circuits that were looked at."""
+    """Circuits that were looked at to find it."""
 
 
 class Route(NamedTuple):
     """When the circuits of a way are free and up."""
 
     free_s: float
+    """When the last circuit is free and up, in seconds from the start of the step."""
     max_hops: int
     """Most hops from one member to the next; 0 if the way cannot serve, or not soon enough."""
     n_missing: int
@@ -194,7 +242,15 @@ class Route(NamedTuple):
 
 @inlined_kernel
 def _goes_before(key_s, priority, one, two):
-    """Tell whether a node goes before another: its key is less, or equal and its priority less."""
+    """Tell whether a node goes before another: its key is less, or equal and its priority less.
+
+    Parameters
+    ----------
+    key_s, priority : float array, shape (nodes,)
+        As in `Scratch` and `PlanChoice`.
+    one, two : int
+        The nodes.
+    """
     if key_s[one] == key_s[two]:
         return priority[one] < priority[two]
     return key_s[one] < key_s[two]
@@ -202,7 +258,24 @@ def _goes_before(key_s, priority, one, two):
 
 @inlined_kernel
 def _push(heap, key_s, priority, size, node):
-    """Add a node to the heap of so many nodes; return the new size."""
+    """Add a node to a binary heap.
+
+    Parameters
+    ----------
+    heap : int array
+        Nodes; the heap is ``heap[:size]``, the rest of the array is not read.
+    key_s, priority : float array, shape (nodes,)
+        The order of the nodes, as `_goes_before` says.
+    size : int
+        How many nodes the heap has.
+    node : int
+        The node to add.
+
+    Returns
+    -------
+    int
+        The new size.
+    """
     place = size
     heap[place] = node
     while place > 0:
@@ -216,11 +289,23 @@ def _push(heap, key_s, priority, size, node):
 
 @inlined_kernel
 def _pop(heap, key_s, priority, size):
-    """Move the first node to the end of the heap, ``heap[size - 1]``; return the new size."""
+    """Take the first node from a binary heap; it is then ``heap[size - 1]``, behind the heap.
+
+    Parameters
+    ----------
+    heap, key_s, priority, size
+        As for `_push`; the size is at least 1.
+
+    Returns
+    -------
+    int
+        The new size, less by one.
+    """
     size -= 1
     heap[0], heap[size] = heap[size], heap[0]
     place = 0
     while True:
+        # The last node is now at the top; it sinks below all children that go before it.
         child = 2 * place + 1
         if child >= size:
             return size
@@ -245,17 +330,28 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
     Parameters
     ----------
     node : Node
+        The communication.
     plan : PlanChoice
+        Its rings and its delay are used.
     ring : int
+        The ring, on which the first member has a successor.
     ports : BundlePorts
+        The circuits as they are now; they are not changed.
     bundle : int
+        The bundle over whose ports the data go.
     limit : tuple of (mark, give_up_s)
         All members have the mark of the first one, no other seat has it; a start that is no
-        earlier than `give_up_s` is of no use.
+        earlier than `give_up_s`, in seconds, is of no use.
 
     Returns
     -------
     Route
+        With `max_hops` 0 if the members are on different cycles, or if it is too late.
+
+    Notes
+    -----
+    Around the ring 0 -> 1 -> 2 -> 3 -> 4 -> 0 a collective of seats 0, 2 and 3 takes all five
+    circuits; seats 1 and 4 forward, and the slowest of its pairs is two hops apart.
     """
     mark, give_up_s = limit
     members = node.members
@@ -267,6 +363,8 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
         if plan.cycle[ring, members[index]] != plan.cycle[ring, source]:
             return Route(0.0, 0, 0, index)
 
+    # Walk along the ring: each circuit is free when both of its ports are, and one that is missing
+    # takes the delay from then on.
     destination = members[1] if is_message else source
     free_s = 0.0
     hops = 0
@@ -299,7 +397,23 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
 def _route_straight(node, plan, stride, ports, bundle):
     """Find when the circuits are free and up from each member to that a stride further on.
 
-    Of a message only that from sender to receiver counts.
+    Parameters
+    ----------
+    node : Node
+        The communication; a message needs the circuit from sender to receiver alone.
+    plan : PlanChoice
+        Its delay is used.
+    stride : int
+        How many places further on in the group the circuits lead, from 1 to n - 1.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    bundle : int
+        The bundle over whose ports the data go.
+
+    Returns
+    -------
+    Route
+        Always with one hop.
     """
     members = node.members
     n = len(members)
@@ -319,13 +433,35 @@ def _route_straight(node, plan, stride, ports, bundle):
 
 @inlined_kernel
 def _try_rings(node, plan, bundle, ports, mark, best):
-    """Try all rings of one bundle that a node may take; return the best way so far.
+    """Try all rings of one bundle that a node may take.
 
-    Around a ring an all-to-all of n members passes n / 2 times its bytes.
+    Around a ring an all-to-all of n members passes n / 2 times its bytes: a part for the member d
+    places further on takes d hops, and the mean of 1, ..., n - 1 is n / 2.
+
+    Parameters
+    ----------
+    node : Node
+        The communication.
+    plan : PlanChoice
+        Its rings, rates and prices are used.
+    bundle : int
+        The bundle over whose ports the data would go.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    mark : int array, shape (seats,)
+        As in `Scratch`: members have the number of the node.
+    best : BestWay
+        The best way so far.
+
+    Returns
+    -------
+    BestWay
+        The best way so far with these included.
     """
     n_rings = len(plan.next_seat)
     passed = len(node.members) / 2 if node.how == EXCHANGE else 1.0
     for ring in range(n_rings):
+        # A seat that is on no cycle of the ring, as of a chord in few groups, cannot start there.
         may_take = node.way in (EITHER, ring)
         if not may_take or plan.next_seat[ring, node.members[0]] < 0:
             continue
@@ -343,10 +479,28 @@ def _try_rings(node, plan, bundle, ports, mark, best):
 
 @inlined_kernel
 def _try_straight(node, plan, bundle, ports, best):
-    """Try to send straight over one bundle, an all-to-all in stages; return the best way so far.
+    """Try to send straight over one bundle, and an all-to-all in stages.
 
     Stages change all circuits, one stride after another; rows of the menu say how many parts go
     in each. The first stage waits for its circuits like any other way.
+
+    Parameters
+    ----------
+    node : Node
+        The communication.
+    plan : PlanChoice
+        Its menu, rates and delay are used.
+    bundle : int
+        The bundle over whose ports the data would go.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    best : BestWay
+        The best way so far.
+
+    Returns
+    -------
+    BestWay
+        The best way so far with this one included, for an all-to-all the best row of the menu.
     """
     n = len(node.members)
     menu = plan.menu
@@ -358,6 +512,8 @@ def _try_straight(node, plan, bundle, ports, best):
         end_s = start_s + node.bytes_sent / plan.rate[bundle] + node.latency_s
         return _take_if_sooner(best, node, plan, (taken, start_s, end_s, 0), route.n_missing)
 
+    # An all-to-all of n members sends n - 1 parts from each, one after another. The start has the
+    # first change in it already, so that one delay is taken off before the stages are added up.
     part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / (n - 1)
     for row in range(menu.begin[n], menu.begin[n + 1]):
         route = _route_straight(node, plan, menu.stride[row, 0], ports, bundle)
@@ -373,9 +529,20 @@ def _try_straight(node, plan, bundle, ports, best):
 
 @inlined_kernel
 def _serves_as_chord(stride, is_exchange, n_members):
-    """Tell whether a bundle of this stride serves a node: all-to-alls all, others rings alone.
+    """Tell whether a bundle is a chord that serves a node.
 
-    A stride makes a ring through all members if it has no divisor in common with their number.
+    An all-to-all uses every chord that leads to another member. Other collectives go around, and
+    need a stride that makes one ring through all members: one that has no divisor in common with
+    their number (Euclid). Among 8 members stride 3 does, while stride 2 makes two rings of four.
+
+    Parameters
+    ----------
+    stride : int
+        How many members further on its circuits lead; 0 if the bundle is no chord.
+    is_exchange : bool
+        Whether the node is an all-to-all.
+    n_members : int
+        The members of the node.
     """
     if stride == 0 or stride % n_members == 0:
         return False
@@ -390,10 +557,26 @@ def _serves_as_chord(stride, is_exchange, n_members):
 
 @inlined_kernel
 def _try_chords(node, plan, ports, best):
-    """Try to send over all chords that serve a node; return the best way so far.
+    """Try to send over all chords that serve a node, at once.
 
     All of their circuits must be free. Each hop of a part of an all-to-all has its share of the
     latency: one message after the other, as with all links, over whichever port.
+
+    Parameters
+    ----------
+    node : Node
+        A collective of more than two members.
+    plan : PlanChoice
+        Its chords, rates and delay are used.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    best : BestWay
+        The best way so far.
+
+    Returns
+    -------
+    BestWay
+        The best way so far with this one included; unchanged if no chord serves the node.
     """
     chords = plan.chords
     n = len(node.members)
@@ -412,11 +595,15 @@ def _try_chords(node, plan, ports, best):
     if n_chords == 0:
         return best
 
+    # Around a ring the chords share the bytes evenly. An all-to-all lasts as long as its busiest
+    # chord is busy with the parts that pass over it.
     best = _count_examined(best, n_chords * n)
     lasts_s = node.bytes_sent / rate + node.latency_s
     if is_exchange:
         send_s = node.bytes_sent / (rate / n_chords)  # a chord is one port, as all of them are
         lasts_s = chords.load[n] * (send_s + n_chords * node.latency_s) / (n - 1)
+
+    # Chords are coded as straight on one more bundle than there are.
     start_s = max(node.ready_s, free_s)
     taken = len(plan.rate) * (len(plan.next_seat) + 1)
     return _take_if_sooner(best, node, plan, (taken, start_s, start_s + lasts_s, 0), n_missing)
@@ -437,9 +624,27 @@ def _count_examined(best, n_examined):
 
 @inlined_kernel
 def _take_if_sooner(best, node, plan, way, n_missing):
-    """Return a way (taken, start, end, row) if it scores better than the best one so far.
+    """Compare a way with the best one so far by when it ends.
 
-    New circuits have a price only where the node may go either way.
+    New circuits have a price only where the node may choose among its ways.
+
+    Parameters
+    ----------
+    best : BestWay
+        The best way so far.
+    node : Node
+        The communication.
+    plan : PlanChoice
+        Its price is used.
+    way : tuple of (taken, start_s, end_s, row)
+        The way, with fields as in `BestWay`.
+    n_missing : int
+        How many circuits would have to be set up.
+
+    Returns
+    -------
+    BestWay
+        The better of both; the one so far if they score the same.
     """
     taken, start_s, end_s, row = way
     price_s = plan.price_s if n_missing and node.way == EITHER else 0.0
@@ -450,7 +655,24 @@ def _take_if_sooner(best, node, plan, way, n_missing):
 
 @inlined_kernel
 def _choose_way(node, plan, ports, mark):
-    """Find the way by which a node ends soonest: over rings, straight, or over chords."""
+    """Find the way by which a node ends soonest: over rings, straight, or over chords.
+
+    Parameters
+    ----------
+    node : Node
+        The communication, whose `way` says which ways it may take.
+    plan : PlanChoice
+        Rings, rates, menu, chords and prices.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    mark : int array, shape (seats,)
+        As in `Scratch`: members have the number of the node.
+
+    Returns
+    -------
+    BestWay
+        With `taken` -1 if no way can serve.
+    """
     best = BestWay(-1, 0.0, 0.0, np.inf, 0, 1)
     n_bundles = len(plan.rate)
     for bundle in range(n_bundles):
@@ -472,9 +694,27 @@ def _choose_way(node, plan, ports, mark):
 
 @inlined_kernel
 def _set_up(ports, bundle, circuit, start_s, result, n_changes):
-    """Set up a circuit (sender, receiver) in place of those that its ports held.
+    """Set up a circuit in place of those that its two ports held, and note the change.
 
-    The change is noted where there is room for it. Returns how many there are by now.
+    Parameters
+    ----------
+    ports : BundlePorts
+        Changed: the former peers of both ports are dark from now on.
+    bundle : int
+        The bundle of the ports.
+    circuit : tuple of (sender, receiver)
+        Two seats.
+    start_s : float
+        When the change begins, in seconds from the start of the step.
+    result : Result
+        Where the change is written if there is room for it.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    int
+        How many circuits were set up so far.
     """
     sender, receiver = circuit
     if ports.receiver[bundle, sender] >= 0:
@@ -493,14 +733,40 @@ def _set_up(ports, bundle, circuit, start_s, result, n_changes):
 
 @inlined_kernel
 def _hold_ring(node, plan, way, ports, result, n_changes):
-    """Set up the missing circuits of a way (bundle, ring, end), and hold it until that end.
+    """Set up the missing circuits of a way over a ring, and hold all of them until the node ends.
 
-    Returns how many circuits were set up so far, and how many seats forward.
+    Each missing circuit is set up as soon as both of its ports are free, even if others of the
+    ring are free later.
+
+    Parameters
+    ----------
+    node : Node
+        The communication, which goes from its first member as in `_route_over_ring`.
+    plan : PlanChoice
+        Its rings are used.
+    way : tuple of (bundle, ring, end_s)
+        The bundle and ring, and when the node ends, in seconds.
+    ports : BundlePorts
+        Changed: circuits, and when ports are free.
+    result : Result
+        Where changes are written.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    n_changes : int
+        How many circuits were set up so far.
+    n_forwarding : int
+        How many seats of the way are no members that send or receive.
     """
     bundle, ring, end_s = way
     members = node.members
     is_message = node.how == MESSAGE
     destination = members[1] if is_message else members[0]
+
+    # Every hop reaches a seat; those that are destinations of data (the receiver of a message, or
+    # each member of a collective) do not forward and are taken off here.
     n_forwarding = -1 if is_message else -len(members)
     seat = members[0]
     while True:
@@ -518,10 +784,39 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
 
 @inlined_kernel
 def _hold_straight(node, plan, way, ports, result, n_changes):
-    """Set up the missing circuits of a straight way (bundle, best), stage by stage, and hold it.
+    """Set up the missing circuits of a straight way, stage by stage, and hold their ports.
 
-    Circuits of the first stage are set up as soon as their ports are free, those of a later one
-    when the stage before has ended. Returns how many circuits were set up so far.
+    Circuits of the first stage are set up as soon as their own ports are free. Those of a later
+    stage are set up when the stage before has ended, all at one time, since a stage needs the
+    ports of the one before. Other nodes than all-to-alls have one stage of stride 1: row 0 of the
+    menu.
+
+    Parameters
+    ----------
+    node : Node
+        The communication; a message has one circuit, from sender to receiver.
+    plan : PlanChoice
+        Its menu, rates and delay are used.
+    way : tuple of (bundle, best)
+        The bundle over whose ports the data go, and the `BestWay` with start, end and the row of
+        the menu.
+    ports : BundlePorts
+        Changed: the circuits are those of the last stage, and all ports that the node used are
+        busy until it ends.
+    result : Result
+        Where changes are written.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    int
+        How many circuits were set up so far.
+
+    Notes
+    -----
+    With strides 1 and 3, a delay of 2 s and stages of 5 s and 4 s, a node that starts at 10 s
+    sends until 15 s, changes until 17 s and ends at 21 s.
     """
     bundle, best = way
     members = node.members
@@ -529,6 +824,9 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
     menu = plan.menu
     n_senders = 1 if node.how == MESSAGE else n
     part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / max(n - 1, 1)
+
+    # A change that ends when the node starts begins a delay earlier. For the first stage only the
+    # sum matters: plus delay and stage, it is when the change to the second stage begins.
     change_start_s = best.start_s - plan.change_s
     for stage in range(menu.stride.shape[1]):
         stride = menu.stride[best.row, stage]
@@ -545,6 +843,9 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
                     )
                 n_changes = _set_up(ports, bundle, (sender, receiver), start_s, result, n_changes)
         change_start_s += plan.change_s + menu.hops[best.row, stage] * part_s
+
+    # All stages use the sending port of each sender and the receiving port of each receiver. These
+    # are the members themselves, whatever the stride, so that stride 1 names all of them.
     for index in range(n_senders):
         ports.send_free_s[bundle, members[index]] = best.end_s
         ports.receive_free_s[bundle, members[(index + 1) % n]] = best.end_s
@@ -555,7 +856,25 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
 def _hold_chords(node, plan, end_s, ports, result, n_changes):
     """Set up the missing circuits of all chords that serve a node, and hold them until its end.
 
-    Returns how many circuits were set up so far.
+    Parameters
+    ----------
+    node : Node
+        A collective of more than two members.
+    plan : PlanChoice
+        Its chords are used.
+    end_s : float
+        When the node ends, in seconds from the start of the step.
+    ports : BundlePorts
+        Changed: circuits, and when ports are free.
+    result : Result
+        Where changes are written.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    int
+        How many circuits were set up so far.
     """
     members = node.members
     n = len(members)
@@ -579,13 +898,23 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
 
 @inner_kernel
 def _light_homes(plan, ports):
-    """Let all bundles hold their home rings, with all ports free at 0 s."""
+    """Let all bundles hold their home rings, with all ports free at 0 s.
+
+    Parameters
+    ----------
+    plan : PlanChoice
+        Ring b is the home of bundle b.
+    ports : BundlePorts
+        Overwritten.
+    """
     for bundle in range(len(plan.rate)):
         for seat in range(ports.receiver.shape[1]):
             ports.receiver[bundle, seat] = plan.next_seat[bundle, seat]
             ports.sender[bundle, seat] = -1
             ports.send_free_s[bundle, seat] = 0.0
             ports.receive_free_s[bundle, seat] = 0.0
+
+        # The home is a permutation of some seats: its inverse says from whom each is lit.
         for seat in range(ports.receiver.shape[1]):
             receiver = ports.receiver[bundle, seat]
             if receiver >= 0:
@@ -594,9 +923,25 @@ def _light_homes(plan, ports):
 
 @inner_kernel
 def _restore_homes(plan, ports, result, n_changes):
-    """Set up the missing circuits of all home rings again.
+    """Set up the missing circuits of all home rings again, each as soon as its ports are free.
 
-    Returns when the last of them is up, 0 if none is missing, and how many circuits were set up.
+    Parameters
+    ----------
+    plan : PlanChoice
+        Ring b is the home of bundle b.
+    ports : BundlePorts
+        Changed: they hold the homes.
+    result : Result
+        Where changes are written.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    last_up_s : float
+        When the last of them is up, in seconds from the start of the step; 0 if none is missing.
+    n_changes : int
+        How many circuits were set up so far.
     """
     last_up_s = 0.0
     for bundle in range(len(plan.rate)):
@@ -618,7 +963,30 @@ def _restore_homes(plan, ports, result, n_changes):
 def _start_communication(node, plan, best, scratch, result, n_changes):
     """Let a node go its way: set up what is missing, and hold all of it until the node ends.
 
-    Returns how many circuits were set up so far, and how many seats forward.
+    Parameters
+    ----------
+    node : Node
+        The communication.
+    plan : PlanChoice
+        Rings, rates, menu and chords.
+    best : BestWay
+        The way that it takes. Its `taken` is decoded here: the quotient by (rings + 1) is the
+        bundle, where one more than the last stands for all chords; the remainder is 0 for
+        straight, else the ring plus one.
+    scratch : Scratch
+        Its ports are changed.
+    result : Result
+        Where changes of circuits are written.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    n_changes : int
+        How many circuits were set up so far.
+    n_forwarding : int
+        How many seats forward data of this node; none unless it goes over a ring, as relays of
+        chords are routes of the plan.
     """
     ports = scratch.ports
     n_rings = len(plan.next_seat)
@@ -633,9 +1001,25 @@ def _start_communication(node, plan, best, scratch, result, n_changes):
 
 @inner_kernel
 def _queue_first_nodes(graph, plan, scratch, result):
-    """Queue all nodes that wait for nothing.
+    """Queue all nodes that wait for nothing, and reset times, keys and counts of all nodes.
 
-    Returns the size of the heap and the top of the stack.
+    Parameters
+    ----------
+    graph : StepGraph
+        The step.
+    plan : PlanChoice
+        Its hastes and priorities are used.
+    scratch : Scratch
+        Overwritten: heap, keys and counts.
+    result : Result
+        All nodes start at 0 s until something they wait for ends later.
+
+    Returns
+    -------
+    size : int
+        How many nodes on rails wait: they are ``heap[:size]``.
+    top : int
+        Where the stack of nodes beside rails begins: they are ``heap[top:]``.
     """
     size = 0
     top = len(scratch.heap)
@@ -663,16 +1047,20 @@ def decode(graph, plan, limits, scratch, result):
     Parameters
     ----------
     graph : StepGraph
+        The nodes of the step, and who waits for whom.
     plan : PlanChoice
+        Rings, ways, priorities and hastes.
     limits : ScheduleLimits
+        When the schedule is given up: a node ends too late, or too many seats forward.
     scratch : Scratch
         Its contents do not matter.
     result : Result
-        Where times, ways and changes are written.
+        Where times, ways and changes are written; of use up to where a schedule was given up.
 
     Returns
     -------
     StepOutcome
+        The time of the step, infinite if it was given up, with changes and work.
     """
     n_changes = 0
     n_forwarding = 0
@@ -681,12 +1069,15 @@ def decode(graph, plan, limits, scratch, result):
     _light_homes(plan, scratch.ports)
     size, top = _queue_first_nodes(graph, plan, scratch, result)
     while size or top < len(scratch.heap):
+        # Nodes beside rails need no ports: they start when they are ready, in whichever order.
         if top < len(scratch.heap):
             number = scratch.heap[top]
             top += 1
             result.end_s[number] = result.start_s[number] + graph.duration_s[number]
             work += _BESIDE
         else:
+            # The node that is seen as able to start first is tried with the circuits as they are
+            # now.
             size = _pop(scratch.heap, scratch.key_s, plan.priority, size)
             number = scratch.heap[size]
             members = graph.member[graph.first_member[number] : graph.first_member[number + 1]]
@@ -713,6 +1104,7 @@ def decode(graph, plan, limits, scratch, result):
                 size = _push(scratch.heap, scratch.key_s, plan.priority, size, number)
                 continue
 
+            # The node starts; a step that cannot end in time any more is not gone on with.
             n_changes, n_more = _start_communication(node, plan, best, scratch, result, n_changes)
             n_forwarding += n_more
             result.start_s[number] = best.start_s
@@ -745,17 +1137,21 @@ def decode(graph, plan, limits, scratch, result):
 def trace(graph, member_row, taken, next_seat, rows):
     """List who forwards: the row of a member, the seat that forwards, and the bundle.
 
+    Callers run it twice: with no rows to count them, and with as many to write them.
+
     Parameters
     ----------
     graph : StepGraph
+        The nodes of the step.
     member_row : int array
-        By place in ``graph.member`` the row of its operation.
+        By place in ``graph.member`` the row of its operation, in `Folded.own`.
     taken : int array, shape (nodes,)
         As in `Result`.
     next_seat : int array, shape (rings, seats)
         As in `PlanChoice`.
     rows : int array, shape (rows, 3)
-        Where they are written, as far as there is room.
+        Where they are written, as far as there is room; in the order of the nodes, their members,
+        and the way.
 
     Returns
     -------
@@ -767,6 +1163,9 @@ def trace(graph, member_row, taken, next_seat, rows):
     for node in range(len(graph.how)):
         if graph.how[node] == NO_RAIL or taken[node] % n_ways == 0:
             continue
+
+        # Each sender of a node over a ring sends to the next member along the ring; all seats that
+        # the data pass before are rows.
         first = graph.first_member[node]
         members = graph.member[first : graph.first_member[node + 1]]
         bundle = taken[node] // n_ways
@@ -787,7 +1186,17 @@ def trace(graph, member_row, taken, next_seat, rows):
 
 @inner_kernel
 def _arrives(members, is_message, seat):
-    """Tell whether data have arrived at a seat: the receiver of a message, or any other member."""
+    """Tell whether data have arrived at a seat: the receiver of a message, or any other member.
+
+    Parameters
+    ----------
+    members : int array
+        The seats of the node; of a message the sender and the receiver.
+    is_message : bool
+        Whether the node is a message.
+    seat : int
+        The seat that data have reached.
+    """
     if seat == members[1]:
         return True
     if is_message:
