@@ -1,4 +1,20 @@
-"""The choices of a forwarded plan, and the search for the best: rings, ways, and priorities."""
+"""The choices of a forwarded plan, and a random local search for the best of them.
+
+Words of this module; those of the kernel (seat, bundle, way, home, chord, menu, stage) are those
+of `optmatch.solvers.rails.decoder`:
+
+Order
+    A permutation of all seats.
+Cut
+    A number for each seat: seats of one number form one cycle. A ring is an order and a cut, and
+    leads from each seat to the next one of its number in the order.
+Shape
+    All of a choice but the order of its rings and who goes first.
+Haste
+    How much sooner a node is seen as able to start than it is: it is then preferred.
+Kind
+    Nodes that a move changes together.
+"""
 
 from __future__ import annotations
 
@@ -59,14 +75,23 @@ class Ring(NamedTuple):
     """Circuits that may be up at the same time: one at each seat."""
 
     order: Ints
-    """Of the seats, as they stand on it."""
+    """All seats, as they stand on it; shape (seats,)."""
     part: Ints
     """By seat the number of its cycle: a ring may be of several."""
     to: Ints
-    """By seat to whom it leads."""
+    """By seat the seat to which it leads, -1 if it is alone on its cycle."""
 
 
 def _make_ring(order: Ints, part: Ints) -> Ring:
+    """Make a ring of an order and a cut.
+
+    Parameters
+    ----------
+    order
+        All seats, each once; shape (seats,).
+    part
+        By seat the number of its cycle; shape (seats,). A seat alone on its cycle has no circuit.
+    """
     return Ring(order, part, close_rings(order, part))
 
 
@@ -74,17 +99,21 @@ class RailChoice(NamedTuple):
     """The choices of a plan."""
 
     rings: tuple[Ring, ...]
+    """Bundle b holds ring b when the step begins and ends; rings beyond the bundles are set up
+    when something goes over them."""
     widths: tuple[int, ...]
-    """By bundle how many ports it has; its ring is up when the step begins and ends."""
+    """By bundle how many ports of each GPU it has; they sum to the ports of a GPU."""
     ways: NDArray[np.int64]
-    """By node: `EITHER`, `STRAIGHT` or a ring."""
+    """By node: `EITHER`, `STRAIGHT`, `CHORDS`, or the number of a ring."""
     rank: NDArray[np.float64]
-    """By node: who goes first of those that could start."""
+    """By node its priority: among those that could start at one time, the least goes first."""
     haste_s: NDArray[np.float64]
-    """By node, how much sooner it is seen as ready, or as able to start, than it is."""
+    """By node, seconds by which it is seen as ready, or as able to start, sooner than it is."""
     price_s: float
+    """Seconds by which a way with new circuits has to end sooner than one without."""
     delay_s: float
-    """As if the delay was that, which is no shorter than it is."""
+    """The delay of a change with which the choice is timed, in seconds; at least that of the
+    network."""
     in_turn: bool
     """Whether what is ready first goes first, also if it has to wait for circuits."""
     strides: tuple[int, ...] = ()
@@ -96,10 +125,16 @@ class Decoder:
 
     Attributes
     ----------
+    seats
+        The folded step that is timed.
+    graph
+        Its nodes, as the kernel reads them.
     result
-        The schedule of the choice that was timed last.
+        The schedule of the choice that was timed last; overwritten by the next one.
     work
         Nodes and circuits that were looked at so far.
+    exchange_sizes
+        The numbers of members that all-to-alls have, ascending.
     """
 
     def __init__(self, seats: Seats) -> None:
@@ -122,6 +157,8 @@ class Decoder:
             successor=seats.after,
             n_predecessors=np.bincount(seats.pairs[:, 1], minlength=n_nodes),
         )
+
+        # Room for as many bundles as there are ports; choices with fewer use the first rows.
         self.work = 0
         self._circuits = np.zeros((2, ports_per_gpu, n_seats), np.int64)
         self._free_s = np.zeros(self._circuits.shape)
@@ -142,6 +179,7 @@ class Decoder:
         copies_of_seat = np.bincount(seats.folded.class_of, minlength=n_seats)
         self._most_forwarding = _MOST_ROWS // int(copies_of_seat.max(initial=1))
 
+        # The stages of all-to-alls depend on their number of members alone.
         n_members = np.diff(seats.begin)[seats.how == EXCHANGE]
         self.exchange_sizes = np.unique(n_members).tolist()
         self._menu = list_menu(self.exchange_sizes)
@@ -155,9 +193,15 @@ class Decoder:
         choice
             The choice.
         most_s
-            A step of that time, or longer, is of no use.
+            A step that lasts so long, in seconds, or longer, is of no use: its schedule is given
+            up.
         n_changes
             How many changes of circuits are noted in `result`.
+
+        Returns
+        -------
+        StepOutcome
+            The time of the step, infinite if it was given up, and the number of changes.
         """
         network = self.seats.job.network
         # A switch that stops as a whole changes no circuit here: none would be up in time.
@@ -200,7 +244,20 @@ class Decoder:
         return self._scratch_of[n_bundles]
 
     def describe_chords(self, choice: RailChoice) -> Chords:
-        """Return the strides of all bundles, and the load of an all-to-all by its members."""
+        """Describe the chords of a choice, as the kernel reads them.
+
+        Parameters
+        ----------
+        choice
+            The choice; without strides no bundle is a chord.
+
+        Returns
+        -------
+        Chords
+            By bundle the stride, and by number of members the parts of the busiest chord; the
+            routes behind them are the answer of a linear programme and are kept for the next
+            choice.
+        """
         strides = choice.strides or (0,) * len(choice.widths)
         if strides not in self._chords_of:
             load = np.full(1 + max(self.exchange_sizes, default=0), np.inf)
@@ -213,7 +270,21 @@ class Decoder:
 
     @staticmethod
     def route_exchange(strides: Sequence[int], n_members: int) -> ChordRoutes | None:
-        """Return the routes of an all-to-all over chords; None if they lead not everywhere."""
+        """Return the routes of an all-to-all over chords.
+
+        Parameters
+        ----------
+        strides
+            By bundle the stride of its chord, 0 if it is none.
+        n_members
+            The members of the all-to-all.
+
+        Returns
+        -------
+        ChordRoutes or None
+            None if the strides do not lead everywhere: all have a divisor in common with the
+            number of members, as strides 2 and 4 among 8 members.
+        """
         used = tuple(stride % n_members for stride in strides if stride % n_members)
         if not used or gcd(n_members, *used) > 1:
             return None
@@ -224,30 +295,37 @@ class _Shape(NamedTuple):
     """A choice without the order of its rings, and of who goes first."""
 
     cuts: tuple[Ints, ...]
-    """By ring, how it is cut."""
+    """By ring the cut, shape (seats,)."""
     widths: tuple[int, ...]
+    """By bundle that is no chord, how many ports of each GPU it has."""
     way: int
+    """The way of every node: `EITHER`, `_FIRST`, or the number of a ring."""
     price_s: float
+    """As in `RailChoice`."""
     strides: tuple[int, ...] = ()
-    """Of further bundles of one port each, which are chords."""
+    """Strides of further bundles of one port each, which are chords."""
 
 
 class _TimedChoice(NamedTuple):
     """A choice and the time of its step."""
 
     step_s: float
+    """The time of the step, in seconds; infinite if its schedule was given up."""
     choice: RailChoice
+    """The choice that was timed."""
 
 
 class _MoveDraw(NamedTuple):
-    """Random numbers from 0 to 1 that decide a move."""
+    """Four random numbers, each at least 0 and less than 1, that decide a move."""
 
     move: float
     """Which move it is."""
     first: float
+    """The first thing that the move changes: a place among so many, as a part of their number."""
     second: float
+    """The second thing, as a part of the number of such things."""
     third: float
-    """What the move changes, and how."""
+    """A third thing, or how far or in which direction the move goes."""
 
 
 class Search:
@@ -255,17 +333,38 @@ class Search:
 
     Attributes
     ----------
+    seats, rng, spare_s, known_s
+        As in the arguments.
+    decoder
+        Times choices.
+    clock
+        The clock of the solver, None without a limit of time.
     best, best_s
-        The best choice so far, and the time of its step; None while none is better than what was
-        known before.
+        The best choice so far, and the time of its step in seconds; None while none is better than
+        the plan that was known before.
     tried, better
         How many choices were timed, and how many of them when the best one was found.
+    bound_s
+        No step is faster, in seconds: the search ends there.
+    component
+        ``component[seat]``: the least seat with which it communicates, directly or through others.
+    families
+        The kinds of groups, as `list_families` says.
     orders, cuts
         The orders of all seats, and the ways to cut them into rings, of which new rings are made.
+        The last cut is `component`: as few cycles as there can be.
+    riding
+        The nodes that ride a rail.
     kinds
         Nodes that a move changes together.
+    ports
+        The ports of a GPU.
+    chord_groups
+        Groups in which chords can be laid, shape (groups, members); None if there are none.
+    plain
+        The shape of one ring of all with all ports.
     delay_s
-        As if circuits took so long to change.
+        The delay with which choices are timed, in seconds; at least that of the network.
     """
 
     def __init__(
@@ -276,13 +375,13 @@ class Search:
         Parameters
         ----------
         seats
-            The job.
+            The job, folded rail by rail.
         rng
             Draws the moves.
         spare_s
-            So much time is left of that of the solver when the search ends.
+            Seconds that are left of the time of the solver when the search ends.
         known_s
-            The time of a known plan: a choice is of use if it is better.
+            The time of a known plan in seconds: a choice is of use if it is better.
         """
         self.seats = seats
         self.rng = rng
@@ -316,12 +415,12 @@ class Search:
 
         First all simple choices are timed. Then the best of them are changed at random, each for
         some turns, and after that the best of all: a changed choice is kept if it is hardly worse,
-        by 1 % at the beginning of a turn and by nothing at its end.
+        by 1 % at the beginning of a turn and by nothing at its end (threshold accepting).
 
         Parameters
         ----------
         delay_s
-            As if circuits took so long to change.
+            The delay in seconds with which choices are timed.
         n_trials
             The most choices that are timed.
         most_work
@@ -339,6 +438,8 @@ class Search:
         self.better = self.tried
 
         current = starts[0] if starts else None
+        # Starts take turns of `_TURN` trials each; after `_TURNS` turns of each start all further
+        # turns begin with the best choice so far.
         for trial in range(n_left if starts else 0):
             turn, place_in_turn = divmod(trial, _TURN)
             own_start = turn % len(starts)
@@ -364,7 +465,20 @@ class Search:
     ) -> tuple[int, list[_TimedChoice]]:
         """Time the choices that a search begins with, as long as trials and work are left.
 
-        Returns how many trials are left, and the few best choices, the best one first.
+        Parameters
+        ----------
+        n_trials
+            The most choices that are timed.
+        most_work
+            The work of the decoder, since it was made, at which no further one is timed.
+
+        Returns
+        -------
+        n_trials : int
+            How many trials are left.
+        starts : list of _TimedChoice
+            The best choices, each of which was the best when it was timed; at most `_STARTS`, the
+            best one first.
         """
         starts: list[_TimedChoice] = []
         scores: list[float] = []
@@ -373,6 +487,9 @@ class Search:
             if not n_trials or self.decoder.work > most_work or self._is_over():
                 break
             n_trials -= 1
+
+            # A choice that is 30 % worse than the best is given up, to save work; its time is
+            # infinite then.
             step_s = self._try(choice, min(1.3 * best_s, 2 * self.known_s))
             scores.append(step_s)
             if step_s < best_s:
@@ -391,7 +508,20 @@ class Search:
         return self.clock is not None and self.clock.remaining_s < self.spare_s
 
     def _try(self, choice: RailChoice, most_s: float) -> float:
-        """Return the time of a choice, infinite if given up; remember it if it is the best."""
+        """Time a choice, and remember it if it is the best so far.
+
+        Parameters
+        ----------
+        choice
+            The choice.
+        most_s
+            A step of that time in seconds, or longer, is of no use.
+
+        Returns
+        -------
+        float
+            The time of the step in seconds; infinite if its schedule was given up.
+        """
         self.tried += 1
         step_s = self.decoder.run(choice, most_s).step_s
         if step_s < self.best_s:
@@ -399,10 +529,31 @@ class Search:
         return step_s
 
     def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
-        """List what is tried first; `scores` has by then the times of those before."""
+        """List the simple choices that are tried first.
+
+        All shapes come with the first order and with the first priority. Then four lists share the
+        work evenly, each going on when it has had least of it: the plain shape in order of
+        release, the plain shape with all orders, the other shapes with all orders, and those with
+        hastes.
+
+        Parameters
+        ----------
+        scores
+            The times of the choices that were listed so far, in seconds. The caller adds to them
+            between one choice and the next, so that the best shapes are known after the first
+            part.
+
+        Yields
+        ------
+        RailChoice
+            The choices, with shapes from best to worst once their times are known.
+        """
         seats = self.seats
         free = longest_paths(seats.duration_s, seats.pairs)
         assert free is not None
+
+        # Two priorities: longest path to the end of the step first (critical path), or earliest
+        # start with all circuits there first.
         ranks = -seats.duration_s - self.decoder.graph.tail_s, free.start_s
         shapes, first = list(self._list_shapes()), self.orders[0]
         for shape in shapes:
@@ -427,13 +578,22 @@ class Search:
             work[own] += self.decoder.work - former
 
     def _list_shapes(self) -> Iterator[_Shape]:
-        """List shapes: those with short cycles first, as they take least time to try."""
+        """List shapes: those with short cycles first, as they take least time to try.
+
+        One ring, or two: the first cut and the second one, over all ports together or over half of
+        the ports each. New circuits cost nothing, or as much as the delay.
+        """
         yield from self._list_chord_shapes()
         ports, whole = self.ports, self.cuts[-1]
         halves = (ports - ports // 2, ports // 2)
         prices = (0.0, self.delay_s)
+
+        # Cycles of one ring are as long as components with the cut of all, and shorter with
+        # others.
         every = [*((cut,) for cut in self.cuts), *permutations(self.cuts, 2)]
         for each in sorted(every, key=lambda cuts: [cut is whole for cut in (cuts[0], cuts[-1])]):
+            # The first ring has short cycles; what does not fit on one of them goes over the
+            # second.
             if len(each) > 1 and each[0] is not whole:
                 yield _Shape(each, (ports,), _FIRST, 0.0)
             for price_s in prices:
@@ -441,6 +601,8 @@ class Search:
                 if ports > 1 and len(each) > 1:
                     yield _Shape(each, halves, EITHER, price_s)
         yield self.plain
+
+        # Two rings of all: the second one goes backwards, see `_form`.
         if ports > 1:
             yield _Shape((whole, whole), halves, EITHER, 0.0)
 
@@ -458,6 +620,8 @@ class Search:
             if routes is None:
                 break
             beside = self.ports - n_chords
+
+            # All ports are chords: there is no other ring.
             if not beside:
                 yield _Shape((), (), EITHER, 0.0, routes.strides)
                 continue
@@ -468,7 +632,11 @@ class Search:
                     yield _Shape((cut, cut), halves, EITHER, 0.0, routes.strides)
 
     def _list_hastes(self) -> list[NDArray[np.float64]]:
-        """List hastes: messages as if sooner by some delays, all by a part of their tails."""
+        """List hastes by node, in seconds; each of shape (nodes,).
+
+        Messages are seen as ready one or three delays sooner, and all nodes sooner by a part of
+        the time from their end to the end of the step.
+        """
         message = self.delay_s * (self.seats.how == MESSAGE)
         parts = product((1, 3), (0.0, 0.01, 0.1, 1.0))
         return [many * message + part * self.decoder.graph.tail_s for many, part in parts]
@@ -480,12 +648,28 @@ class Search:
         rank: NDArray[np.float64],
         haste_s: NDArray[np.float64] | None = None,
     ) -> RailChoice:
-        """Make a choice of a shape; of two rings of all the second one goes backwards."""
+        """Make a choice of a shape.
+
+        Parameters
+        ----------
+        shape
+            Cuts, widths, way and price, and the strides of chords.
+        order
+            All seats, in the order of each ring; of two rings of all the second one goes
+            backwards.
+        rank
+            By node its priority, the least first.
+        haste_s
+            By node how much sooner it is seen as able to start; None for no haste.
+        """
         n, back = len(self.seats.how), order[::-1].copy()
         twice = len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]
         rings = [
             _make_ring(back if twice and k else order, cut) for k, cut in enumerate(shape.cuts)
         ]
+
+        # Bundles of one port for the chords come after the others; ring b stays the home of bundle
+        # b.
         widths = shape.widths
         strides: tuple[int, ...] = ()
         if shape.strides and self.chord_groups is not None:
@@ -508,9 +692,23 @@ class Search:
         )
 
     def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
-        """Let each node go over the first ring that joins its members, or as it ends soonest."""
+        """Let each node go over the first ring that joins its members, or as it ends soonest.
+
+        Parameters
+        ----------
+        rings
+            The rings of a choice.
+
+        Returns
+        -------
+        int array, shape (nodes,)
+            By node the number of a ring, or `EITHER` if no ring has all members on one cycle.
+        """
         seats, riding = self.seats, self.riding
         ways = np.full(len(seats.how), EITHER)
+
+        # Backwards, so that the first ring that fits is written last. All members are on one cycle
+        # if the least and the most of their cycle numbers are the same.
         for k in reversed(range(len(rings))):
             part, begin = rings[k].part[seats.member], seats.begin[riding]
             least, most = np.minimum.reduceat(part, begin), np.maximum.reduceat(part, begin)
@@ -518,14 +716,37 @@ class Search:
         return ways
 
     def _change(self, choice: RailChoice) -> RailChoice:
-        """Apply one random move, or two in 15 % of the cases: a second one leaves local optima."""
+        """Apply one random move, or two in 15 % of the cases: a second one leaves local optima.
+
+        Parameters
+        ----------
+        choice
+            The choice; it stays as it is.
+
+        Returns
+        -------
+        RailChoice
+            Another one.
+        """
         draw = _MoveDraw(*self.rng.random(4).tolist())
         if draw.move < 0.15:
             choice = self._apply(choice, _MoveDraw(*self.rng.random(4).tolist()))
+
+        # The number that decided is stretched over 0 to 1 again for the move. Below 0.15 it lands
+        # between 0.82 and 1: the second of two moves changes priorities, haste or whether all goes
+        # in turn.
         return self._apply(choice, draw._replace(move=(draw.move - 0.15) / 0.85 % 1))
 
     def _apply(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Apply the move that was drawn; a ring that cannot be changed is replaced."""
+        """Apply the move that was drawn; a ring that cannot be changed is replaced.
+
+        Parameters
+        ----------
+        choice
+            The choice; it stays as it is.
+        draw
+            Its `move` selects the move by the limits `_MOST_PERTURB` to `_MOST_HASTE`.
+        """
         movable = [ring for ring in range(len(choice.rings)) if not _is_chord(choice, ring)]
         if draw.move < _MOST_PERTURB and movable:
             return _perturb_ring(choice, movable, draw)
@@ -545,6 +766,15 @@ class Search:
         """Take another ring in place of one that may change, or one more while they are few.
 
         Half of the new rings are cut in no way; all cuts share the other half.
+
+        Parameters
+        ----------
+        choice
+            The choice; it stays as it is.
+        movable
+            The numbers of the rings that may change: those that are no home of a chord.
+        draw
+            Its `first` selects the order, `second` the cut, and `third` the ring that goes.
         """
         rings = list(choice.rings)
         order = self.orders[int(draw.first * len(self.orders))]
@@ -556,7 +786,15 @@ class Search:
         return choice._replace(rings=tuple(rings))
 
     def _change_way(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Let one communication, or all of a kind, go another way."""
+        """Let one communication, or all of a kind, go another way.
+
+        Parameters
+        ----------
+        choice
+            The choice; it stays as it is.
+        draw
+            Its `first` selects the kind, `second` the node if only one changes, `third` the way.
+        """
         nodes = self.kinds[int(draw.first * len(self.kinds))]
         if draw.move < _MOST_WAY_OF_ONE:
             nodes = nodes[int(draw.second * len(nodes))]
@@ -570,7 +808,16 @@ class Search:
         return choice._replace(ways=ways)
 
     def _change_priority(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Put one communication right before another one, or right after it."""
+        """Put one communication right before another one, or right after it.
+
+        Parameters
+        ----------
+        choice
+            The choice; it stays as it is.
+        draw
+            Its `first` selects who moves and `second` the other one; `third` says whether after it
+            (below 0.5) or before it. The new priority is the next float beside that of the other.
+        """
         moved = self.riding[int(draw.first * len(self.riding))]
         other = self.riding[int(draw.second * len(self.riding))]
         toward = np.inf if draw.third < 0.5 else -np.inf
@@ -579,7 +826,16 @@ class Search:
         return choice._replace(rank=rank)
 
     def _change_haste(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Let all communications of a kind, or one, be seen as ready sooner or later."""
+        """Let all communications of a kind, or one, be seen as ready sooner or later.
+
+        Parameters
+        ----------
+        choice
+            The choice; it stays as it is.
+        draw
+            Its `first` selects the kind, `second` from 0.5 on one node of it, and `third` how
+            much: from one delay later to one delay sooner.
+        """
         nodes = self.kinds[int(draw.first * len(self.kinds))]
         if draw.second >= 0.5:
             nodes = nodes[int(2 * (draw.second - 0.5) * len(nodes))]
@@ -591,7 +847,17 @@ class Search:
 def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -> RailChoice:
     """Exchange two seats of a ring, turn the part between them around, or move one of them.
 
-    Which of the three, the later digits of the number that drew this move say.
+    Which of the three, the digit after the first of the number that drew this move says: the last
+    seat of the part goes to its front if it is moved.
+
+    Parameters
+    ----------
+    choice
+        The choice; it stays as it is.
+    movable
+        The numbers of the rings that may change, at least one.
+    draw
+        Its `first` selects the ring, `second` and `third` the two places in its order.
     """
     ring = movable[int(draw.first * len(movable))]
     order = choice.rings[ring].order.copy()
@@ -614,17 +880,35 @@ def _is_chord(choice: RailChoice, ring: int) -> bool:
 
 
 def list_exchange_groups(seats: Seats) -> Ints | None:
-    """List the groups of the all-to-alls that send most: their seats, shape (groups, members).
+    """List the groups in which chords are worth laying: those of the all-to-alls that send most.
 
-    None without all-to-alls of more than two, or if these groups are not disjoint.
+    Sizes of groups are compared by the bytes that each member sends in all all-to-alls of that
+    size; the groups of the size with most bytes are listed. If all-to-alls of 8 members send 3 GB
+    and those of 4 send 1 GB, these are all groups of 8.
+
+    Parameters
+    ----------
+    seats
+        The folded step: node k has the seats ``member[begin[k]:begin[k + 1]]``, sends
+        ``bytes_sent[k]`` from each of them, and is an all-to-all if ``how[k]`` is `EXCHANGE`.
+
+    Returns
+    -------
+    int array, shape (groups, members), or None
+        The seats of each group in the order of their places. None without all-to-alls of more than
+        two members, or if a seat is in two of these groups: its ports would have to lead to both.
     """
     counts = np.diff(seats.begin)
     exchanges = np.flatnonzero(seats.how == EXCHANGE)
     if not len(exchanges):
         return None
+
+    # ``sent_by_size[n]``: the bytes of all-to-alls of n members.
     sent_by_size = np.bincount(counts[exchanges], seats.bytes_sent[exchanges])
     n_members = int(sent_by_size.argmax())
     nodes = exchanges[counts[exchanges] == n_members]
+
+    # Micro-batches repeat an all-to-all of the same group: each group is listed once.
     members = seats.member[seats.begin[nodes][:, None] + np.arange(n_members)]
     groups = np.unique(members, axis=0)
     is_disjoint = len(np.unique(groups)) == groups.size
@@ -634,20 +918,30 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
 def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
     """Lay circuits from each member of some groups to the one a stride further on.
 
+    Among 8 members, stride 2 leads along two cycles: 0, 2, 4, 6 and 1, 3, 5, 7.
+
     Parameters
     ----------
     groups
-        ``groups[group, place]``: seats.
+        ``groups[group, place]``: seats; shape (groups, members).
     stride
-        How many places further on a circuit leads; its cycles have n / gcd(n, stride) members.
+        How many places further on a circuit leads, from 1 to n - 1; its cycles have
+        n / gcd(n, stride) members.
     n_seats
         All seats of a rail; those in no group have no circuit.
+
+    Returns
+    -------
+    Ring
+        The home of a chord.
     """
     n_members = groups.shape[1]
     n_cycles = gcd(n_members, stride)
     along = np.arange(n_members // n_cycles) * stride
     places = (np.arange(n_cycles)[:, None] + along) % n_members  # by cycle, in its order
     cycles = groups[:, places].reshape(-1, n_members // n_cycles)
+
+    # A cycle has the number of its least seat, so that no two cycles and no lone seats share one.
     order = np.concatenate([cycles.ravel(), np.setdiff1d(np.arange(n_seats), groups)])
     part = np.arange(n_seats)
     part[cycles] = cycles.min(axis=1)[:, None]
@@ -655,13 +949,30 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
 
 
 def _list_kinds(seats: Seats) -> list[Ints]:
-    """List nodes that have group, kind and other end in common, and those of all such groups."""
+    """List kinds of nodes: sets of nodes on rails that a move changes together.
+
+    Parameters
+    ----------
+    seats
+        The folded step.
+
+    Returns
+    -------
+    list of int array
+        First nodes that have group, kind of operation and other end in common, as all sends of one
+        stage of a pipeline to the next. Then nodes of one kind of operation in all groups of one
+        name, as all all-gathers of data parallelism. A node is in one kind of each sort.
+    """
     riding, step = seats.riding, seats.job.step()
     part = seats.folded.part[riding]
+
+    # Names of groups are numbered behind their last dot: dp.0 and dp.1 are one family.
     columns = np.stack([step.group[part], step.kind[part], step.peer[part]])
     names = [group.name.rpartition(".")[0] for group in step.groups]
     family = np.unique(names, return_inverse=True)[1].reshape(-1)[step.group[part]]
     found = []
+
+    # Nodes with equal columns stand together after the sort, and are split where columns change.
     for table in (columns, np.stack([family, step.kind[part]])):
         which = np.unique(table, axis=1, return_inverse=True)[1].reshape(-1)
         order = np.argsort(which, kind="stable")
