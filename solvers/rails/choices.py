@@ -62,6 +62,7 @@ _STALE = 15_000
 _FIRST = -3
 """The way of a shape in which everything goes over the first ring that joins its members."""
 _MOST_RINGS = 3
+"""A move adds a ring while fewer than so many may change; after that it replaces one of them."""
 _MOST_PERTURB, _MOST_REPLACE, _MOST_WAY_OF_ONE, _MOST_WAY = 0.3, 0.36, 0.6, 0.72
 _MOST_PRIORITY, _MOST_HASTE = 0.93, 0.99
 """Moves by the number that draws them, each up to its limit: the order of a ring (30 %), a ring
@@ -157,9 +158,9 @@ class Decoder:
             successor=seats.after,
             n_predecessors=np.bincount(seats.pairs[:, 1], minlength=n_nodes),
         )
+        self.work = 0
 
         # Room for as many bundles as there are ports; choices with fewer use the first rows.
-        self.work = 0
         self._circuits = np.zeros((2, ports_per_gpu, n_seats), np.int64)
         self._free_s = np.zeros(self._circuits.shape)
         self._mark = np.zeros(n_seats, np.int64)
@@ -580,16 +581,16 @@ class Search:
     def _list_shapes(self) -> Iterator[_Shape]:
         """List shapes: those with short cycles first, as they take least time to try.
 
-        One ring, or two: the first cut and the second one, over all ports together or over half of
-        the ports each. New circuits cost nothing, or as much as the delay.
+        There are one or two rings, each with its cut. Two rings share one bundle of all ports, or
+        have a bundle of half of the ports each. New circuits have no price, or the delay as their
+        price.
         """
         yield from self._list_chord_shapes()
         ports, whole = self.ports, self.cuts[-1]
         halves = (ports - ports // 2, ports // 2)
         prices = (0.0, self.delay_s)
 
-        # Cycles of one ring are as long as components with the cut of all, and shorter with
-        # others.
+        # The cut of all has the longest cycles: shapes with it come last.
         every = [*((cut,) for cut in self.cuts), *permutations(self.cuts, 2)]
         for each in sorted(every, key=lambda cuts: [cut is whole for cut in (cuts[0], cuts[-1])]):
             # The first ring has short cycles; what does not fit on one of them goes over the
@@ -847,8 +848,8 @@ class Search:
 def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -> RailChoice:
     """Exchange two seats of a ring, turn the part between them around, or move one of them.
 
-    Which of the three, the digit after the first of the number that drew this move says: the last
-    seat of the part goes to its front if it is moved.
+    The digits behind the first one of the number that drew this move decide which of the three it
+    is. If a seat is moved, the last one of the part goes to its front.
 
     Parameters
     ----------
@@ -903,7 +904,7 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
     if not len(exchanges):
         return None
 
-    # ``sent_by_size[n]``: the bytes of all-to-alls of n members.
+    # By number of members, the bytes of all all-to-alls of so many.
     sent_by_size = np.bincount(counts[exchanges], seats.bytes_sent[exchanges])
     n_members = int(sent_by_size.argmax())
     nodes = exchanges[counts[exchanges] == n_members]
@@ -959,14 +960,14 @@ def _list_kinds(seats: Seats) -> list[Ints]:
     Returns
     -------
     list of int array
-        First nodes that have group, kind of operation and other end in common, as all sends of one
-        stage of a pipeline to the next. Then nodes of one kind of operation in all groups of one
-        name, as all all-gathers of data parallelism. A node is in one kind of each sort.
+        First nodes that have group, kind of operation and other end in common, as all messages
+        from one rank of a pipeline to the next. Then nodes of one kind of operation in all groups
+        of one name, as all all-gathers of data parallelism. A node is in one kind of each sort.
     """
     riding, step = seats.riding, seats.job.step()
     part = seats.folded.part[riding]
 
-    # Names of groups are numbered behind their last dot: dp.0 and dp.1 are one family.
+    # Groups whose names agree up to the last dot are one family, as dp.0 and dp.1.
     columns = np.stack([step.group[part], step.kind[part], step.peer[part]])
     names = [group.name.rpartition(".")[0] for group in step.groups]
     family = np.unique(names, return_inverse=True)[1].reshape(-1)[step.group[part]]

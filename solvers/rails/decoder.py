@@ -48,8 +48,8 @@ EITHER, STRAIGHT, CHORDS = -2, -1, -4
 """The way that a plan lets a node go: as it ends soonest, straight, or over chords. Numbers from 0
 on are rings; -3 is left to the shapes of `optmatch.solvers.rails.choices`."""
 NO_RAIL, RING, MESSAGE, EXCHANGE = -1, 0, 1, 2
-"""What a node is: a node beside all rails, a collective around its members, a message from one to
-another, or an all-to-all from each to each."""
+"""The kind of a node: a node beside all rails, a collective around its members, a message from one
+to another, or an all-to-all from each to each."""
 _NODE, _BESIDE = 90, 15
 """The work of a node on a rail, and beside, in circuits that are looked at in the same time
 (measured on the presets; it only decides when a search ends)."""
@@ -180,7 +180,7 @@ class Result(NamedTuple):
 
 
 class StepOutcome(NamedTuple):
-    """What is known of a whole schedule."""
+    """The outcome of a schedule."""
 
     step_s: float
     """When the last node ends or the last circuit is up, in seconds; infinite if it was given
@@ -1115,8 +1115,8 @@ def decode(graph, plan, limits, scratch, result):
                 return StepOutcome(np.inf, n_changes, work)
         step_s = max(step_s, result.end_s[number])
 
-        # What waits for nothing else any more is queued; beside rails it goes at once, from the
-        # stack.
+        # Nodes that wait for nothing else any more are queued; those beside rails go at once, from
+        # the stack.
         for place in range(graph.first_successor[number], graph.first_successor[number + 1]):
             later = graph.successor[place]
             result.start_s[later] = max(result.start_s[later], result.end_s[number])
