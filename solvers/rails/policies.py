@@ -1,4 +1,23 @@
-"""Plans that forward nothing: circuits split once, changed on demand, provisioned, or early."""
+"""Plans that forward nothing: circuits split once, changed on demand, provisioned, or early.
+
+Words of this module; class, end, lane, peer and node are those of
+`optmatch.solvers.rails.transfers`, line and turn those of `optmatch.solvers.rails.timetable`:
+
+Place
+    The position of a node in an order; what stands later starts no sooner where both need the
+    same lane of an end.
+Span
+    Communications of one class, one after another in its program, between which no lane has to
+    face another peer: a class changes circuits between its spans only.
+Asking
+    The moment from which somebody wants the circuits of a communication. It is a node that lasts
+    0 s.
+Standing
+    The peers that lanes face when a step begins.
+
+All times are those of longest paths: a change is a node that lasts the delay, comes after the
+node that used the port before, and before the node that uses it next.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +43,27 @@ from optmatch.solvers.rails.transfers import (
 )
 
 Start = Sequence[float] | NDArray[np.float64]
+"""``start[node]`` in seconds from the start of a step, by node of a folded step."""
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
+"""Why there is no static plan."""
 
 
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
     """Choose lanes as a simple controller does: all of them, shared where they must be.
 
-    A pipeline needs circuits to both neighbours at once; with two lanes or more, those onward
-    take the even ones, those back the odd ones. Lanes are bits, by node.
+    A pipeline needs circuits to both neighbours at once; with two lanes or more, messages onward
+    take the even ones, those back the odd ones.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+
+    Returns
+    -------
+    dict of int to int
+        By node that is a communication, its lanes as bits: bit k for lane k. With four lanes
+        0b0101 are those of messages onward, 0b1010 those of messages back.
     """
     everything = (1 << transfers.lanes.number) - 1
     even = sum(1 << lane for lane in range(0, transfers.lanes.number, 2))
@@ -40,6 +72,8 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
         if transfer.kind >= SEND:
             for point in transfer.endpoints:
                 faces.setdefault(point.end, set()).add(point.peers[0])
+
+    # Some end sends messages to two peers: one would wait for the circuits of the other.
     shared = transfers.lanes.number > 1 and any(len(peers) > 1 for peers in faces.values())
 
     def choose(transfer: Transfer) -> int:
@@ -53,7 +87,21 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
 def plan_policy(
     job: RailJob, policy: Literal["static", "on-demand", "provisioned"]
 ) -> RailPlan | None:
-    """Return the plan of a policy, without states of cells; None if ports cannot be split."""
+    """Make the plan of a policy, without states of cells.
+
+    Parameters
+    ----------
+    job
+        The job.
+    policy
+        `"static"` splits ports once (`plan_static`), `"on-demand"` and `"provisioned"` change
+        circuits when they are asked for (`plan_by_demand`).
+
+    Returns
+    -------
+    RailPlan or None
+        None if the policy is static and ports cannot be split.
+    """
     transfers = fold_transfers(job)
     if policy == "static":
         draft = plan_static(transfers)
@@ -70,6 +118,19 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
     waits for no other communication over rails any more. Classes go through their spans as their
     programs say. Where these contradict each other, they go by time, which never does: all that
     is added to the step then leads from what starts earlier to what starts later.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    provisioned
+        Whether circuits are asked for before the computation in front of a communication has
+        ended.
+
+    Returns
+    -------
+    Draft
+        The plan of the folded step.
     """
     draft = _draft_in_order(transfers, transfers.order, provisioned=provisioned)
     if draft is None:
@@ -85,12 +146,25 @@ def plan_static(transfers: Transfers) -> Draft | None:
 
     Communications that can share a circuit are one kind; each kind gets lanes in proportion to
     the square root of its traffic, which makes the sum of the times of all kinds least, rounded
-    to whole lanes and at least one. None if there are more kinds than lanes, or rounds that need
-    changes.
+    to whole lanes and at least one.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+
+    Returns
+    -------
+    Draft or None
+        The plan of the folded step; None if there are more kinds than lanes, or collectives whose
+        rounds need changes.
     """
     ways = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
     if len(ways) > transfers.lanes.number:  # each a kind at least
         return None
+
+    # All-to-alls go around a ring here, which needs no change. Other collectives may still be done
+    # in rounds with different partners, which are nodes beyond those of the folded step.
     transfers = hold_circuits(transfers)
     if len(transfers.first) > len(transfers.last):  # something takes several rounds
         return None
@@ -98,12 +172,16 @@ def plan_static(transfers: Transfers) -> Draft | None:
     shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], transfers.lanes.number)
     if shares is None:
         return None
+
+    # Kinds take lanes next to each other, from lane 0 on: bits `given` to ``given + share - 1``.
     lanes: dict[int, int] = {}
     given = 0
     for nodes, share in zip(kinds, shares, strict=True):
         lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
         given += share
     uses = transfers.uses()
+
+    # Circuits stay, but a lane still serves one communication after another.
     lines = draw_lines(uses, _by_time(transfers)[uses.node], lanes)
     timed = longest_paths(
         transfers.lasting(lanes), np.concatenate([transfers.pairs, lines.pairs()])
@@ -113,11 +191,27 @@ def plan_static(transfers: Transfers) -> Draft | None:
 
 
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
-    """Put communications together that never need two circuits at one port."""
+    """Put communications together that never need two circuits at one port.
+
+    Each goes to the first kind that it fits (first fit, in the order of the nodes): where both use
+    an end, they have the same peers there. Messages and collectives are never of one kind.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+
+    Returns
+    -------
+    list of list of int
+        The nodes of each kind, ascending.
+    """
     kinds: list[tuple[bool, list[int], dict[int, tuple[int, ...]]]] = []
     for node, transfer in sorted(transfers.by_node.items()):
         wanted = {point.end: point.peers for point in transfer.endpoints}
         message = transfer.kind >= SEND
+
+        # ``facing[end]``: the peers of a kind at an end, one for each lane.
         for known, nodes, facing in kinds:
             fits = all(facing.get(end, peer) == peer for end, peer in wanted.items())
             if known == message and fits:
@@ -130,7 +224,15 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
-    """Return the most bytes that some communications send over one end."""
+    """Return the most bytes that some communications send over one end.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    nodes
+        Those that count, at least one.
+    """
     sent: dict[int, float] = {}
     for node in nodes:
         for point in transfers.by_node[node].endpoints:
@@ -141,12 +243,27 @@ def _busiest(transfers: Transfers, nodes: list[int]) -> float:
 def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     """Share lanes in proportion to the square root of traffic, at least one each.
 
-    The largest remainders are rounded up, ties to the first.
+    The largest remainders are rounded up, ties to the first. Traffic of 9 and 1 bytes shares four
+    lanes as 3 and 1.
+
+    Parameters
+    ----------
+    traffic
+        The bytes of each kind.
+    lanes
+        How many lanes there are.
+
+    Returns
+    -------
+    list of int or None
+        By kind how many lanes it gets; they sum to `lanes`. None if there are more kinds.
     """
     if len(traffic) > lanes:
         return None
     roots = [max(amount, 1e-300) ** 0.5 for amount in traffic]
     shares, left, total = [1] * len(traffic), lanes - len(traffic), sum(roots)
+
+    # Each further lane goes to the kind that lacks most of its exact share.
     while left > 0 and traffic:
         missing = [lanes * root / total - share for root, share in zip(roots, shares, strict=True)]
         shares[missing.index(max(missing))] += 1
@@ -155,9 +272,19 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
 
 
 def _by_time(transfers: Transfers) -> Ints:
-    """Return the places of nodes ordered by when they start with all circuits there.
+    """Order nodes by when they start with all circuits there.
 
     Such orders never contradict each other, as programs may where a rank posts receives early.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+
+    Returns
+    -------
+    int array, shape (nodes,)
+        By node its place.
     """
     lanes = (1 << transfers.lanes.number) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
@@ -167,8 +294,26 @@ def _by_time(transfers: Transfers) -> Ints:
 
 
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
-    """Let each class go through its order; places count all orders, one behind another."""
+    """Put the uses of each lane in the order of the programs of the classes.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    order
+        ``order[class]``: its nodes on rails, one after another.
+    lanes
+        By communication its lanes, as bits.
+
+    Returns
+    -------
+    Lines
+        Places count all orders, one behind another: ``np.concatenate(order)[place]`` is a node.
+    """
     uses, n = transfers.uses(), len(transfers.duration_s)
+
+    # A node stands in the order of each class that takes part in it: class and node together are a
+    # key. Each use is looked up by the key of its end, ``end // 2`` being the class.
     keys = np.concatenate([cls * n + nodes for cls, nodes in enumerate(order)] or [uses.node])
     in_order, wanted = np.argsort(keys, kind="stable"), uses.end // 2 * n + uses.node
     found, beyond = (np.searchsorted(keys[in_order], wanted, side) for side in ("left", "right"))
@@ -178,8 +323,28 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
-    """Tell by place whether a span ends there: an end faces another peer than before."""
+    """Cut the programs of classes into spans, as few as there can be (greedy).
+
+    Each span goes on until some lane of an end would have to face another peer than it did within
+    the span. If lane 0 faces a, a, b, a, the spans are the places 0 and 1, 2, and 3.
+
+    Parameters
+    ----------
+    lines
+        The uses of each lane, with places as in `_draw_programs`.
+    n_places
+        How many places there are.
+
+    Returns
+    -------
+    bool array, shape (n_places,)
+        Whether a span begins at the place because the one before it had to end.
+    """
     latest, cut = np.full(n_places, -1), np.zeros(n_places, dtype=bool)
+
+    # ``latest[place]``: the last place at which an end that is used here with another peer was
+    # used before; -1 if there is none. A span that contains both places has to be cut between
+    # them.
     rows = np.flatnonzero(lines.before >= 0)
     rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
     np.maximum.at(latest, lines.place[rows], lines.place[rows - 1])
@@ -195,12 +360,32 @@ def _draft_in_order(
 ) -> Draft | None:
     """Let each class go through its spans, which are communication without a change between.
 
-    After the n nodes of the step come, of each node, its asking, which waits for what the node
-    waits for, or if `provisioned` for the communication before that alone; of each span its
-    beginning, which waits for the span before; and the changes.
+    The step becomes a graph of longest paths. After the n nodes of the step come, of each node,
+    its asking, which waits for what the node waits for, or if `provisioned` for the communication
+    before that alone; of each span its beginning, which waits for the span before; and the
+    changes, one for each span that needs one.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    order
+        ``order[class]``: its nodes on rails, one after another.
+    provisioned
+        Whether circuits are asked for before the computation in front of a communication has
+        ended.
+
+    Returns
+    -------
+    Draft or None
+        The plan of the folded step; None if the orders of classes contradict each other, which is
+        a circle in the graph.
     """
     lanes, n = usual_lanes(transfers), len(transfers.duration_s)
     lines = _draw_programs(transfers, order, lanes)
+
+    # Spans by place, and which of them need a change: those with a use whose lane faced another
+    # peer before. A step begins as it ends, so that the first use of a lane follows the last one.
     nodes = np.concatenate([*order, np.empty(0, np.int64)])
     enters = np.diff(np.repeat(np.arange(len(order)), [*map(len, order)]), prepend=-1) > 0
     span = np.cumsum(enters | _cut_spans(lines, len(nodes))) - 1
@@ -212,13 +397,24 @@ def _draft_in_order(
     number[changed] = np.arange(len(changed))
     begins, changes = 2 * n + np.arange(len(head)), 2 * n + len(head) + np.arange(len(changed))
 
+    # The asking of a node waits for the nodes before it. If provisioned, nodes that are no
+    # communication pass the asking on without their own time: the asking waits for their asking.
     waits_for = np.arange(n)
     if provisioned:
         waits_for += n
         waits_for[list(transfers.by_node)] -= n
     one, two = transfers.pairs.T
+
+    # By place: whether another span of the class follows, whether one goes before, and whether the
+    # span has a change.
     last, later, new = follows[span + 1], follows[span], number[span] >= 0
+
+    # By change: the asking of the first node of its span, and whether a span goes before it.
     asks, parts = n + nodes[head[changed]], follows[changed]
+
+    # The pairs are in this order: asking after what it waits for; the beginning of a span after
+    # all nodes of the span before; nodes after the beginning of their span; changes after the
+    # beginning of their span and after the asking; nodes after the change of their span.
     pairs = (
         (waits_for[one], n + two),
         (nodes[last], begins[span[last] + 1]),
@@ -229,9 +425,12 @@ def _draft_in_order(
     )
     joined = [np.stack(each, axis=1) for each in pairs]
     before = np.concatenate([transfers.pairs, lines.pairs(), *joined])
+
+    # Nodes last as long as data need, changes the delay, and all others 0 s.
     lasts = np.zeros(2 * n + len(head) + len(changed))
     lasts[:n], lasts[changes] = transfers.lasting(lanes), transfers.job.network.delay_s
     if transfers.job.network.switching == "all-stop":
+        # Where a switch stops as a whole, a change delays all communications of its rail.
         rails = np.full(len(lasts), -1)
         rails[:n] = transfers.rails()
         rails[changes] = rails[asks - n]
@@ -249,11 +448,23 @@ def _draft_in_order(
 
 
 def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
-    """Set up circuits early: the best of a few orders; None if no order can be kept.
+    """Set up circuits early: the best of a few orders.
 
     Tried are the order in which communications would start with all circuits there, and those of
-    known plans, of which `starts` are those of nodes; and steps that begin with the circuits that
-    they use first, or used last. Every change begins as soon as the port is free.
+    known plans; and steps that begin with the circuits that they use first, or used last. Every
+    change begins as soon as the port is free.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    starts
+        Starts of the nodes in plans that are known, in seconds; each of shape (nodes,).
+
+    Returns
+    -------
+    Draft or None
+        The fastest plan; None if no order can be kept.
     """
     lanes, uses = usual_lanes(transfers), transfers.uses()
     lasts = transfers.lasting(lanes)
@@ -268,6 +479,8 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
                 best_s, best = step_s, (served, standing, *found)
     if best is None:
         return None
+
+    # Changes are the nodes after those of the step; they are asked for when they begin.
     served, standing, timed, turned = best
     begins = timed.start_s[len(transfers.duration_s) :]
     turns = served.turns(turned, begins, begins)
@@ -279,15 +492,36 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
 def _time(
     transfers: Transfers, served: Lines, standing: Ints, lasts: NDArray[np.float64]
 ) -> tuple[Timed, Ints] | None:
-    """Find the start of each node, and by change the row that it is for.
+    """Time a step in which each lane goes through its uses, with changes as early as can be.
 
-    Changes are nodes after all others; `standing` has the peer of each line.
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    served
+        The uses of each lane in their order.
+    standing
+        By line a row whose peer the lane faces when the step begins, and when it ends.
+    lasts
+        By node how long it lasts, in seconds.
+
+    Returns
+    -------
+    tuple of (timed, turned), or None
+        `timed` has starts and ends of the nodes, and after them those of the changes; `turned` has
+        by change the row whose peer the lane faces after it. None if nodes wait for each other in
+        a circle.
     """
     (node, _, _, peer, *_), before, last = served.uses, served.before, served.last
+
+    # ``turns[row]``: whether the lane has to turn to another peer for this use; ``back[line]``:
+    # whether it has to turn back at the end of the step.
     turns, back = peer != served.faced(standing), peer[last] != peer[standing]
     same = ~turns & (before >= 0)
     turned = np.concatenate([np.flatnonzero(turns), standing[back]])
     number = len(transfers.duration_s) + np.arange(len(turned))
+
+    # Each change waits for the last node that used the lane, if there is one in this step.
     drained = np.concatenate([before[turns], node[last[back]]])
     used = drained >= 0
     pairs = (
@@ -302,7 +536,15 @@ def _time(
 
 
 class _Rail:
-    """One rail: the end of its change of circuits, and the communications under way."""
+    """One rail of an all-stop switch: its last change of circuits, and what is under way.
+
+    Attributes
+    ----------
+    since_s, until_s
+        When the last change began, and when it ends, in seconds; -1 before the first one.
+    running
+        The communications that ride the rail at this moment, by node.
+    """
 
     def __init__(self) -> None:
         self.since_s = self.until_s = -1.0
@@ -317,9 +559,25 @@ def stopping_paths(
 ) -> Timed | None:
     """Start everything as early as it can, where switching stops all that rides a rail.
 
-    As `longest_paths`, with ``rail_of[node]``, the rail that a node rides or changes, -1 if none.
-    Nodes from `first_switch` on are changes of circuits: those that begin at the same time are
-    one, others wait for each other.
+    An event simulation of what `longest_paths` computes without stops. Changes of circuits of one
+    rail that begin at the same time are one, others wait for each other; each delays all
+    communications that are under way on the rail by its own time.
+
+    Parameters
+    ----------
+    duration_s
+        ``duration_s[node]`` in seconds.
+    pairs
+        Pairs of nodes: the first has to end before the second starts.
+    rail_of
+        ``rail_of[node]``: the rail that a node rides or changes, -1 if none.
+    first_switch
+        Nodes from this number on are changes of circuits.
+
+    Returns
+    -------
+    Timed or None
+        Starts, ends and order of the nodes; None if nodes wait for each other in a circle.
     """
     n = len(duration_s)
     after: list[list[int]] = [[] for _ in range(n)]
@@ -330,6 +588,8 @@ def stopping_paths(
     rails = {rail: _Rail() for rail in set(rail_of)}
     # Order at one moment: ends, starts beside rails, changes of circuits, starts of sends.
     turn = [1 if rail < 0 else 2 + (k < first_switch) for k, rail in enumerate(rail_of)]
+
+    # Events are (time, order at that time, node); of each node one start and at least one end.
     queue = [(0.0, turn[k], k) for k in range(n) if not waits[k]]
     heapify(queue)
     place, done = [0] * n, 0
@@ -347,6 +607,9 @@ def stopping_paths(
                 if not waits[later]:
                     heappush(queue, (now, turn[later], later))
             continue
+
+        # A change may be joined to one that has begun at this moment. A communication waits for
+        # the end of a change of its rail, and is under way from then on.
         if node >= first_switch:
             _stop(rail, now, duration_s[node], end)
             start[node], end[node] = rail.since_s, rail.until_s
@@ -361,7 +624,24 @@ def stopping_paths(
 
 
 def _stop(rail: _Rail, now: float, delay_s: float, end: list[float]) -> None:
-    """Begin to change circuits: now, together with others, or after those under way."""
+    """Begin to change the circuits of a rail, and stop the communications under way on it.
+
+    A change that begins at the same moment as another one is the same; one that comes while
+    another is under way begins when that has ended.
+
+    Parameters
+    ----------
+    rail
+        The rail; `since_s` and `until_s` of its last change become those of this change.
+    now
+        When the change could begin, in seconds from the start of the step.
+    delay_s
+        How long a change takes, in seconds.
+    end
+        ``end[node]`` in seconds, of all nodes: the ends of those in ``rail.running`` move back by
+        the delay.
+    """
+    # The rail already changes at this moment, or is going to: everything is delayed by that.
     if rail.since_s >= now:
         return
     begin = max(now, rail.until_s)
