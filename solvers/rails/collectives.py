@@ -1,4 +1,16 @@
-"""How communication is done on a rail: peers and bytes of its members in each round."""
+"""How communication is done on a rail: peers and bytes of its members in each round.
+
+Words of this module:
+
+Place
+    The position of a rank in its group.
+Lane
+    The ports of one number at all GPUs; a communication uses one lane or several.
+Round
+    A part of a communication in which circuits stay; peers change from round to round.
+Ring
+    A cycle through all members; each sends to the next one.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +37,15 @@ from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.fold import Places, number_first
 
 Facing = NDArray[np.int64]
-"""``facing[round, side, lane, place]``: the place in its group of whom a member faces, where it
-transmits (0) and where it receives (1), on each lane, in each round."""
+"""``facing[round, side, lane, place]``: the place in its group of the member that a member faces,
+where it transmits (side 0) and where it receives (side 1), on each lane, in each round."""
 
 
 class Lanes(NamedTuple):
     """The lanes of a rail."""
 
     number: int
+    """How many there are."""
     duplex: bool
     """Whether each is two bidirectional ports."""
     fixed: bool
@@ -43,11 +56,11 @@ class CommunicationRounds(NamedTuple):
     """How a communication is done."""
 
     facing: Facing
-    """Peers by round; empty for a message, which goes to the other end."""
+    """Peers by round, see `Facing`; empty for a message, which goes to the other end."""
     bytes_sent: tuple[float, ...]
     """Bytes that a member sends in each round, over all its lanes; a ring or message is one."""
     latency_s: float
-    """Of each round."""
+    """The latency of each round, in seconds."""
 
 
 def choose_rounds(
@@ -59,6 +72,24 @@ def choose_rounds(
     the fewest in which every pair has a circuit. Or the collective goes around a ring, through the
     ranks between: n / 2 times as much data, but nothing is switched. The faster one is taken. All
     else is done as the job says.
+
+    Parameters
+    ----------
+    job
+        The job: its network, and the algorithm of each dimension.
+    kind
+        The kind of operation, as in `Step.kind`.
+    group
+        The group that communicates.
+    size_bytes
+        The size of the operation, as in `Step.size_bytes`.
+    lanes
+        The lanes of each GPU.
+
+    Returns
+    -------
+    CommunicationRounds
+        Peers and bytes by round.
     """
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))
@@ -66,6 +97,8 @@ def choose_rounds(
         return CommunicationRounds(
             np.empty((0, 0, 0, 0), np.int64), (total,), job.network.latency_on_rails_s
         )
+
+    # Algorithms that the job names, as recursive doubling, exchange data in pairs, round by round.
     rounds = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
     if rounds:
         distances = tuple(each.distance for each in rounds)
@@ -80,6 +113,9 @@ def choose_rounds(
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
     if kind != ALL_TO_ALL or n == 2:
         return CommunicationRounds(around, (total,), latency_s)
+
+    # All-to-all by shifts: each round sends one part on each lane, and a change comes before each
+    # round but the first. Around a ring the bytes of the collective pass n / 2 times.
     if not lanes.duplex and not lanes.fixed:
         shifts = face_shifts(n, lanes.number)
         part_s = total / (n - 1) / job.network.port_bytes_per_s
@@ -93,12 +129,28 @@ def choose_rounds(
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     """Describe for each rank, without names, which of its peers are the same.
 
-    Ranks of a class have to agree in this: then all of them need the same changes of circuits. One
-    ring in both directions is described by its neighbours, which classes compare anyway; where
-    there is no more, the list is empty.
+    Ranks of a class have to agree in this: then all of them need the same changes of circuits.
+
+    Parameters
+    ----------
+    job
+        The job.
+    lanes
+        The lanes of each GPU.
+    places
+        The places of ranks in their groups.
+
+    Returns
+    -------
+    list of bytes
+        By rank. Empty if each collective goes around one ring in both directions: it is described
+        by its neighbours, which classes compare anyway.
     """
     step = job.step()
     together = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
+
+    # A table of peers for each group and kind of collective: groups of one dimension and size have
+    # the same one.
     key = step.group.astype(np.int64) * SEND + step.kind
     known: dict[tuple[str, int, int], NDArray[np.int64]] = {}
     tables = {}
@@ -110,6 +162,9 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
         tables[k] = known[alike]
     if all(_are_neighbours(table) for table in known.values()):
         return []
+
+    # All peers of a rank in the order in which it meets them, its messages first; equal peers get
+    # equal numbers. Also which of its operations have the same table.
     found = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
         own = np.arange(start, int(step.rank_start[rank + 1]))
@@ -125,7 +180,25 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
 
 
 def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
-    """List the peers of all places in a kind of collective: on all lanes, in all rounds."""
+    """List the peers of all places in a kind of collective: on all lanes, in all rounds.
+
+    Parameters
+    ----------
+    job
+        The job.
+    group
+        The group that communicates.
+    kind
+        The kind of operation, as in `Step.kind`.
+    lanes
+        The lanes of each GPU.
+
+    Returns
+    -------
+    int array, shape (rows, members)
+        Different rows of `Facing`: by place the place that it faces. An all-to-all has those of
+        both ways in which it can be done.
+    """
     n = len(group.ranks)
     tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
     if kind == ALL_TO_ALL:
@@ -134,11 +207,25 @@ def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.
 
 
 def _are_neighbours(rows: NDArray[np.int64]) -> bool:
+    """Tell whether rows of peers are those of one ring and its reverse, and no others.
+
+    Parameters
+    ----------
+    rows
+        By row and place the place that it faces; shape (rows, members).
+    """
     ring = face_rings(rows.shape[1], 2, duplex=False)
     return len(_rows(ring, rows)) == len(_rows(ring))
 
 
 def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Join tables of peers, each row of places once.
+
+    Parameters
+    ----------
+    tables
+        Arrays whose last axis is the place; at least one.
+    """
     n = tables[0].shape[-1]
     found: NDArray[np.int64] = np.unique(
         np.concatenate([table.reshape(-1, n) for table in tables]), axis=0
@@ -149,11 +236,19 @@ def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
 def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
     """Split the complete graph on n points into cycles through all, which share no edge.
 
-    Returns ``cycles[k, i]``, shape (max(1, (n - 1) // 2), n); the first is 0, 1, ..., n - 1.
-
     Walecki's zigzag [1]_ through an even number of points on a circle, turned step by step, and
     one point in the middle. Where n is even, one more point is put into the middle of each zigzag:
     the edges that it replaces are diameters, so no two of the new edges are the same.
+
+    Parameters
+    ----------
+    n
+        The number of points.
+
+    Returns
+    -------
+    int array, shape (max(1, (n - 1) // 2), n)
+        ``cycles[k, i]``: the point number i of cycle k; the first cycle is 0, 1, ..., n - 1.
 
     References
     ----------
@@ -164,6 +259,8 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
         return np.arange(n)[None]
     rim = 2 * half
     steps = np.arange(rim)
+
+    # The zigzag 0, 1, -1, 2, -2, ... visits all points of the rim; turning it by k gives cycle k.
     zigzag = np.where(steps % 2, (steps + 1) // 2, -(steps // 2)) % rim
     cycles = np.full((half, n), rim)  # the point in the middle comes first
     turned = (zigzag + np.arange(half)[:, None]) % rim
@@ -171,13 +268,28 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
     cycles[:, n - half :] = turned[:, half:]
     if n % 2 == 0:
         cycles[:, half + 1] = rim + 1
+
+    # Points are renamed so that the first cycle is 0, 1, ..., n - 1.
     names: NDArray[np.int64] = np.argsort(cycles[0])
     return np.take(names, cycles)
 
 
 @lru_cache
 def successors(n: int, ring: int) -> NDArray[np.int64]:
-    """Return the place after each place on one of the rings of a group; ring numbers repeat."""
+    """Return the place after each place on one of the rings of a group.
+
+    Parameters
+    ----------
+    n
+        The members of the group.
+    ring
+        The number of the ring; numbers repeat after all rings that share no circuit.
+
+    Returns
+    -------
+    int array, shape (n,)
+        By place the place to which it sends.
+    """
     orders = hamiltonian_cycles(n)
     around = orders[ring % len(orders)]
     onward = np.empty(n, dtype=np.int64)
@@ -188,7 +300,19 @@ def successors(n: int, ring: int) -> NDArray[np.int64]:
 def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
     """Put a group into rings: lanes 2r and 2r + 1 turn ring r forward and backward.
 
-    A lane of bidirectional ports turns a ring of its own, both ways.
+    Parameters
+    ----------
+    n
+        The members of the group.
+    lanes
+        How many lanes there are.
+    duplex
+        Whether ports are bidirectional: each lane then turns a ring of its own, both ways.
+
+    Returns
+    -------
+    Facing
+        A single round, shape (1, 2, lanes, n).
     """
     found = np.empty((1, 2, lanes, n), dtype=np.int64)
     for lane in range(lanes):
@@ -202,7 +326,20 @@ def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
 def face_shifts(n: int, lanes: int) -> Facing:
     """Let every member send a number of places onward, another number on each lane and round.
 
-    In the last round lanes that are left over stay as they are.
+    With 6 members and 2 lanes the shifts are 1 and 2, then 3 and 4, then 5 on the first lane. In
+    the last round lanes that are left over stay as they are.
+
+    Parameters
+    ----------
+    n
+        The members of the group, at least 2.
+    lanes
+        How many lanes there are.
+
+    Returns
+    -------
+    Facing
+        Shape (rounds, 2, lanes, n), with ceil((n - 1) / lanes) rounds.
     """
     rounds = -(-(n - 1) // lanes)
     found = np.empty((rounds, 2, lanes, n), dtype=np.int64)
@@ -219,9 +356,28 @@ def face_shifts(n: int, lanes: int) -> Facing:
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
     """Let members exchange in pairs on all lanes, round by round.
 
-    A member without a partner in a round faces its next one already, or its last one still.
+    A member without a partner in a round faces its next one already, or its former one still.
+
+    Parameters
+    ----------
+    algorithm
+        The algorithm of the collective, which decides who is a pair.
+    n
+        The members of the group.
+    lanes
+        How many lanes there are.
+    distances
+        By round, how far apart the members of a pair are.
+
+    Returns
+    -------
+    Facing
+        Shape (rounds, 2, lanes, n); it cannot be written to.
     """
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
+
+    # Backwards, to take the partner of the next round that has one; then forwards, for those that
+    # have no partner any more.
     for turn in range(len(pairs) - 1, 0, -1):
         pairs[turn - 1] = np.where(pairs[turn - 1] == IDLE, pairs[turn], pairs[turn - 1])
     for turn in range(1, len(pairs)):

@@ -1,10 +1,23 @@
 """A step folded: ranks that do the same at the same time stand for each other.
 
-Two ranks are of one class if their programs agree in all numbers, and all their partners, place
-by place, are of the same classes. By induction over time these ranks then do everything at the
-same moments, as long as a plan treats the ranks of a class alike. Nothing is lost by that: take
-any plan, pick one pipeline, and let all others do what it does; its collectives do not last
-longer, since a ring goes at the speed of its slowest member.
+Partition refinement, as in the minimisation of automata. Words of this module:
+
+Class
+    Two ranks are of one class if their programs agree in all numbers, and all their partners,
+    place by place, are of the same classes. The first rank of a class stands for it.
+Program
+    The operations of one rank, in their order; a place is the position of an operation in it.
+Node
+    A computation of a class, or a communication with all of its parts in all classes.
+Colour
+    The number of a class while classes are refined.
+
+By induction over time the ranks of a class then do everything at the same moments, as long as a
+plan treats them alike. Nothing is lost by that: take any plan, pick one pipeline, and let all
+others do what it does; its collectives do not last longer, since a ring goes at the speed of its
+slowest member.
+
+In two equal pipelines of two ranks each, both first ranks are class 0 and both last ones class 1.
 """
 
 from __future__ import annotations
@@ -28,33 +41,60 @@ class Folded(NamedTuple):
     """The operations of the classes of ranks, each once."""
 
     step: Step
+    """The step that is folded."""
     class_of: NDArray[np.int64]
-    """``class_of[rank]``."""
+    """``class_of[rank]``; classes are numbered in the order of their first ranks."""
     first: tuple[int, ...]
     """``first[class]``: the first rank of the class, which stands for the others."""
     begin: NDArray[np.int64]
     """``begin[class]``: where the program of the class begins in `own` and `nodes`."""
     own: NDArray[np.int64]
-    """The operations of the first ranks, class by class."""
+    """The operations of the first ranks, class by class; shape (rows,)."""
     nodes: NDArray[np.int64]
-    """The node of each of these operations, with all parts of its communication."""
+    """``nodes[row]``: the node of each of these operations, with all parts of its
+    communication."""
     part: NDArray[np.int64]
     """``part[node]``: one operation of the node."""
     before: NDArray[np.int64]
-    """``before[k]`` has to end before ``after[k]`` starts: pairs of nodes, each once."""
+    """``before[k]`` has to end before ``after[k]`` starts: pairs of nodes, each once; shape
+    (pairs,)."""
     after: NDArray[np.int64]
+    """As `before` says; shape (pairs,)."""
     order: tuple[NDArray[np.int64], ...]
     """``order[class]``: the nodes on a rail in program order."""
 
     def node_of(self, operations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the nodes of operations."""
+        """Look up the nodes of operations.
+
+        Parameters
+        ----------
+        operations
+            Operations of any ranks, shape (operations,).
+
+        Returns
+        -------
+        int array, shape (operations,)
+            The node of the operation at the same place in the program of the first rank of the
+            class.
+        """
         ranks = self.step.rank[operations]
         rows = self.begin[self.class_of[ranks]] + operations - self.step.rank_start[ranks]
         found: NDArray[np.int64] = self.nodes[rows]
         return found
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Give all ranks the values of the first rank of their class, by the order of `own`."""
+        """Give all ranks the values of the first rank of their class.
+
+        Parameters
+        ----------
+        values
+            A value for each row of `own`, shape (rows,).
+
+        Returns
+        -------
+        array, shape (operations,)
+            A value for each operation of the step; it cannot be written to.
+        """
         found = np.empty(self.step.n_operations, values.dtype)
         begins = self.begin[self.class_of].tolist()
         for begin, (start, end) in zip(begins, _spans(self.step), strict=True):
@@ -66,26 +106,57 @@ class Folded(NamedTuple):
 def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     """Find the classes of ranks, and the operations of each class.
 
-    With `apart`, something for each rank, the ranks of a class agree in that, too.
-
     Classes are refined until they are stable, as in the minimisation of automata. Partners are
     compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
     and its replay would say so.
+
+    Parameters
+    ----------
+    job
+        The job whose step is folded; it keeps the answer.
+    apart
+        By rank something in which the ranks of a class agree, too; empty for nothing.
+
+    Returns
+    -------
+    Folded
+        Classes and nodes.
     """
     return job.once(("fold", *apart), lambda: _fold(job.step(), apart))
 
 
 def _fold(step: Step, apart: Sequence[bytes]) -> Folded:
+    """Fold a step, as `fold` says.
+
+    Parameters
+    ----------
+    step
+        The step.
+    apart
+        By rank something in which the ranks of a class agree, too; empty for nothing.
+
+    Returns
+    -------
+    Folded
+        Classes and nodes.
+    """
     start = step.rank_start
     programs = _programs(step, list_places(step))
     keys = (a + b for a, b in zip(programs, apart, strict=True)) if apart else programs
     class_of, joined = _refine(step, _number(keys))
+
+    # The first rank of each class, and its operations: all others are copies.
     first = np.unique(class_of, return_index=True)[1].tolist()
     spans = [np.arange(start[rank], start[rank + 1]) for rank in first]
     own = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
+
+    # Parts of communications that happen at the same time are one node; a computation is a node of
+    # its own, told by its row. Hashes of 64 bits do not meet these small numbers by chance.
     match = step.match[own]
     code = np.where(match >= 0, joined[match], np.arange(len(own), dtype=np.uint64))
     nodes = number_first(code)  # neighbours in a program are neighbours in memory
+
+    # Pairs of nodes as single numbers, so that each is kept once.
     chosen = np.unique(nodes, return_index=True)[1]
     n = max(1, len(chosen))
     one, two = (nodes[np.searchsorted(own, each)] for each in orders(step, own))
@@ -107,9 +178,21 @@ def _spans(step: Step) -> Iterator[tuple[int, int]]:
 
 
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Refine ``colour[rank]`` until ranks that communicate with the same colours have one colour.
+    """Refine colours until ranks that communicate with the same colours have one colour.
 
-    Also return ``joined[match]``, the same for communications that happen at the same time.
+    Parameters
+    ----------
+    step
+        The step.
+    colour
+        ``colour[rank]`` at first: ranks with equal programs have one colour.
+
+    Returns
+    -------
+    colour : int array, shape (ranks,)
+        The classes, numbered in the order of their first ranks.
+    joined : uint64 array
+        ``joined[match]``: a hash, the same for communications that happen at the same time.
     """
     joined = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
     found = np.empty(len(colour), np.uint64)
@@ -118,6 +201,8 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
         with np.errstate(over="ignore"):
             _meet(step.rank_start, step.match, colour, joined, found)
         refined = number_first(found)
+
+        # Colours are only ever split: as many as before means that nothing was split.
         if refined.max(initial=-1) == colour.max(initial=-1):
             return colour, joined
         colour = refined
@@ -125,7 +210,22 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 
 @kernel
 def _meet(rank_start, match, colour, joined, found):
-    """Write a hash of the colours that meet in each communication, and of all at each rank."""
+    """Hash the colours that meet in each communication, and all communications of each rank.
+
+    Parameters
+    ----------
+    rank_start : int array, shape (ranks + 1,)
+        As in `Step`.
+    match : int array, shape (operations,)
+        As in `Step`.
+    colour : int array, shape (ranks,)
+        The colours by now.
+    joined : uint64 array, shape (matches,)
+        Written: by communication the sum over its parts of a hash of colour and place, which does
+        not depend on the order of the parts.
+    found : uint64 array, shape (ranks,)
+        Written: by rank a hash of its colour and its communications in their order.
+    """
     joined[:] = 0
     for rank in range(len(colour)):
         for k in range(rank_start[rank], rank_start[rank + 1]):
@@ -140,7 +240,13 @@ def _meet(rank_start, match, colour, joined, found):
 
 @inner_kernel
 def _mix(one, two):
-    """Hash a pair of integers to 64 bits, as splitmix64 does."""
+    """Hash a pair of integers to 64 bits, as splitmix64 does.
+
+    Parameters
+    ----------
+    one, two : int
+        The pair; its order counts.
+    """
     z = np.uint64(one) * np.uint64(0x9E3779B97F4A7C15)
     z = z + np.uint64(two) * np.uint64(0xD1B54A32D192ED03)
     z = z + np.uint64(0x8CB92BA72F3D8DD7)  # otherwise twice a number would have twice its hash
@@ -150,12 +256,28 @@ def _mix(one, two):
 
 
 def _programs(step: Step, places: Places) -> Iterator[bytes]:
-    """Describe the program of each rank, and which of its partners on rails are the same."""
+    """Describe the program of each rank, and which of its partners on rails are the same.
+
+    Parameters
+    ----------
+    step
+        The step.
+    places
+        The places of ranks in their groups.
+
+    Yields
+    ------
+    bytes
+        By rank; equal for ranks whose programs agree in all but the names of ranks and groups.
+    """
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     numbers = {shape: k for k, shape in enumerate(dict.fromkeys(shapes))}
     shape = np.array([*(numbers[each] for each in shapes), -1])
     for start, end in _spans(step):
         check_time()
+
+        # Kinds, bytes and times, the shape of the group, dependencies as places in the program,
+        # and partners as numbers in the order in which they appear.
         offsets, rides = step.dep_start[start : end + 1], step.rail[start:end] >= 0
         parts: tuple[NDArray[Any], ...] = (
             *(column[start:end] for column in (step.kind, step.size_bytes, step.duration_s)),
@@ -170,12 +292,31 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
 def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Describe without names with whom a rank communicates in which of its operations.
 
-    For a group these are the next and the last member.
+    For a group these are the next and the previous member. A rank that sends to a, then b, then a
+    again is described by 0, 1, 0.
+
+    Parameters
+    ----------
+    step
+        The step.
+    places
+        The places of ranks in their groups.
+    riding
+        The operations of the rank that ride a rail, ascending.
+
+    Returns
+    -------
+    list of int array
+        By operation the number of its group or partner, and by group or partner the numbers of the
+        ranks next to it; all numbers in the order of their first appearance.
     """
     group, peer = step.group[riding], step.peer[riding]
     _, first, which = np.unique(
         np.where(peer >= 0, peer, step.n_ranks + group), return_index=True, return_inverse=True
     )
+
+    # Groups and partners in the order in which they appear. A message has one partner, twice; a
+    # group has the next and the previous member.
     order = np.argsort(first)
     first = first[order]
     faces = np.stack([peer[first]] * 2)
@@ -203,16 +344,35 @@ class Places(NamedTuple):
     keys: NDArray[np.int64]
     """``group * n_ranks + rank`` of all members, ascending."""
     place_of: NDArray[np.int64]
-    """The place of each of these."""
+    """The place of each of these members in its group."""
 
     def place(self, step: Step, operations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of the ranks of operations in their groups."""
+        """Look up the places of the ranks of operations in their groups.
+
+        Parameters
+        ----------
+        step
+            The step.
+        operations
+            Operations that have a group, shape (operations,).
+        """
         keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
         return self.place_of[np.searchsorted(self.keys, keys)]
 
 
 def list_places(step: Step) -> Places:
-    """Put the groups of a step into tables."""
+    """Put the groups of a step into tables.
+
+    Parameters
+    ----------
+    step
+        The step.
+
+    Returns
+    -------
+    Places
+        Members by group and place, and the place of each member.
+    """
     sizes = np.array([len(group.ranks) for group in step.groups], dtype=np.int64)
     member = np.full((len(sizes), int(sizes.max(initial=0))), -1)
     for number, group in enumerate(step.groups):
@@ -224,7 +384,20 @@ def list_places(step: Step) -> Places:
 
 
 def number_first(values: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Replace values by numbers in the order in which they first occur."""
+    """Replace values by numbers in the order in which they first occur.
+
+    The values 7, 3, 7, 5 become 0, 1, 0, 2.
+
+    Parameters
+    ----------
+    values
+        Any integers, of any shape.
+
+    Returns
+    -------
+    int array
+        One axis, with an entry for each value.
+    """
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     found: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse.reshape(-1)]
     return found
