@@ -1,4 +1,20 @@
-"""Bases: the circuits that a rail holds unless something else is worth a change."""
+"""Bases: the circuits that a rail holds unless something else is worth a change.
+
+Words of this module:
+
+Seat
+    A GPU of the one rail that stands for all rails that are alike
+    (`optmatch.solvers.rails.seats`).
+Component
+    Seats that communicate with each other, directly or through others; named by its least seat.
+Family
+    Groups of one kind, as all groups of data parallelism: an array of shape (2, seats) with, by
+    seat, the number of its group and its place there, -1 if it is in none.
+Order
+    A permutation of all seats.
+Cut
+    A number for each seat: seats of one number form one cycle.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +29,69 @@ from optmatch.solvers.rails.seats import Seats
 
 
 def list_components(seats: Seats) -> Ints:
-    """Return by seat the least seat that it communicates with, directly or through others."""
+    """List by seat the least seat that it communicates with, directly or through others.
+
+    Parameters
+    ----------
+    seats
+        The folded step.
+
+    Returns
+    -------
+    int array, shape (seats,)
+        The components.
+    """
     many = np.diff(seats.begin)
     return _join(len(seats.rail), seats.member, np.repeat(np.arange(len(many)), many))
 
 
 def _join(n: int, member: Ints, owner: Ints) -> Ints:
-    """Return by seat the least seat with which it has an owner, directly or through others."""
+    """Join seats that have an owner in common, directly or through others (connected components).
+
+    With owners 0: seats 0 and 2, and 1: seats 2 and 3, the answer for four seats is 0, 1, 0, 0.
+
+    Parameters
+    ----------
+    n
+        The number of seats.
+    member, owner
+        Pairs: ``member[k]`` is a seat of ``owner[k]``.
+
+    Returns
+    -------
+    int array, shape (n,)
+        By seat the least seat that it is joined with.
+    """
     least, former = np.arange(n), np.arange(0)
     while not np.array_equal(least, former):
         former = least
+
+        # Each owner takes the least number of its members, and each member that of its owners.
         lowest = np.full(int(owner.max(initial=-1)) + 1, n)
         np.minimum.at(lowest, owner, least[member])
         least = least.copy()
         np.minimum.at(least, member, lowest[owner])
+
+        # Numbers are followed one step further (pointer jumping): few rounds even on long chains.
         least = least[least]
     return least
 
 
 def list_families(seats: Seats) -> list[Ints]:
-    """List the kinds of groups: by seat the group, and its place there; -1 of those in none.
+    """List the kinds of groups: by seat the group, and its place there.
 
-    Components with most bytes first. A pipeline counts as a group, in the order of its messages.
+    A pipeline counts as a group, in the order of its messages.
+
+    Parameters
+    ----------
+    seats
+        The folded step.
+
+    Returns
+    -------
+    list of int array, shape (2, seats)
+        By family the number of the group and the place in it, -1 for seats in none; families with
+        most bytes first.
     """
     step, folded = seats.job.step(), seats.folded
     traffic: dict[str, float] = {}
@@ -45,6 +102,8 @@ def list_families(seats: Seats) -> list[Ints]:
         name = step.groups[group].name.rpartition(".")[0] or step.groups[group].dimension
         traffic[name] = traffic.get(name, 0.0) + sent
         groups.setdefault(name, {})[group] = None
+
+    # A table for each name. Where a seat is in two groups of a name, the later one stays.
     found = []
     for name in sorted(traffic, key=lambda each: (-traffic[each], each)):
         table = np.full((2, len(seats.rail)), -1)
@@ -61,11 +120,26 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 
     Rows and columns of the grid of groups, each also there and back in turn, and all backwards;
     group after group of one family, and all as they are numbered.
+
+    Parameters
+    ----------
+    seats
+        The folded step.
+    families
+        The kinds of groups, as `list_families` says; the first three are combined by two.
+
+    Yields
+    ------
+    int array, shape (seats,)
+        Orders, each once.
     """
     own = np.arange(len(seats.rail))
     seen = set()
     for chosen in permutations(families[:3], min(2, len(families))):
         for snake in (False, True):
+            # Groups of the outer family stand one after another, in the order of their places in
+            # the inner one; members stand as in their group, in every second group turned around
+            # if it is a snake.
             outer = chosen[0]
             inner = chosen[1] if len(chosen) > 1 else np.stack([own, own])
             within = np.where(outer[1] >= 0, outer[1], own)
@@ -82,7 +156,17 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 def _list_rows(seats: Seats) -> Iterator[Ints]:
     """List orders of all seats: as numbered, and by the groups of a dimension, as they come.
 
-    Of the groups all, every second one, or the others between are turned around.
+    All of these groups, every second one, the others between, or none are turned around.
+
+    Parameters
+    ----------
+    seats
+        The folded step.
+
+    Yields
+    ------
+    int array, shape (seats,)
+        Orders; some may be the same.
     """
     step, first = seats.job.step(), np.array(seats.folded.first)
     yield np.arange(len(first))
@@ -96,8 +180,23 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
 
 
 def _rank_groups(group: Ints, place: Ints) -> Ints:
-    """Order groups by the places of their members in another family, then by number."""
+    """Rank groups by the places of their members in another family, then by number.
+
+    Parameters
+    ----------
+    group
+        By seat its group, -1 for none.
+    place
+        By seat its place in the other family.
+
+    Returns
+    -------
+    int array, shape (seats,)
+        By seat the rank of its group; seats in none come last.
+    """
     n = int(group.max(initial=-1)) + 1
+
+    # The last entry is that of seats in no group, which have number -1.
     least = np.full(n + 1, len(group))
     np.minimum.at(least, group, place)
     rank = np.argsort(np.lexsort([np.arange(n), least[:n]]))
@@ -105,7 +204,20 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
 
 
 def close_rings(order: Ints, component: Ints) -> Ints:
-    """Return to whom each seat leads if those of a component are a ring, in an order."""
+    """Close rings: seats of one component, in an order, lead each to the next one.
+
+    Parameters
+    ----------
+    order
+        All seats, each once; shape (seats,).
+    component
+        By seat a number from 0 to ``seats - 1``; seats of one number form one cycle.
+
+    Returns
+    -------
+    int array, shape (seats,)
+        By seat the seat to which it leads, -1 if it is alone.
+    """
     base = np.empty(len(order), np.int64)
     _close(order, component, base, np.empty_like(base), np.empty_like(base))
     return base
@@ -113,6 +225,17 @@ def close_rings(order: Ints, component: Ints) -> Ints:
 
 @kernel
 def _close(order, component, base, first, last):
+    """Write to whom each seat leads, as `close_rings` says.
+
+    Parameters
+    ----------
+    order, component : int array, shape (seats,)
+        As in `close_rings`.
+    base : int array, shape (seats,)
+        Written: by seat the seat to which it leads, -1 if it is alone.
+    first, last : int array, shape (seats,)
+        Scratch: by component its first seat, and the last one by now.
+    """
     base[:] = -1
     first[:] = -1
     for seat in order:
@@ -130,7 +253,18 @@ def _close(order, component, base, first, last):
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
     """List ways to cut rings: by seat a number that members of groups of some families share.
 
-    First come those of one family, then of two, and so on; the last one is that of all.
+    Parameters
+    ----------
+    component
+        By seat its component.
+    families
+        The kinds of groups, as `list_families` says.
+
+    Returns
+    -------
+    list of int array, shape (seats,)
+        First those of one family, then of two, and so on; the last one is that of all,
+        `component`.
     """
     found: dict[bytes, Ints] = {}
     for many in range(1, len(families) + 1):
@@ -142,11 +276,25 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
 
 
 def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
-    """Return by seat the least seat in a group with it, directly or through others.
+    """Join seats that are in a group together, directly or through others.
 
-    One that would be alone, as no ring is, goes with others of its component.
+    A seat that would be alone, as no ring is, goes with others of its component.
+
+    Parameters
+    ----------
+    component
+        By seat its component.
+    families
+        The kinds of groups that count, as `list_families` says; at least one.
+
+    Returns
+    -------
+    int array, shape (seats,)
+        By seat the least seat that it is joined with.
     """
     n = len(component)
+
+    # Groups of all families are owners, each with a number of its own.
     family, member = np.nonzero(np.array([group for group, _ in families]) >= 0)
     group = np.array([group for group, _ in families])[family, member]
     least = _join(n, member, family * n + group)

@@ -1,9 +1,20 @@
 """All-to-alls over chords: circuits that stay, each port to another member of the group.
 
-The members of a group stand on a circle, and port p of each leads a fixed stride further on: a
-circulant graph. A part takes several hops if its distance is no stride. Which routes the parts
-take is a linear programme: as symmetry lets all members do the same, the busiest port of one
-member decides the time.
+Words of this module:
+
+Chord
+    The circuits of one port of all members: port p of each leads to the member a fixed number of
+    places further on, on the circle of members. The chords together are a circulant graph.
+Stride
+    How many places further on a chord leads.
+Part
+    The data of one member for one other; a part whose distance is no stride takes several hops.
+Route
+    How often a part takes each port; the order of its hops does not matter. With strides 1 and 3
+    the part for the member 5 places further on may go as 1 + 1 + 3 in some order: hops (2, 1).
+
+Which routes the parts take is a linear programme: as symmetry lets all members do the same, the
+busiest port of one member decides the time.
 """
 
 from __future__ import annotations
@@ -34,9 +45,9 @@ class _RouteList(NamedTuple):
     """Routes of a circulant graph; an entry for each."""
 
     distance: NDArray[np.int64]
-    """How many places further on the route leads."""
+    """How many places further on the route leads; shape (routes,)."""
     hops: NDArray[np.int64]
-    """``hops[route, port]``."""
+    """``hops[route, port]``: how often the route takes the port."""
 
 
 @lru_cache(maxsize=256)
@@ -57,6 +68,9 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
     """
     if n_ports > n_members - 1:
         return None
+
+    # Strides with a divisor in common with the number of members do not lead everywhere. Sets with
+    # few hops in all come first, since a linear programme for each set would take too long.
     candidates = [
         (_count_fewest_hops(n_members, strides), strides)
         for strides in _list_stride_sets(n_members, n_ports)
@@ -71,7 +85,20 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
 
 
 def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
-    """List sets of strides: all if they are few, else geometric ones, and greedily chosen ones."""
+    """List sets of strides: all if they are few, else geometric ones, and greedily chosen ones.
+
+    Parameters
+    ----------
+    n
+        The members of the group.
+    n_ports
+        How many strides a set has, at most n - 1.
+
+    Yields
+    ------
+    tuple of int
+        Strides from 1 to n - 1, ascending.
+    """
     if comb(n - 1, n_ports) <= _MOST_SETS:
         yield from combinations(range(1, n), n_ports)
         return
@@ -88,7 +115,22 @@ def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
 
 
 def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
-    """Count the hops of all parts of one member, each on a way of fewest hops (breadth first)."""
+    """Count the hops of all parts of one member, each on a way of fewest hops (breadth first).
+
+    Among 5 members with strides 1 and 2, distances 1 and 2 take one hop and 3 and 4 take two: 6.
+
+    Parameters
+    ----------
+    n
+        The members of the group.
+    strides
+        A stride for each port.
+
+    Returns
+    -------
+    int
+        The sum over all distances; at least n * n if some distance is not reached.
+    """
     hops_to = np.full(n, n * n)
     hops_to[0] = 0
     reached = np.zeros(1, np.int64)
@@ -113,6 +155,11 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
         The members of the group.
     strides
         A stride for each port; together they must lead everywhere.
+
+    Returns
+    -------
+    ChordRoutes
+        The routes that are used, with the share of each.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -136,6 +183,8 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
         A_eq=whole,
         b_eq=np.ones(n_members - 1),
     )
+
+    # Shares that are rounding errors are left out, and the others of each distance sum to 1 again.
     share = np.maximum(found.x[:n_routes], 0.0)
     share[share < 1e-9] = 0.0
     total = np.bincount(routes.distance, share)
@@ -153,7 +202,18 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
 def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     """List the ways of fewest hops to each distance, and those of one hop more.
 
-    A way is how often it uses each port; the order of its hops does not matter.
+    Parameters
+    ----------
+    n
+        The members of the group.
+    strides
+        A stride for each port; together they must lead everywhere.
+
+    Returns
+    -------
+    _RouteList
+        Routes in the order of their hops. Those of one hop more than the farthest distance needs
+        are left out if they are too many.
     """
     fewest = np.zeros(n, np.int64)
     distances = [np.empty(0, np.int64)]
@@ -165,6 +225,9 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
         is_last = bool((fewest[1:] > 0).all())
         if is_last and comb(n_hops + len(strides) - 1, n_hops) > _MOST_ROUTES:
             break
+
+        # All multisets of so many hops; a route is kept if no way to its distance is shorter by
+        # two.
         ports = np.array([*combinations_with_replacement(range(len(strides)), n_hops)])
         hops = (ports[:, :, None] == np.arange(len(strides))).sum(axis=1)
         distance = hops @ np.array(strides) % n

@@ -1,7 +1,19 @@
 """All-to-alls in stages: rings of members whose circuits lead so many places further on.
 
-With a few of such rings, one after another, every part goes over several hops: fewer changes than
-with a ring for each distance, and fewer bytes than around one ring.
+Words of this module:
+
+Part
+    The data of one member for one other; its distance is how many places further on that is.
+Stage
+    A time in which the circuits of all members stay; parts may take several hops in it.
+Stride
+    How many places further on the circuits of a stage lead.
+Menu
+    A table of ways to do all-to-alls of some sizes, each with its stages and their strides.
+
+With a few stages one after another every part goes over several hops: fewer changes than with a
+ring for each distance, and fewer bytes than around one ring. Among 6 members, the strides 1 and 3
+serve distance 5 by two hops in the first stage and one in the second.
 """
 
 from __future__ import annotations
@@ -26,23 +38,37 @@ class Menu(NamedTuple):
     """The ways to do all-to-alls in stages: a row for each way, a column for each stage."""
 
     begin: Ints
-    """Those of n members are rows ``begin[n]`` to ``begin[n + 1]``; row 0 is a ring as it is."""
+    """Those of n members are rows ``begin[n]`` to ``begin[n + 1]``, the last one excluded; row 0
+    is a ring as it is."""
     stride: Ints
     """``stride[row, stage]``: how many places further on its circuits lead; 0 past the last
     stage."""
     hops: Ints
-    """``hops[row, stage]``: how many parts each circuit carries."""
+    """``hops[row, stage]``: how many parts each circuit carries, one for each hop of a part."""
 
 
 class _Way(NamedTuple):
     """One way to do an all-to-all in stages; an entry for each stage."""
 
     strides: tuple[int, ...]
+    """How many places further on circuits lead."""
     hops: list[int]
+    """How many parts each circuit carries."""
 
 
 def list_menu(sizes: Iterable[int]) -> Menu:
-    """List ways for groups of some sizes, each also with its stages in reverse."""
+    """List ways for groups of some sizes, each also with its stages in reverse.
+
+    Parameters
+    ----------
+    sizes
+        Numbers of members that all-to-alls have; each at least 3.
+
+    Returns
+    -------
+    Menu
+        Rows by number of members; there are none for other numbers.
+    """
     wanted_sizes = set(sizes)
     ways = [_Way((1,), [0])]  # row 0, for what goes straight without stages
     begin = [1, 1]
@@ -53,6 +79,7 @@ def list_menu(sizes: Iterable[int]) -> Menu:
                     ways.append(_Way(ordered, _count_hops(n_members, ordered)))
         begin.append(len(ways))
 
+    # Rows have the length of the longest way; shorter ones end with strides of 0.
     n_stages = max(len(way.strides) for way in ways)
     stride = np.zeros((len(ways), n_stages), np.int64)
     hops = np.zeros_like(stride)
@@ -67,6 +94,16 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     """Choose strides for each number of stages from two on: sets with few hops, and all strides.
 
     All sets with stride 1 are tried if they are few, otherwise the best one gets one stride more.
+
+    Parameters
+    ----------
+    n
+        The members of the group.
+
+    Returns
+    -------
+    tuple of tuple of int
+        For each number of stages the strides, ascending.
     """
     best: tuple[int, ...] = (1,)
     chosen = []
@@ -81,16 +118,30 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
-    """Return before the first stage and after each one the fewest hops to each distance.
+    """Count by distance the fewest hops, before the first stage and after each one.
 
-    An entry for each distance from 0 to n - 1; n * n stands for those that are not reached.
+    Dynamic programming over the stages.
+
+    Parameters
+    ----------
+    n
+        The members of the group.
+    strides
+        By stage how many places further on circuits lead.
+
+    Returns
+    -------
+    list of int array, shape (n,)
+        An array before the first stage and one after each: by distance from 0 to n - 1 the fewest
+        hops so far; n * n stands for distances that are not reached.
     """
     distance = np.arange(n)
     n_hops_here = np.arange(n)[:, None]
     fewest = np.where(distance == 0, 0, n * n)
     after_stage = [fewest]
     for stride in strides:
-        # So many hops in this stage lead to a distance from one that stages before have reached.
+        # With k hops in this stage (rows), a distance (columns) is reached from the one that is k
+        # strides nearer, which the stages before have reached.
         reached_before = (distance - n_hops_here * stride) % n
         fewest = (fewest[reached_before] + n_hops_here).min(axis=0)
         after_stage.append(fewest)
@@ -100,12 +151,26 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
 def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
     """Count the parts that a circuit carries in each stage, on ways of fewest hops.
 
-    Of such ways a part takes the one with fewest hops in the last stage, then in the one before.
+    Among such ways a part takes the one with fewest hops in the last stage, then in the one
+    before.
+
+    Parameters
+    ----------
+    n
+        The members of the group.
+    strides
+        By stage how many places further on circuits lead; stride 1 is one of them.
+
+    Returns
+    -------
+    list of int
+        By stage the hops of all parts of one member, which is what each circuit carries.
     """
     fewest = _fewest_hops_by_stage(n, strides)
     distance = np.arange(n)  # by part: how far it still is from its sender, going back
     parts_carried = []
     for stage in range(len(strides) - 1, -1, -1):
+        # The least number of hops in this stage that is on a way of fewest hops.
         hops_to_here = fewest[stage + 1][distance]
         hops_in_stage = np.full(n, -1)
         for n_hops in range(n):

@@ -1,4 +1,9 @@
-"""Plans that forward data over circuits of a rail: which circuits stay, and which changes pay."""
+"""Plans that forward data over circuits of a rail: which circuits stay, and which changes pay.
+
+The words seat, bundle, ring, home, way and chord are those of `optmatch.solvers.rails.decoder`.
+A *relay* is a GPU that forwards data of others; a *stride* is how many places further on in its
+group a member sends over a chord.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +48,30 @@ def plan_forwarded(
     order; then the best shapes with other orders. Then the best is changed at random: order and
     number of its rings, the way of one communication or of all of a kind, and who goes first.
     All this is done as if the delay was a hundred times as long, and ten times, before: what is
-    good then is good now, too. `most` limits how many are tried, and `share` is the part of the
-    usual work that is done. Unless it `is_last`, a search leaves half of the time that is left
-    to the next one. With `fits` jobs are not planned whose seats it refuses.
+    good then is good now, too.
+
+    Parameters
+    ----------
+    job
+        The job.
+    known_s
+        The step time of the known plan, in seconds.
+    rng
+        Draws what is tried.
+    most
+        How many choices are tried; None for as many as the work of a search allows.
+    share
+        The part of the usual work that is done.
+    is_last
+        Whether no other search follows. Else half of the time that is left is left to the next
+        one.
+    fits
+        Tells whether a job with such seats is planned; None if every job is.
+
+    Yields
+    ------
+    RailPlan
+        One plan, or none.
     """
     if not can_forward(job) or most == 0:
         return
@@ -57,6 +83,8 @@ def plan_forwarded(
     search = Search(seats, rng, spare_s, known_s)
     if not is_last and search.clock is not None and search.clock.remaining_s < np.inf:
         search.spare_s += search.clock.remaining_s / 2
+
+    # The best choice is made into a plan even if the search was interrupted.
     stop: BaseException | None = None
     try:
         _search(search, most, share * _WORK, is_last=is_last)
@@ -69,7 +97,19 @@ def plan_forwarded(
 
 
 def _search(search: Search, most: int | None, most_work: float, *, is_last: bool) -> None:
-    """Search with longer delays, with the delay itself, and at last as long as a clock lets."""
+    """Search with longer delays, with the delay itself, and at last as long as a clock lets.
+
+    Parameters
+    ----------
+    search
+        The search; its best choice is the answer.
+    most
+        How many choices are tried in all; None for as many as the work allows.
+    most_work
+        The work of the decoder in all, shared evenly by the delays.
+    is_last
+        Whether the time that a clock leaves is used up.
+    """
     job = search.seats.job
     delay_s = job.network.delay_s
     longer = [many * delay_s for many in (100, 10) if 0 < many * delay_s < job.lower_bound()]
@@ -114,7 +154,20 @@ def is_served(job: RailJob) -> bool:
 
 
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
-    """Make the plan of a choice, for all rails."""
+    """Make the plan of a choice, for all rails.
+
+    Parameters
+    ----------
+    decoder
+        Times the choice again.
+    choice
+        The choice, timed with its own delay: that is no shorter than the delay of the network.
+
+    Returns
+    -------
+    RailPlan
+        Times and ports of all operations, relays, and the states of all switches.
+    """
     seats = decoder.seats
     step = seats.job.step()
     folded = seats.folded
@@ -123,9 +176,12 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     n_changes = decoder.run(choice).n_changes
     decoder.run(choice, np.inf, n_changes)
     result = decoder.result
+
+    # The step ends when the last operation has ended and the last circuit is up.
     last_up_s = result.change_start_s.max(initial=-np.inf) + seats.job.network.delay_s
     last_end_s = float(result.end_s.max(initial=0.0))
 
+    # The relays of one rail: counted first, then listed.
     next_seat = np.array([ring.to for ring in choice.rings])
     rows = np.empty((0, 3), np.int64)
     n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, rows)
@@ -149,8 +205,26 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
 
 def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
-    """Return by node the ports that it uses, as bits; `masks` are those of the bundles."""
+    """Return by node the ports that it uses.
+
+    Parameters
+    ----------
+    decoder
+        Its result is the schedule of the choice.
+    choice
+        The choice: rings, bundles and strides.
+    masks
+        ``masks[bundle]``: the ports of the bundle, as bits.
+
+    Returns
+    -------
+    int array, shape (nodes,)
+        Ports as bits, bit p for port p; of no meaning for nodes that ride no rail.
+    """
     seats = decoder.seats
+
+    # Chords are coded as one more bundle than there are: the ports are then those of all chords
+    # that serve the node, which depend on its number of members.
     bundle = decoder.result.taken // (len(choice.rings) + 1)
     over_chords = (bundle == len(masks)) & (seats.how >= 0)
     used = masks[np.minimum(bundle, len(masks) - 1)]
@@ -165,7 +239,20 @@ def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
 
 
 def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
-    """List the routes of the all-to-alls that go over chords, by their number of members."""
+    """List the routes of the all-to-alls that go over chords, by their number of members.
+
+    Parameters
+    ----------
+    decoder
+        Its result is the schedule of the choice.
+    choice
+        The choice: its strides are used.
+
+    Returns
+    -------
+    tuple of ChordRoutes
+        One for each number of members, ascending.
+    """
     seats = decoder.seats
     over_chords = decoder.result.taken // (len(choice.rings) + 1) == len(choice.widths)
     sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
@@ -206,6 +293,7 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     n_copies = np.diff(first_of_seat)
     tables = [np.empty((0, 3), np.int32)]
     for copy in range(int(n_copies.max(initial=0))):
+        # Seats with fewer ranks are on fewer rails: they have no copy of this number.
         here = n_copies[seat] > copy
         rank = ranks[first_of_seat[seat[here]] + copy]
         forwarding_rank = ranks[first_of_seat[forwarding_seat[here]] + copy]
@@ -222,15 +310,31 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
 def _list_timelines(
     seats: Seats, result: Result, choice: RailChoice, next_seat: Ints
 ) -> tuple[RailTimeline, ...]:
-    """Follow what is set up on each rail of its own kind.
+    """List the states of the switches, once for each sort of rails that are alike.
 
-    ``next_seat[ring, seat]`` is where a ring leads; ring b is the home of bundle b.
+    Parameters
+    ----------
+    seats
+        The folded step: rails and GPUs of the seats.
+    result
+        The schedule with all its changes.
+    choice
+        The choice: widths of the bundles.
+    next_seat
+        ``next_seat[ring, seat]``: the seat to which a ring leads, -1 for none; ring b is the home
+        of bundle b.
+
+    Returns
+    -------
+    tuple of RailTimeline
+        Every rail is in one of them.
     """
     order = np.argsort(result.change_start_s, kind="stable")
     start_s = result.change_start_s[order]
     bundle, sender, receiver = result.change[order].T
     timelines = []
     for rail in np.unique(seats.rail[seats.rail >= 0]).tolist():
+        # Seats become GPUs: they are numbered as they are counted on their rail.
         on_rail = np.flatnonzero(seats.rail == rail)
         on_rail = on_rail[np.argsort(seats.number[on_rail])]
         changed_here = seats.rail[sender] == rail
@@ -283,6 +387,9 @@ def _list_states(
     first_at_time = np.flatnonzero(np.diff(start_s, prepend=-1.0)).tolist()
     for first, end in pairwise([*first_at_time, len(start_s)]):
         together = slice(first, end)
+
+        # Receivers lose their former circuits before new ones are written: later, the new ones
+        # would be lost as well.
         for changed in np.unique(bundle[together]).tolist():
             taken = receiver[together][bundle[together] == changed]
             held[changed][np.isin(held[changed], taken)] = IDLE
@@ -296,7 +403,19 @@ def _list_states(
 def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[np.int32]:
     """Return the matchings of ports of the switch: port p of a GPU leads to port p of another.
 
-    ``states[state, bundle, gpu]`` is the GPU that a bundle leads to, of `widths` ports each.
+    Parameters
+    ----------
+    job
+        The job: ports of each GPU, and those of the fabric that work.
+    states
+        ``states[state, bundle, gpu]``: the GPU to which a bundle leads, -1 for none.
+    widths
+        By bundle how many ports of each GPU it has; bundles take the ports in turn.
+
+    Returns
+    -------
+    int32 array, shape (states, ports)
+        As in `RailTimeline`: by port that transmits the port that receives, -1 where idle.
     """
     ports_per_gpu = job.network.ports_per_gpu
     n_gpus = states.shape[2]

@@ -14,10 +14,15 @@ Ints = NDArray[np.int64]
 
 
 class Timed(NamedTuple):
-    """Starts and ends of nodes, and an order in which each comes after all that it waits for."""
+    """Starts and ends of nodes, and an order in which each comes after all that it waits for.
+
+    Each array has shape (nodes,).
+    """
 
     start_s: NDArray[np.float64]
+    """``start_s[node]`` in seconds from the start of the step."""
     end_s: NDArray[np.float64]
+    """``end_s[node]`` in seconds from the start of the step."""
     order: Ints
     """``order[node]``: its place."""
 
@@ -25,8 +30,19 @@ class Timed(NamedTuple):
 def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints) -> Timed | None:
     """Start everything as early as its predecessors allow.
 
-    Of each of `pairs`, shape (pairs, 2), the first has to end before the second starts. None if
-    nodes wait for each other in a circle.
+    Longest paths in topological order (Kahn), in time O(nodes + pairs).
+
+    Parameters
+    ----------
+    duration_s
+        ``duration_s[node]`` in seconds.
+    pairs
+        Pairs of nodes, shape (pairs, 2): the first has to end before the second starts.
+
+    Returns
+    -------
+    Timed or None
+        None if nodes wait for each other in a circle.
     """
     lasts = np.asarray(duration_s, np.float64)
     start, order, room = np.zeros(len(lasts)), np.zeros(len(lasts), np.int64), len(pairs)
@@ -37,7 +53,29 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 
 @kernel
 def _walk(lasts, pairs, start, order, work, following):
-    """Write starts and places in order; return how many nodes do not wait for themselves."""
+    """Write starts, and places in an order in which each node comes after what it waits for.
+
+    Parameters
+    ----------
+    lasts : float array, shape (nodes,)
+        Durations in seconds.
+    pairs : int array, shape (pairs, 2)
+        The first node of a pair has to end before the second starts.
+    start : float array, shape (nodes,)
+        Starts in seconds; 0 at first.
+    order : int array, shape (nodes,)
+        Written: the place of each node.
+    work : int array, shape (3, nodes)
+        Scratch: by node the first pair that it begins, and how many nodes it waits for; and the
+        nodes that wait for nothing any more, in order.
+    following : int array, shape (pairs,)
+        Scratch: the next pair with the same first node, -1 after the last one.
+
+    Returns
+    -------
+    int
+        How many nodes do not wait for themselves.
+    """
     head, waits, queue = work
     head[:] = -1
     waits[:] = 0
@@ -51,6 +89,8 @@ def _walk(lasts, pairs, start, order, work, following):
         if waits[node] == 0:
             queue[done] = node
             done += 1
+
+    # Nodes start in the order of the queue; each frees those that wait for it last.
     at = 0
     while at < done:
         node = queue[at]

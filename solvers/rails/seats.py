@@ -1,7 +1,13 @@
 """A step folded rail by rail: one rail of equals, on which every GPU stands for itself.
 
-A *seat* is a class of ranks: the GPU of one number on each of some rails that are alike. A node
-that rides a rail is one communication there, and its members are seats.
+Words of this module:
+
+Seat
+    A class of ranks: the GPU of one number on each of some rails that are alike. With 8 rails of
+    16 GPUs that all do the same there are 16 seats, each of 8 ranks.
+Node
+    A computation of a seat, or one communication. A node that rides a rail is one communication
+    there, and its members are seats.
 """
 
 from __future__ import annotations
@@ -34,24 +40,28 @@ class Seats(NamedTuple):
 
     job: RailJob
     folded: Folded
+    """Its step, folded so that each class of ranks is a seat."""
     duration_s: NDArray[np.float64]
-    """Times by node, with all links up."""
+    """By node its time with all links up, in seconds; shape (nodes,)."""
     bytes_sent: NDArray[np.float64]
     """By node, the bytes that each member sends over a ring of the members; 0 beside rails."""
     latency_s: NDArray[np.float64]
-    """Latency by node, of its messages over one hop."""
+    """By node the latency of its messages over one hop, in seconds."""
     how: NDArray[np.int8]
     """By node: `RING`, `MESSAGE` or `EXCHANGE`; -1 for a node that rides no rail."""
     begin: Ints
-    """Node k has the members ``member[begin[k]:begin[k + 1]]``, in the order of its group."""
+    """Node k has the members ``member[begin[k]:begin[k + 1]]``, in the order of its group; of a
+    message the sender comes first."""
     member: Ints
+    """Seats, all nodes one after another."""
     row: Ints
-    """By member the row of its operation in `Folded.own`."""
+    """By member the row of its operation in `Folded.own`; as long as `member`."""
     after: Ints
-    """``after[first[k]:first[k + 1]]`` waits for node k."""
+    """``after[first[k]:first[k + 1]]`` are the nodes that wait for node k."""
     first: Ints
+    """Where the nodes that wait for each node begin in `after`; shape (nodes + 1,)."""
     pairs: Ints
-    """Pairs of nodes: the second one waits for the first."""
+    """Pairs of nodes, shape (pairs, 2): the second one waits for the first."""
     rail: Ints
     """By seat: the first rail that it is on, -1 if none."""
     number: Ints
@@ -66,8 +76,22 @@ class Seats(NamedTuple):
 
 
 def seat_ranks(job: RailJob) -> Seats:
-    """Fold a job rail by rail, and list who communicates over its rail."""
+    """Fold a job rail by rail, and list who communicates over its rail.
+
+    Parameters
+    ----------
+    job
+        The job; no rank has ports on two rails.
+
+    Returns
+    -------
+    Seats
+        Nodes, their members, and who waits for whom.
+    """
     step = job.step()
+
+    # A rank is told by its number on its rail: ranks with the same number on rails that are alike
+    # become one seat.
     number_of_rank = np.full(step.n_ranks, -1)
     rail_of_rank = np.full(step.n_ranks, -1)
     for rail, ranks in ranks_of_rails(step).items():
@@ -103,6 +127,7 @@ def seat_ranks(job: RailJob) -> Seats:
     n_nodes = len(first_operation)
     n_members_here = np.bincount(nodes, minlength=n_nodes)
 
+    # Pairs sorted by who is waited for: those that wait for a node stand together.
     by_predecessor = np.argsort(folded.before, kind="stable")
     first_rank = np.array(folded.first, np.int64)
     return Seats(
@@ -128,6 +153,18 @@ def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
     """Describe each rank by the numbers of its GPU and of the members of its groups on rails.
 
     Ranks that are folded together agree in that: they are the same GPU on rails that are alike.
+
+    Parameters
+    ----------
+    job
+        The job.
+    number_of_rank
+        By rank its GPU, counted on its rail; -1 if it is on none.
+
+    Returns
+    -------
+    list of bytes
+        By rank.
     """
     step = job.step()
     descriptions = [number_of_rank[rank].tobytes() for rank in range(step.n_ranks)]

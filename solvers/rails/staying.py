@@ -1,4 +1,8 @@
-"""A bound that counts changes: they take their delay, or else data go around a ring."""
+"""A bound that counts changes: they take their delay, or else data go around a ring.
+
+The words are those of `optmatch.solvers.rails.seats`: a seat is a GPU of the one rail that stands
+for all rails that are alike, and nodes that ride it are communications of seats.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,16 @@ def bound_step(seats: Seats) -> float:
     directly or through others, stand on one ring. A collective goes through all of its members and
     so holds the whole ring, which is a single machine: one comes after the other, each after what
     it waits for, and before what waits for it.
+
+    Parameters
+    ----------
+    seats
+        The folded step.
+
+    Returns
+    -------
+    float
+        A lower bound of the step time, in seconds.
     """
     network = seats.job.network
     least_s = seats.job.lower_bound()
@@ -68,12 +82,12 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
     seats
         The nodes, of which those that are all-to-alls count.
     delay_s
-        What it takes to change circuits; infinite where they stay.
+        The time that a change of circuits takes, in seconds; infinite where they stay.
 
     Returns
     -------
-    float array
-        By all-to-all, in the order of the nodes.
+    float array, shape (all-to-alls,)
+        Seconds, in the order of the nodes.
     """
     nodes = np.flatnonzero(seats.how == EXCHANGE)
     n_members = np.diff(seats.begin)[nodes]
@@ -83,6 +97,9 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
     for n in np.unique(n_members).tolist():
         rows = n_members == n
         part_s = (send_s[rows] + latency_s[rows]) / (n - 1)  # of one part over one hop
+
+        # Around a ring the bytes pass n / 2 times. In stages each hop of each part takes its own
+        # time, and a change comes before each stage but the first.
         fastest_s = send_s[rows] * n / 2 + latency_s[rows]
         changes_s = 0.0
         for n_stages in range(2, n):
@@ -93,7 +110,18 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
 
 
 def _count_least_hops(n_members: int, n_stages: int) -> int:
-    """Count the hops of all parts of a member if as many as there can be take few hops."""
+    """Count the fewest hops that all parts of a member can take in so many stages.
+
+    As many parts as there can be take one hop, as many others as there can be take two, and so on.
+    With 5 members and 2 stages, two parts take one hop and two take two: 6 hops.
+
+    Parameters
+    ----------
+    n_members
+        The members of the all-to-all.
+    n_stages
+        The stages, each with circuits of one stride.
+    """
     n_hops = 0
     hops_of_part = 0
     n_left = n_members - 1
@@ -108,14 +136,19 @@ def _count_least_hops(n_members: int, n_stages: int) -> int:
 def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
     """Return the time of the best preemptive schedule of one machine (Jackson 1955, Carlier 1982).
 
-    Of the jobs that are ready, the one with the longest tail goes first; a longer tail that
+    Among the jobs that are ready, the one with the longest tail goes first; a longer tail that
     becomes ready interrupts it.
 
     Parameters
     ----------
     head_s, duration_s, tail_s
         By job, when it is ready, how long it lasts, and how much time passes at least from its end
-        to the end of the step.
+        to the end of the step; seconds, shape (jobs,).
+
+    Returns
+    -------
+    float
+        When the last job and its tail have ended, in seconds: no schedule is faster.
     """
     by_head = np.argsort(head_s, kind="stable").tolist()
     left_s = duration_s.tolist()
