@@ -139,6 +139,13 @@ class Decoder:
     """
 
     def __init__(self, seats: Seats) -> None:
+        """Prepare the arrays of the kernel, which all choices share.
+
+        Parameters
+        ----------
+        seats
+            The folded step that is timed.
+        """
         self.seats = seats
         n_nodes = len(seats.how)
         n_seats = len(seats.rail)
@@ -231,7 +238,13 @@ class Decoder:
         return outcome
 
     def _list_scratch(self, n_bundles: int) -> Scratch:
-        """Return room for work with so many bundles, which is used again and again."""
+        """Return room for work with so many bundles, which is used again and again.
+
+        Parameters
+        ----------
+        n_bundles
+            From 1 to the ports of a GPU.
+        """
         if n_bundles not in self._scratch_of:
             ports = BundlePorts(
                 receiver=self._circuits[0, :n_bundles],
@@ -499,7 +512,13 @@ class Search:
         return n_trials, starts
 
     def _is_done(self, most_work: float) -> bool:
-        """Tell whether a search ends: time, work or gap are used up, or nothing helps any more."""
+        """Tell whether a search ends: time, work or gap are used up, or nothing helps any more.
+
+        Parameters
+        ----------
+        most_work
+            The work of the decoder at which it ends; infinite if only a clock ends it.
+        """
         if self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work:
             return True
         return most_work < np.inf and self.tried - self.better > _STALE
@@ -876,7 +895,15 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
 
 
 def _is_chord(choice: RailChoice, ring: int) -> bool:
-    """Tell whether a ring is the home of a chord, which keeps its circuits."""
+    """Tell whether a ring is the home of a chord, which keeps its circuits.
+
+    Parameters
+    ----------
+    choice
+        The choice.
+    ring
+        The number of the ring.
+    """
     return ring < len(choice.strides) and choice.strides[ring] > 0
 
 

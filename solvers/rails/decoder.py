@@ -233,8 +233,9 @@ class Route(NamedTuple):
     max_hops: int
     """Most hops from one member to the next; 0 if the way cannot serve, or not soon enough."""
     n_missing: int
-    """Circuits that have to be set up."""
+    """Circuits that have to be set up, of those that were looked at."""
     n_examined: int
+    """Circuits that were looked at."""
 
 
 # The queue: a binary heap by key, then by priority
@@ -611,7 +612,15 @@ def _try_chords(node, plan, ports, best):
 
 @inlined_kernel
 def _count_examined(best, n_examined):
-    """Return the best way with so many more circuits looked at."""
+    """Return the best way so far with so many more circuits looked at.
+
+    Parameters
+    ----------
+    best : BestWay
+        The best way so far.
+    n_examined : int
+        Circuits, at least 0.
+    """
     return BestWay(
         best.taken,
         best.start_s,

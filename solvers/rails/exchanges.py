@@ -103,7 +103,7 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     Returns
     -------
     tuple of tuple of int
-        For each number of stages the strides, ascending.
+        For each number of stages the strides, ascending; the last entry has all from 1 to n - 1.
     """
     best: tuple[int, ...] = (1,)
     chosen = []

@@ -26,10 +26,10 @@ from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
 _WORK, _MOST_TRIALS = 6e9, 60_000
 """Nodes and circuits that a search looks at in all, and plans that it tries with each delay."""
 _MOST_NODES = 1_600_000
-"""By rail. This is a limit of memory: a search takes 0.9 kB for each node (measured on 4,096 GPUs
-of Mixtral-8x22B, 1.2 million nodes a rail: 1.1 GB), and so at most 1.5 GB beside the job and its
-plan, which take as much. Work is limited apart, by `_WORK`: of so many nodes some dozens of trials
-fit into it."""
+"""The most operations of a step, by rail. This is a limit of memory: a search takes 0.9 kB for
+each node (measured on 4,096 GPUs of Mixtral-8x22B, 1.2 million nodes a rail: 1.1 GB), and so at
+most 1.5 GB beside the job and its plan, which take as much. Work is limited apart, by `_WORK`: of
+so many nodes some dozens of trials fit into it."""
 
 
 def plan_forwarded(
@@ -129,6 +129,18 @@ def can_forward(job: RailJob) -> bool:
     """Tell whether `plan_forwarded` plans a job: ports go one way, and all collectives in rings.
 
     Where a switch stops as a whole, its circuits never change in such plans, and nothing stops.
+
+    Parameters
+    ----------
+    job
+        The job.
+
+    Returns
+    -------
+    bool
+        False on bidirectional ports, for steps with too many operations, where no communication
+        rides a rail or a rank is on several, and where a collective of more than two ranks is not
+        done around a ring.
     """
     step = job.step()
     if job.fabric is not None and job.fabric.bidirectional:

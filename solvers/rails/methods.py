@@ -47,6 +47,7 @@ from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 Simple = Literal["prefetch", "provisioned", "on-demand", "static", "ilp"]
 """Methods for rail jobs; ``"ilp"`` is the former name of `prefetch`."""
 _ROUNDS = 200
+"""Rounds of the search for the states of cells of one matching."""
 _DIGITS = 1e-11
 """The least part of a step whose time is not lost in rounding."""
 
@@ -61,8 +62,32 @@ def solve_by(
 ) -> Solution:
     """Solve a job by one of the methods: optimal where the plan is as good as the bound.
 
-    A plan that changes circuits and has a communication that is too short beside its step raises
-    `InputError`.
+    Parameters
+    ----------
+    method
+        How plans are made.
+    problem
+        The job.
+    limits
+        Time, and for `prefetch` how many choices are tried.
+    rng
+        Draws what is tried.
+    on_event
+        Told of each plan that is better than those before.
+    start
+        A former solution, whose order of communications is tried as well.
+
+    Returns
+    -------
+    Solution
+        The best plan that the fabric can hold, with a lower bound of the step time in seconds; or
+        none, with the reason in `stats`.
+
+    Raises
+    ------
+    InputError
+        If a plan changes circuits and a communication is too short beside the step: its end would
+        be lost in rounding.
     """
     limit: Limit | None = limits.start().exceeded(0)
     plan: RailPlan | None = None
@@ -87,6 +112,8 @@ def solve_by(
     except TimeUp:
         limit = Limit.TIME
     try:
+        # The bound that counts changes helps where all-to-alls have to change circuits, or where
+        # the delay is not small beside the step. Pooled plans are not bound by it.
         bound = problem.lower_bound()
         exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
         changes_count = exchanges or 2 * problem.network.delay_s > bound
@@ -97,6 +124,8 @@ def solve_by(
         if plan is not None:  # then its own bound is mostly there already
             with unlimited():
                 bound = problem.lower_bound()
+
+    # A plan is proved if it is as good as its bound, up to rounding.
     proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
     status = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE
     if plan is not None:
@@ -124,9 +153,29 @@ def _list_plans(
     rng: np.random.Generator,
     start: Solution | None,
 ) -> Iterator[RailPlan]:
-    """Make the plan of a policy; of `prefetch` what no data are forwarded in, and what is better.
+    """List the plans of a method; a plan that was made before a limit stays.
 
-    A plan that was made before a limit stays.
+    For `prefetch` the best plan without forwarding comes first, then what is better: plans that
+    forward data, and plans that pool rails.
+
+    Parameters
+    ----------
+    method
+        How plans are made.
+    problem
+        The job.
+    limits
+        How many choices are tried.
+    rng
+        Draws what is tried.
+    start
+        A former solution, whose order of communications is tried as well; None if there is none.
+
+    Yields
+    ------
+    RailPlan
+        Plans without states of cells, in the order in which they are made; some are no better
+        than those before.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)
@@ -143,9 +192,12 @@ def _list_plans(
     best = plan_straight(transfers)
     if best is not None:
         yield best.build()
+
+    # Searches are for plans that may be faster than this: none is at the bound.
     known_s = np.inf if best is None else best.step_s
     least_s = problem.lower_bound() * (1 + RTOL)
     if known_s > least_s:
+        # The search leaves time to the one for pooled rails, if there will be one.
         is_last = not may_pool(problem)
         for plan in plan_forwarded(problem, known_s, rng, limits.iterations, is_last=is_last):
             known_s = min(known_s, plan.step_s)
@@ -155,13 +207,31 @@ def _list_plans(
 
 
 def plan_straight(transfers: Transfers) -> Draft | None:
-    """Draft the best plan that is found without search, in which all data go straight."""
+    """Draft the best plan that is found without search, in which all data go straight.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+
+    Returns
+    -------
+    Draft or None
+        None if no simple plan exists.
+
+    Raises
+    ------
+    TimeUp
+        If the time is up before any plan was made.
+    """
     best: Draft | None = None
     starts: list[Start] = []
     try:
         for draft in _simple_drafts(transfers):  # plans made before a limit stay
             starts.append(draft.start)
             best = draft if best is None or draft.step_s < best.step_s else best
+
+        # Plans that set up circuits early take up the orders of the simple ones.
         if transfers.job.network.switching == "per-circuit":
             early = plan_ahead(transfers, starts)
             if early is not None and (best is None or early.step_s <= best.step_s):
@@ -173,7 +243,18 @@ def plan_straight(transfers: Transfers) -> Draft | None:
 
 
 def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
-    """Draft the plans of the simple policies, where there are any."""
+    """Draft the plans of the simple policies; the static one only if ports can be split.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+
+    Yields
+    ------
+    Draft
+        Two plans or three.
+    """
     for provisioned in (True, False):
         check_time()
         yield plan_by_demand(transfers, provisioned=provisioned)
@@ -184,7 +265,20 @@ def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
 
 
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
-    """Refuse a plan whose times have too few digits to say when a communication ends."""
+    """Refuse a plan whose times have too few digits to say when a communication ends.
+
+    Parameters
+    ----------
+    problem
+        The job.
+    plan
+        A plan that changes circuits.
+
+    Raises
+    ------
+    InputError
+        If a communication lasts less than the part `_DIGITS` of the step; the first one is named.
+    """
     step, lasts_s = problem.step(), plan.end_s - plan.start_s
     short = (step.rail >= 0) & (step.size_bytes > 0) & (lasts_s < _DIGITS * plan.step_s)
     for k in np.flatnonzero(short)[:1].tolist():
@@ -193,13 +287,26 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 
 
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
-    """Find the states of the cells for every matching of a plan; None if one cannot be routed.
+    """Find the states of the cells for every matching of a plan.
 
-    Where the switch has no cells the plan comes back as it is.
+    Parameters
+    ----------
+    job
+        The job; its fabric may have cells.
+    plan
+        A plan without states of cells.
+
+    Returns
+    -------
+    RailPlan or None
+        With states of cells; as it is where the switch has no cells. None if the fabric cannot
+        hold some matching.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:
         return plan
+
+    # Rails and states repeat their matchings: each is routed once.
     known: dict[bytes, NDArray[np.int8] | None] = {}
     timelines = []
     for timeline in plan.rails:
@@ -217,6 +324,21 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
+    """Find states of the cells of a fabric that hold one matching.
+
+    Parameters
+    ----------
+    fabric
+        The fabric.
+    matching
+        ``matching[transmit port] = receive port``, -1 where idle; shape (ports,).
+
+    Returns
+    -------
+    int8 array, shape (cells,), or None
+        None if no states are found, by the exact router where the fabric has one, else by
+        negotiation in `_ROUNDS` rounds.
+    """
     with uncounted():
         # these modules load the kernels of routing
         from optmatch.solvers.feedforward import has_exact_router

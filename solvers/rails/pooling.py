@@ -1,8 +1,9 @@
 """Plans in which data change rail inside a server, so that each rail holds circuits of its own.
 
-The GPUs of a server use all its rails together, each an equal share of every port
-(`RailNetwork.pool_rails`). A job on such shares is one with several ports for each GPU, which may
-lead to different GPUs: it is planned as any other, and its ports are then dealt to the rails.
+The GPUs of a server use all its rails together: such a plan *pools* the rails. Each GPU has a
+*share* of every port (`RailNetwork.pool_rails`): with q rails and k ports for each GPU these are
+``q * k`` shares. A job on such shares is one with several ports for each GPU, which may lead to
+different GPUs: it is planned as any other, and its ports are then dealt to the rails.
 """
 
 from __future__ import annotations
@@ -72,13 +73,21 @@ def plan_pooled(
 
 
 def _servers_are_seats(seats: Seats) -> bool:
-    """Tell whether all GPUs of a server do the same: they are one seat, and no others."""
+    """Tell whether all GPUs of a server do the same: they are one seat, and no others.
+
+    Parameters
+    ----------
+    seats
+        The folded step of a job with pooled rails.
+    """
     job = seats.job
     server_of_rank = place_ranks(job.parallelism) // job.network.gpus_per_server
     rides = seats.rail_of >= 0
     if not rides.all():
         return False
     n_seats = len(seats.rail)
+
+    # A seat is within one server if the least and the greatest server of its ranks are the same.
     lowest = np.full(n_seats, len(rides))
     highest = np.full(n_seats, -1)
     np.minimum.at(lowest, seats.folded.class_of, server_of_rank)
@@ -87,7 +96,9 @@ def _servers_are_seats(seats: Seats) -> bool:
 
 
 def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
-    """Turn a plan of shares into one of the job: share ``q k + p`` is port p of rail number q.
+    """Turn a plan of shares into one of the job: share ``q * k + p`` is port p of rail number q.
+
+    With k = 2 ports and 8 rails, share 5 of a GPU is port 1 of rail number 2.
 
     Parameters
     ----------
@@ -95,6 +106,11 @@ def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
         The job, whose GPUs have k ports on their rails.
     plan
         A plan of ``job.with_pooled_rails()``, which has one timeline for all rails.
+
+    Returns
+    -------
+    RailPlan
+        A timeline for each rail; times, ports and relays as in `plan`.
     """
     k = job.network.ports_per_gpu
     n_rails = job.network.gpus_per_server
@@ -102,6 +118,8 @@ def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
     states = shared.matchings.reshape(len(shared.matchings), -1, n_rails, k)
     timelines = []
     for number, rail in enumerate(ranks_of_rails(job.step())):
+        # A port of the switch of shares is ``gpu * n_rails * k + share``, one of a rail ``gpu * k
+        # + p``.
         share = states[:, :, number].reshape(len(states), -1)
         receiver = share // (n_rails * k) * k + share % k
         matchings = np.where(share == IDLE, IDLE, receiver).astype(np.int32)

@@ -39,6 +39,7 @@ class Seats(NamedTuple):
     """The nodes of a step that is folded rail by rail."""
 
     job: RailJob
+    """The job whose step it is."""
     folded: Folded
     """Its step, folded so that each class of ranks is a seat."""
     duration_s: NDArray[np.float64]

@@ -309,7 +309,13 @@ def _list_message_sides(step: Step) -> list[bytes]:
 
 
 def hold_circuits(transfers: Transfers) -> Transfers:
-    """Let all-to-alls do with a ring, as nothing is ever changed."""
+    """Choose anew how all is done if no circuit ever changes: all-to-alls go around a ring.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    """
     lanes = transfers.lanes._replace(fixed=True)
     return _list_transfers(transfers.job, transfers.folded, lanes, transfers.places)
 
