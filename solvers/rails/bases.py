@@ -238,6 +238,9 @@ def _close(order, component, base, first, last):
     """
     base[:] = -1
     first[:] = -1
+
+    # Each seat follows the one of its component that came last in the order; the last one leads
+    # back to the first one.
     for seat in order:
         c = component[seat]
         if first[c] < 0:

@@ -578,6 +578,8 @@ class Search:
         shapes, first = list(self._list_shapes()), self.orders[0]
         for shape in shapes:
             yield self._form(shape, first, ranks[0])
+
+        # The caller has timed the shapes by now.
         best = np.argsort(scores[: len(shapes)], kind="stable").tolist()
         every = product((seats.folded.part.astype(float), *ranks), self.orders)
         more, hastes = list(product(ranks, self.orders))[1:], self._list_hastes()
@@ -770,6 +772,8 @@ class Search:
         movable = [ring for ring in range(len(choice.rings)) if not _is_chord(choice, ring)]
         if draw.move < _MOST_PERTURB and movable:
             return _perturb_ring(choice, movable, draw)
+
+        # A choice of chords alone has no ring that could be changed, and gets another one instead.
         if draw.move < _MOST_REPLACE:
             return self._replace_ring(choice, movable, draw)
         if draw.move < _MOST_WAY:
@@ -882,6 +886,8 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
     ring = movable[int(draw.first * len(movable))]
     order = choice.rings[ring].order.copy()
     low, high = sorted((int(draw.second * len(order)), int(draw.third * len(order))))
+
+    # The three kinds of changes are equally likely.
     kind = draw.move * 10 % 1
     if kind < 1 / 3:
         order[low], order[high] = order[high], order[low]
@@ -889,6 +895,8 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
         order[low : high + 1] = order[low : high + 1][::-1].copy()
     else:
         order[low : high + 1] = np.roll(order[low : high + 1], 1)
+
+    # Cycles keep their seats: only their order changes.
     rings = list(choice.rings)
     rings[ring] = _make_ring(order, rings[ring].part)
     return choice._replace(rings=tuple(rings))

@@ -136,6 +136,7 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
     reached = np.zeros(1, np.int64)
     n_hops = 0
     while len(reached):
+        # Distances that one hop more reaches for the first time.
         n_hops += 1
         following = np.unique((reached[:, None] + np.array(strides)) % n)
         reached = following[hops_to[following] == n * n]
@@ -222,6 +223,8 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     is_last = False
     while not is_last:
         n_hops += 1
+
+        # Once each distance has a way, one hop more is tried and no further one.
         is_last = bool((fewest[1:] > 0).all())
         if is_last and comb(n_hops + len(strides) - 1, n_hops) > _MOST_ROUTES:
             break

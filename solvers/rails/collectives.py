@@ -108,6 +108,8 @@ def choose_rounds(
             tuple(each.share * size_bytes for each in rounds),
             job.network.latency_on_rails_s,
         )
+
+    # The latency of a ring is that of its messages, one after another.
     messages = 1 if kind == BROADCAST else (n - 1) * (2 if kind == ALL_REDUCE else 1)
     latency_s = messages * job.network.latency_on_rails_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
@@ -160,6 +162,8 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
         if alike not in known:
             known[alike] = _facings(job, group, kind, lanes)
         tables[k] = known[alike]
+
+    # One ring in both directions needs no more: classes compare the neighbours of ranks already.
     if all(_are_neighbours(table) for table in known.values()):
         return []
 
@@ -345,6 +349,7 @@ def face_shifts(n: int, lanes: int) -> Facing:
     found = np.empty((rounds, 2, lanes, n), dtype=np.int64)
     for turn in range(rounds):
         for lane in range(lanes):
+            # All shifts have been done: the lane keeps its circuits.
             if turn and lane + turn * lanes >= n - 1:
                 found[turn, :, lane] = found[turn - 1, :, lane]
                 continue

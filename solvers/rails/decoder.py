@@ -382,6 +382,8 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
         free_s = max(free_s, circuit_s)
         hops += 1
         n_examined += 1
+
+        # A way that is free too late is given up: circuits further on cannot make it sooner.
         if free_s >= give_up_s:
             return Route(free_s, 0, n_missing, n_examined)
 
@@ -424,6 +426,8 @@ def _route_straight(node, plan, stride, ports, bundle):
     for index in range(n_senders):
         sender = members[index]
         receiver = members[(index + stride) % n]
+
+        # A circuit that is missing is up a delay after both of its ports are free.
         circuit_s = max(ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver])
         if ports.receiver[bundle, sender] != receiver:
             circuit_s += plan.change_s
@@ -468,6 +472,9 @@ def _try_rings(node, plan, bundle, ports, mark, best):
             continue
         route = _route_over_ring(node, plan, ring, ports, bundle, (mark, best.score_s))
         best = _count_examined(best, route.n_examined)
+
+        # The node lasts as long as its bytes need over the ports of the bundle, and each message
+        # for each hop between the two members farthest apart.
         if route.max_hops > 0:
             start_s = max(node.ready_s, route.free_s)
             end_s = start_s + (
@@ -520,6 +527,8 @@ def _try_straight(node, plan, bundle, ports, best):
         route = _route_straight(node, plan, menu.stride[row, 0], ports, bundle)
         best = _count_examined(best, n)
         start_s = max(node.ready_s, route.free_s)
+
+        # Stages that are not used have stride 0 and no hops, and take no time.
         end_s = start_s - plan.change_s
         for stage in range(menu.stride.shape[1]):
             change_s = plan.change_s if menu.stride[row, stage] else 0.0
@@ -732,6 +741,8 @@ def _set_up(ports, bundle, circuit, start_s, result, n_changes):
         ports.receiver[bundle, ports.sender[bundle, receiver]] = -1
     ports.receiver[bundle, sender] = receiver
     ports.sender[bundle, receiver] = sender
+
+    # Changes are numbered in the order in which nodes are scheduled, not by time.
     if n_changes < len(result.change_start_s):
         result.change_start_s[n_changes] = start_s
         result.change[n_changes, 0] = bundle
@@ -783,6 +794,8 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
         if ports.receiver[bundle, seat] != next_seat:
             start_s = max(ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, next_seat])
             n_changes = _set_up(ports, bundle, (seat, next_seat), start_s, result, n_changes)
+
+        # Circuits that were up already are held as well.
         ports.send_free_s[bundle, seat] = end_s
         ports.receive_free_s[bundle, next_seat] = end_s
         seat = next_seat
@@ -899,6 +912,8 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
                     ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver]
                 )
                 n_changes = _set_up(ports, bundle, (sender, receiver), start_s, result, n_changes)
+
+        # Each member sends and receives over each chord.
         for seat in members:
             ports.send_free_s[bundle, seat] = end_s
             ports.receive_free_s[bundle, seat] = end_s
@@ -1036,6 +1051,8 @@ def _queue_first_nodes(graph, plan, scratch, result):
         result.start_s[node] = 0.0
         scratch.key_s[node] = -plan.haste_s[node]
         scratch.n_waiting[node] = graph.n_predecessors[node]
+
+        # Nodes on rails wait in the heap, others on the stack.
         if scratch.n_waiting[node] == 0 and graph.how[node] == NO_RAIL:
             top -= 1
             scratch.heap[top] = node
@@ -1103,6 +1120,8 @@ def decode(graph, plan, limits, scratch, result):
             best = _choose_way(node, plan, scratch.ports, scratch.mark)
             result.taken[number] = best.taken
             work += best.n_examined
+
+            # No way serves the node: the plan cannot be kept.
             if best.taken < 0:
                 return StepOutcome(np.inf, n_changes, work)
 
@@ -1182,6 +1201,7 @@ def trace(graph, member_row, taken, next_seat, rows):
         is_message = graph.how[node] == MESSAGE
         n_senders = 1 if is_message else len(members)
         for place in range(n_senders):
+            # The way of this sender ends at the first seat that is a destination.
             seat = next_seat[ring, members[place]]
             while not _arrives(members, is_message, seat):
                 if n_rows < len(rows):

@@ -117,9 +117,13 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
         longer = []  # no delay counts where circuits never change
     if most_work < _WORK:
         longer = []  # ports that hold different circuits seldom change them
+
+    # Each delay has the same share of trials and work; trials that one leaves go to the next one.
     for part, each in enumerate((*longer, delay_s), 1):
         left = _MOST_TRIALS if most is None else most * part // (1 + len(longer)) - search.tried
         search.go_on(each, left, most_work * part / (1 + len(longer)))
+
+    # With a clock the last search goes on until it runs out.
     has_clock = search.clock is not None and search.clock.remaining_s < np.inf
     if is_last and most is None and has_clock:
         search.go_on(delay_s, 10**9, np.inf)  # the clock ends it
@@ -241,6 +245,8 @@ def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
     over_chords = (bundle == len(masks)) & (seats.how >= 0)
     used = masks[np.minimum(bundle, len(masks) - 1)]
     sizes = np.diff(seats.begin)
+
+    # All chords that lead to another member serve an all-to-all, as in `_serves_as_chord`.
     for node in np.flatnonzero(over_chords).tolist():
         n = int(sizes[node])
         serving = [stride % n > 0 for stride in choice.strides]
@@ -437,6 +443,8 @@ def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[
         n_ports = job.fabric.n_ports
         live_ports = job.fabric.live_ports
     matchings = np.full((len(states), n_ports), IDLE, np.int32)
+
+    # Bundles take the ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1.
     bundle_of_port = np.repeat(np.arange(len(widths)), widths)
     for port, bundle in enumerate(bundle_of_port.tolist()):
         senders = live_ports[np.arange(n_gpus) * ports_per_gpu + port]

@@ -95,6 +95,8 @@ def solve_by(
     try:
         if limit is not Limit.TIME:
             made, plan = False, None
+
+            # Plans of which the fabric cannot hold a state are passed over.
             for found in _list_plans(method, problem, limits, rng, start):
                 made = True
                 lit = route_plan(problem, found)
@@ -105,6 +107,8 @@ def solve_by(
                 stats["reason"] = NO_SPLIT
             elif plan is None:
                 stats["reason"] = "the fabric does not hold all circuits of a state at once"
+
+            # A search with a clock ends when the time is used up.
             searched = method in ("prefetch", "ilp") and can_forward(problem)
             limit = Limit.TIME if searched and limits.time_s is not None else Limit.EXHAUSTED
     except KeyboardInterrupt:
@@ -183,6 +187,8 @@ def _list_plans(
             yield plan
         return
     transfers = fold_transfers(problem)
+
+    # The order of a former plan may still be the best; its times are worked out anew.
     if start is not None and start.answer is not None:
         times = start.answer.start_s  # the order of a former plan, with the operations of now
         if len(times) == problem.step().n_operations:

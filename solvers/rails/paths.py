@@ -79,11 +79,15 @@ def _walk(lasts, pairs, start, order, work, following):
     head, waits, queue = work
     head[:] = -1
     waits[:] = 0
+
+    # Backwards, so that each list is in the order of its pairs.
     for k in range(len(pairs) - 1, -1, -1):  # nodes that wait for a node are a linked list
         one, two = pairs[k]
         following[k] = head[one]
         head[one] = k
         waits[two] += 1
+
+    # The queue has the nodes that wait for nothing, in the order in which they came to that.
     done = 0
     for node in range(len(lasts)):
         if waits[node] == 0:
@@ -96,6 +100,8 @@ def _walk(lasts, pairs, start, order, work, following):
         node = queue[at]
         order[node] = at
         end = start[node] + lasts[node]
+
+        # Each node that waits for this one starts no earlier than its end.
         k = head[node]
         while k >= 0:
             later = pairs[k, 1]

@@ -391,6 +391,8 @@ def _draft_in_order(
     span = np.cumsum(enters | _cut_spans(lines, len(nodes))) - 1
     head = np.flatnonzero(np.diff(span, prepend=-1))  # by span, where it begins
     follows = np.append(~enters[head], False)  # by span, whether it has one before
+
+    # Rows that need a change, and the change that their span has in common.
     turned = np.flatnonzero(lines.uses.peer != lines.faced(lines.last))
     changed, change_of = np.unique(span[lines.place[turned]], return_inverse=True)
     number = np.full(len(head), -1)  # by span, its change
@@ -472,6 +474,9 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
     for place in (_by_time(transfers), *map(transfers.rank, starts)):
         check_time()
         served = draw_lines(uses, place[uses.node], lanes)
+
+        # The step begins with the circuits that each lane used last, or with those that it uses
+        # first and then returns to at its end.
         for standing in (served.last, served.first):
             found = _time(transfers, served, standing, lasts)
             step_s = np.inf if found is None else found[0].end_s.max(initial=0.0)
@@ -581,6 +586,8 @@ def stopping_paths(
     """
     n = len(duration_s)
     after: list[list[int]] = [[] for _ in range(n)]
+
+    # By node: for how many nodes it still waits, and its times.
     waits, start, end = [0] * n, [0.0] * n, [0.0] * n
     for one, two in pairs:
         after[one].append(two)
@@ -600,6 +607,8 @@ def stopping_paths(
             if end[node] > now:  # the rail changed circuits in the meantime
                 heappush(queue, (end[node], 0, node))
                 continue
+
+            # The node has ended: nodes that wait for nothing else any more can start now.
             place[node], done = done, done + 1
             rail.running.discard(node)
             for later in after[node]:

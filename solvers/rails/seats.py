@@ -108,6 +108,8 @@ def seat_ranks(job: RailJob) -> Seats:
     group_sizes = np.array([*(len(group.ranks) for group in step.groups), 1])
     n_members = group_sizes[step.group[first_operation]]
     rides = step.rail[first_operation] >= 0
+
+    # Latency counts the messages of a ring of the members: an all-reduce goes around twice.
     bytes_sent = ring_bytes(kind, step.size_bytes[first_operation], n_members)
     n_messages = np.where(kind == ALL_REDUCE, 2 * (n_members - 1), n_members - 1)
     n_messages = np.where((kind >= SEND) | (kind == BROADCAST), 1, n_messages)

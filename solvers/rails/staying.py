@@ -38,6 +38,7 @@ def bound_step(seats: Seats) -> float:
     float
         A lower bound of the step time, in seconds.
     """
+    # With several ports a GPU may hold the circuits to two others at once.
     network = seats.job.network
     least_s = seats.job.lower_bound()
     if network.ports_per_gpu > 1:
@@ -51,6 +52,9 @@ def bound_step(seats: Seats) -> float:
         timed = longest_paths(lasts_s, seats.pairs)
         assert timed is not None  # else `lower_bound` has named who waits
         least_s = max(least_s, float(timed.end_s.max()))
+
+    # A step in which a circuit changes lasts two delays at least; if that is no more than the
+    # bound by times, it decides nothing.
     two_changes_s = 2 * network.delay_s
     if two_changes_s <= least_s:
         return least_s
@@ -164,6 +168,7 @@ def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
 
         # Go on until the next job is ready; what is not done by then stays in the heap.
         while ready and now_s < next_head_s:
+            # The job with the longest tail; a new one with a longer tail interrupts it.
             minus_tail_s, first = ready[0]
             if left_s[first] > next_head_s - now_s:
                 left_s[first] -= next_head_s - now_s

@@ -230,6 +230,8 @@ def fold_transfers(job: RailJob) -> Transfers:
             " ring needs two at each GPU",
             where="ports_per_gpu",
         )
+
+    # On bidirectional ports two ports are one lane.
     lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed=False)
     places = list_places(job.step())
     apart = tell_apart(job, lanes, places)
