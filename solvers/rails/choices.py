@@ -690,8 +690,8 @@ class Search:
             _make_ring(back if twice and k else order, cut) for k, cut in enumerate(shape.cuts)
         ]
 
-        # Bundles of one port for the chords come after the others; ring b stays the home of bundle
-        # b.
+        # Bundles of one port for the chords come after the others, and so do their rings: ring b
+        # stays the home of bundle b.
         widths = shape.widths
         strides: tuple[int, ...] = ()
         if shape.strides and self.chord_groups is not None:

@@ -71,14 +71,14 @@ class StepGraph(NamedTuple):
     how: NDArray[np.int8]
     """``how[node]``: `NO_RAIL`, `RING`, `MESSAGE` or `EXCHANGE`."""
     first_member: Ints
-    """Node k has the members ``member[first_member[k]:first_member[k + 1]]``; shape (nodes +
-    1,)."""
+    """Node k has the members ``member[first_member[k]:first_member[k + 1]]``; an entry for each
+    node and one more."""
     member: Ints
-    """Seats, all nodes one after the other; the members of a node stand in the order of its group,
-    of a message the sender first."""
+    """Seats, all nodes one after the other; the members of a node stand in the order of its group.
+    The first member of a message is the sender."""
     first_successor: Ints
-    """The nodes ``successor[first_successor[k]:first_successor[k + 1]]`` wait for node k; shape
-    (nodes + 1,)."""
+    """The nodes ``successor[first_successor[k]:first_successor[k + 1]]`` wait for node k; an
+    entry for each node and one more."""
     successor: Ints
     """Nodes, as `first_successor` says; shape (pairs of nodes,)."""
     n_predecessors: Ints
@@ -176,7 +176,8 @@ class Result(NamedTuple):
     """``change_start_s[change]``: when ports begin to set up a circuit, in seconds. There is room
     for as many as the caller wants to see; further ones are only counted."""
     change: Ints
-    """``change[change]``: bundle, sender and receiver; shape (changes, 3)."""
+    """``change[change]``: bundle, sender and receiver of the new circuit, both as seats; shape
+    (changes, 3)."""
 
 
 class StepOutcome(NamedTuple):

@@ -395,6 +395,9 @@ def _draft_in_order(
     # Rows that need a change, and the change that their span has in common.
     turned = np.flatnonzero(lines.uses.peer != lines.faced(lines.last))
     changed, change_of = np.unique(span[lines.place[turned]], return_inverse=True)
+
+    # Numbers in the graph: nodes from 0 on, askings from n, beginnings of spans from 2 n, and then
+    # the changes.
     number = np.full(len(head), -1)  # by span, its change
     number[changed] = np.arange(len(changed))
     begins, changes = 2 * n + np.arange(len(head)), 2 * n + len(head) + np.arange(len(changed))

@@ -118,8 +118,8 @@ def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
     states = shared.matchings.reshape(len(shared.matchings), -1, n_rails, k)
     timelines = []
     for number, rail in enumerate(ranks_of_rails(job.step())):
-        # A port of the switch of shares is ``gpu * n_rails * k + share``, one of a rail ``gpu * k
-        # + p``.
+        # The switch of shares counts its ports as ``gpu * n_rails * k + share``, the switch of a
+        # rail as ``gpu * k + p``.
         share = states[:, :, number].reshape(len(states), -1)
         receiver = share // (n_rails * k) * k + share % k
         matchings = np.where(share == IDLE, IDLE, receiver).astype(np.int32)
