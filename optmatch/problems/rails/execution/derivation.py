@@ -1,4 +1,15 @@
-"""Derives from a rail plan with times a plan of orders that a controller can execute."""
+"""Derives from a rail plan with times a plan of orders that a controller can execute.
+
+A plan with times fixes when each operation and each change of circuits starts. A controller knows
+no times: it waits for messages. Four words say what is left of a plan:
+
+- A *trigger* is one change of circuits of a rail, which the controller makes as one. Trigger k
+  leads the rail from its state k to its state k + 1.
+- The *place* of an operation or a trigger is its number in one total order of all of them.
+- A *cut* is a moment at which a communication changes circuits while it is under way: it *pauses*
+  there, and its parts before and after the cut are ordered on their own.
+- The *share* of a cut is the part of a communication that is over by then, from 0 to 1.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +35,34 @@ _SLACK = 1e-12
 def derive_triggers(
     job: RailJob, plan: RailPlan, *, timeout_s: float | None = None, tries: int = 5
 ) -> TriggerPlan:
-    """Keep the order of a plan and leave its times.
+    """Derive a plan of triggers: keep the order of a plan and leave its times.
 
     A state of which a part waits for other communications than another part becomes several: each
     change concerns the ports of some circuits and waits for these alone. On a fabric with cells,
-    and on switches that stop as a whole, states stay whole. A message is sent again after
-    `timeout_s`, ten times the delay and at least 1 ms unless told; after `tries` messages without
-    an answer a rail goes to its fall-back state.
+    and on switches that stop as a whole, states stay whole.
+
+    Parameters
+    ----------
+    job
+        The job that the plan is for.
+    plan
+        A plan with times for all operations of ``job.step()`` and all rails, without pooled rails.
+    timeout_s
+        After so many seconds without an answer a message is sent again; None for ten times the
+        reconfiguration delay, and at least 1 ms.
+    tries
+        After so many messages without an answer a rail goes to its fall-back state.
+
+    Returns
+    -------
+    TriggerPlan
+        The same ports and routes, in the order of the plan. A trigger is marked as set on demand
+        where the plan asks for it at another time than its ports are free.
+
+    Raises
+    ------
+    InputError
+        If the plan pools rails, is for another job, or has an order that cannot be kept.
     """
     if plan.pooled:
         raise InputError(
@@ -43,12 +75,17 @@ def derive_triggers(
     planned = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
     if len(plan.start_s) != n or set(planned) != set(members):
         raise InputError("a plan of another job: operations or rails differ", where="plan")
+
+    # All that happens has a time: the events of the job first, then the changes rail by rail.
     events, slack = job.events(), _SLACK * max(plan.step_s, 1e-6)
     listed = {id(timeline): _list_changes(job, timeline) for timeline in plan.rails}
     changes = [listed[id(planned[rail])] for rail in members]
     starts = [each.start_s for own in changes for each in own]
     times = np.concatenate([plan.start_s[events.part], starts])
     is_event = np.arange(len(times)) < len(events.part)
+
+    # Times alone do not order events that last no time: of those at one time, `depth` counts the
+    # longest chain of such events up to each one.
     instant = (plan.end_s - plan.start_s)[events.part] <= slack
     kept = instant[events.before]  # after other ends the next operation starts later
     depth = ends_s(
@@ -58,10 +95,13 @@ def derive_triggers(
             duration_s=np.ones(len(events.part)),
         )
     )
+
+    # At equal times changes come first, as an operation that starts then needs its circuits.
     depth = np.concatenate([depth, np.zeros(len(starts))])
     place = np.empty(len(times), np.int32)
     place[np.lexsort((depth, is_event, times))] = np.arange(len(times))
     of_changes = np.split(place, np.cumsum([len(events.part), *map(len, changes)]))[1:-1]
+
     rails = [
         RailTriggers(
             rail=rail,
@@ -74,6 +114,9 @@ def derive_triggers(
         )
         for (rail, ranks), own, of_own in zip(members.items(), changes, of_changes, strict=True)
     ]
+
+    # A communication that changes circuits on its way becomes parts. In `without`, by event, it
+    # lasts as long as it would without the times in which all of its ports are dark.
     lasts, pauses, shares = plan.end_s - plan.start_s, [], []
     without = lasts[events.part]
     find = Finder(step)
@@ -86,6 +129,7 @@ def derive_triggers(
             for cut, share in zip(cuts, done, strict=True):
                 pauses += [(step.rank[k], step.group[k], find.number[k], s) for s in cut.states]
                 shares += [share] * len(cut.states)
+
     made = TriggerPlan(
         groups=tuple(group.name for group in step.groups),
         rails=tuple(rails),
@@ -103,7 +147,20 @@ def derive_triggers(
 
 
 class _Change(NamedTuple):
-    """A change of circuits at a time."""
+    """A change of circuits of one rail: what becomes one trigger.
+
+    Parameters
+    ----------
+    start_s
+        When the reconfiguration starts, in seconds from the beginning of the step.
+    asked_s
+        When the plan asks for it, in the same seconds.
+    state
+        The state of the timeline that it belongs to, from 1.
+    rows
+        ``rows[row] = transmit port, receive port`` of the ports that change; the receive port is
+        -1 where a port only gives up its circuit. int32, shape (rows, 2).
+    """
 
     start_s: float
     asked_s: float
@@ -112,7 +169,17 @@ class _Change(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Where a communication changes circuits while it is under way."""
+    """A moment at which a communication changes circuits while it is under way.
+
+    Parameters
+    ----------
+    time_s
+        When the changes start, in seconds from the beginning of the step.
+    states
+        The states of the rail that its next part waits for, ascending: trigger k leads to k + 1.
+    dark
+        As described below.
+    """
 
     time_s: float
     states: list[int]
@@ -121,24 +188,43 @@ class _Cut(NamedTuple):
 
 
 def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
-    """Split the changes of a timeline into those that have no port in common."""
+    """Split the changes of a timeline into those that have no port in common.
+
+    Where the switch stops as a whole, and on a fabric, each state is one change.
+
+    Parameters
+    ----------
+    job
+        Has the switch.
+    timeline
+        The states of the rail and their times.
+
+    Returns
+    -------
+    list of _Change
+        State by state; those of a state by their lowest transmit port.
+    """
     found = []
     whole = job.fabric is not None or job.network.switching == "all-stop"
     for state in range(1, len(timeline.matchings)):
         old, new = timeline.matchings[state - 1 : state + 1]
         ports = np.flatnonzero(old != new)
+
+        # Connected components by label propagation: two transmit ports belong together if one
+        # receive port is the old or new end of both. All ports of a change have its least label.
         label = np.zeros(len(ports), np.int64)
         if not whole:
             label = np.arange(len(ports))
-            for _ in ports:  # each round joins operations that share a receive port
+            for _ in ports:  # each round joins ports that share a receive port
                 low = np.full(len(old) + 1, len(ports))
                 for arrives in (old, new):
                     np.minimum.at(low, arrives[ports], label)
-                low[IDLE] = len(ports)
+                low[IDLE] = len(ports)  # the last entry: to be dark joins no ports
                 least = np.minimum(label, np.minimum(low[old[ports]], low[new[ports]]))
                 if (least == label).all():
                     break
                 label = least
+
         at = float(timeline.starts_s[state]), float(timeline.asked_s[state]), state
         for one in np.unique(label).tolist():
             own = ports[label == one]
@@ -147,19 +233,28 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
 
 
 def _number_rows(changes: Sequence[_Change]) -> NDArray[np.int32]:
+    """Return the rows of all changes with a third column, the number of the trigger, from 0."""
     trigger = np.repeat(np.arange(len(changes)), [len(each.rows) for each in changes])
     rows = np.concatenate([np.empty((0, 2), np.int32), *(each.rows for each in changes)])
     return np.column_stack([rows, trigger]).astype(np.int32)
 
 
 def _kept_cells(timeline: RailTimeline, changes: Sequence[_Change]) -> NDArray[np.int8] | None:
+    """Return ``cells[state, cell]`` of the states between triggers; None without cells.
+
+    The first row is the state that the step begins with; each trigger adds one.
+    """
     if timeline.cell_states is None:
         return None
     return timeline.cell_states[[0, *(each.state for each in changes)]]
 
 
 def _ring(job: RailJob, n_gpus: int) -> NDArray[np.int32] | None:
-    """Return a ring over all GPUs of a rail, on each of their ports; none through cells."""
+    """Return the fall-back state of a rail: on each port a ring over all its GPUs.
+
+    ``ring[transmit port] = receive port``, shape (`n_gpus` times ports of a GPU,): port p of a GPU
+    leads to port p of the next GPU. None on a fabric, through which it may have no way.
+    """
     k = job.network.ports_per_gpu
     return None if job.fabric is not None else np.roll(np.arange(n_gpus * k, dtype=np.int32), -k)
 
@@ -172,15 +267,41 @@ def _find_cuts(
     changes: Sequence[_Change],
     slack: float,
 ) -> dict[int, list[_Cut]]:
-    """Find the communications that change circuits while they are under way, and when."""
+    """Find the communications that change circuits while they are under way, and when.
+
+    Parameters
+    ----------
+    job, plan
+        The job, and the plan with times.
+    rail
+        The rail with its triggers.
+    uses
+        The sends over its ports: an entry for each operation and port.
+    changes
+        ``changes[trigger]``: the same triggers with their times.
+    slack
+        Times that differ by no more are the same, in seconds: a change at the start or the end of
+        an operation does not cut it.
+
+    Returns
+    -------
+    dict
+        By event, ascending, its cuts in the order of time.
+    """
     trigger, port = touched(job, rail)
     if not len(trigger):
         return {}
+
+    # Sort triggers by port and time, as one integer key. The triggers of a port that start while
+    # it is in use then stand together.
     starts = np.array([each.start_s for each in changes])
     times, rank = np.unique(starts, return_inverse=True)
     key = port * (len(times) + 1) + rank.reshape(-1)[trigger]
     order = np.argsort(key, kind="stable")
     base = uses.port * (len(times) + 1)
+
+    # Of use number u, `count[u]` triggers from `low[u]` on start after its start and before its
+    # end. Each of them is a hit: the use and the trigger.
     begin = np.searchsorted(times, plan.start_s[uses.operation] + slack, "right")
     until = np.searchsorted(times, plan.end_s[uses.operation] - slack, "left")
     low = np.searchsorted(key[order], base + begin)
@@ -188,6 +309,9 @@ def _find_cuts(
     use = np.repeat(np.arange(len(low)), count)
     at = np.arange(len(use)) - np.repeat(np.cumsum(count) - count, count)
     hit = trigger[order[np.repeat(low, count) + at]]
+
+    # A trigger is listed once for each port of the event that it changes, and `width` counts all
+    # these ports: equal numbers say that nothing is sent meanwhile.
     event = job.events().event_of[uses.operation]
     width = np.bincount(event)
     found: dict[int, dict[float, list[int]]] = {}
@@ -205,7 +329,24 @@ def _find_cuts(
 def _measure_parts(
     job: RailJob, plan: RailPlan, operation: int, cuts: Sequence[_Cut]
 ) -> tuple[float, list[float]]:
-    """Return how long a communication lasts without dark times, and what is over at each cut."""
+    """Return how long a communication lasts without dark times, and what is over at each cut.
+
+    Parameters
+    ----------
+    job, plan
+        The job, which has the delay, and the plan with times.
+    operation
+        An operation of the communication.
+    cuts
+        Its cuts, in the order of time.
+
+    Returns
+    -------
+    total_s : float
+        The seconds from start to end in which some of its ports send.
+    shares : list of float
+        By cut, the part of these seconds that is over then, from 0 to 1.
+    """
     start, end = float(plan.start_s[operation]), float(plan.end_s[operation])
     stops = [*(cut.time_s for cut in cuts[1:]), end]
     worked, dark = [], 0.0
@@ -224,14 +365,40 @@ def _mark_demands(
     slack: float,
     find: Finder,
 ) -> TriggerPlan:
-    """Mark the triggers that the plan asks for later, or earlier, than their ports are free."""
+    """Mark the triggers that the plan asks for later, or earlier, than their ports are free.
+
+    Such a trigger is set on demand: it also waits until the first operation that needs its new
+    circuits is ready. That is marked only where this operation is ready when the plan asks, and
+    where all that it waits for stands before the trigger in the order.
+
+    Parameters
+    ----------
+    job, plan
+        The job, and the plan with times.
+    linked
+        The plan of triggers, with what each waits for.
+    changes
+        ``changes[rail][trigger]``, rails as in `linked`.
+    slack
+        Times that differ by no more are the same, in seconds.
+    find
+        Finds the operations that rows name.
+
+    Returns
+    -------
+    TriggerPlan
+        The plan with `RailTriggers.wanted` of each rail.
+    """
     events = job.events()
     ready = np.zeros(len(events.part))
     np.maximum.at(ready, events.after, plan.end_s[events.part][events.before])
     after = np.zeros(len(events.part), np.int32)  # the latest place of a node that it waits for
     np.maximum.at(after, events.after, linked.place[events.part][events.before])
+
     rails = []
     for rail, own in zip(linked.rails, changes, strict=True):
+        # By trigger: when the last data have gone over the circuits that it gives up, in seconds,
+        # and the first operation that needs its circuits, -1 for none.
         drained, users = np.zeros(len(own)), first_users(rail, linked.place, find)
         now = rail.after[rail.after[:, 4] == 0]
         np.maximum.at(drained, now[:, 5], plan.end_s[find(now, "after")])

@@ -1,4 +1,15 @@
-"""The order of events when circuits change in a given order, and the times that follow."""
+"""The order of events when circuits change in a given order, and the times that follow.
+
+A plan of triggers is turned into a graph. Its nodes are events of the job (computations, and
+communications of several ranks as one), further *parts* of communications that pause for a change
+of circuits, and *triggers*, the changes of circuits. Each trigger has two nodes: at the first the
+change begins, the second lasts as long as its ports are dark. Pairs of nodes say which has to be
+over before which starts; `ago` is 1 where the first is in the step before.
+
+The *place* of a node is its number in the total order of the plan. A *share* says how much of a
+communication is over when it pauses, from 0 to 1. *State* s of a rail is the one after its first
+s triggers.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +40,12 @@ from optmatch.problems.rails.training.times import Events, ends_s
 
 
 class Parts(NamedTuple):
-    """The parts of each event, in order: the first is the event itself."""
+    """The parts of each event, in order: the first is the event itself.
+
+    An event that does not pause has one part. Parts are counted from 0. Both columns have an
+    entry for each event: ``number[event]`` counts its parts, each of which is a node, and
+    ``further[event]`` is the node of its second part.
+    """
 
     number: Ints
     """The number of nodes."""
@@ -37,7 +53,10 @@ class Parts(NamedTuple):
     """The node of the second part; others follow."""
 
     def node(self, event: Any, part: Any) -> Ints:
-        """Return the nodes of parts, counted from 0."""
+        """Return the nodes of some parts of some events, entry by entry.
+
+        `event` and `part` are integers or arrays of them, which are broadcast together.
+        """
         found: Ints = np.where(np.equal(part, 0), event, self.further[event] + part - 1)
         return found
 
@@ -47,7 +66,7 @@ class Parts(NamedTuple):
 
     @property
     def last(self) -> Ints:
-        """The last node of each."""
+        """``last[event]``: the node of its last part."""
         return self.node(np.arange(len(self.number), dtype=np.int32), self.number - 1)
 
 
@@ -82,16 +101,38 @@ class Graph(NamedTuple):
 
 
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
-    """Find from the order of a plan which node waits for which; `find` is made if absent.
-
-    Returns the plan with the rows `after`, `wanted` and `needs` that follow from its order,
-    whatever they were, and the graph. An operation that comes before what it has to wait for
-    raises `InputError`.
+    """Find from the order of a plan which node waits for which.
 
     Time O(operations log operations).
+
+    Parameters
+    ----------
+    job
+        The job of the plan.
+    plan
+        Places, ports, triggers and pauses. Of its rails the rows `wanted` tell only which triggers
+        are set on demand; `after` and `needs` are not read.
+    find
+        Finds operations by rank, group and number; made here if it is None.
+
+    Returns
+    -------
+    plan : TriggerPlan
+        The plan with the rows `after`, `wanted` and `needs` that follow from its order.
+    graph : Graph
+        The nodes, and which waits for which.
+
+    Raises
+    ------
+    InputError
+        If the plan is of another job, two things have one place, or an operation comes before
+        what it has to wait for.
     """
     step, events, find = job.step(), job.events(), find or Finder(job.step())
     _check_shape(job, plan)
+
+    # The first nodes are the events. One that pauses lasts up to its first share, and its further
+    # parts are new nodes, from `size` on: each stands where the last of its triggers stands.
     n = size = len(events.part)
     places, lasts = [plan.place[events.part]], [plan.lasts_s[events.part]]
     paused = _number_parts(job, plan, find)
@@ -105,10 +146,15 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         rail = _rail_of(plan, step, int(events.part[event]))
         latest = [max(rail.place[s - 1] for s in states) for states in cuts.values()]
         places.append(np.array(latest, np.int32))
+
+    # Each of the pairs is (nodes before, nodes after, ago, local), see `Graph`. An event waits
+    # for the last part of another one, and each part for the part before it.
     chained = [pair for event in paused for pair in pairwise(parts.of(event))]
     chains = np.array(chained, np.int64).reshape(-1, 2)
     last = parts.last
     pairs = [(last[events.before], events.after, 0, True), (*chains.T, 0, True)]
+
+    # Trigger k of a rail has the nodes `begin[k]`, which takes no time, and `begin[k] + 1`.
     rails, begins, every = [], [], []
     for rail in plan.rails:
         begin = size + 2 * np.arange(len(rail.place))
@@ -119,6 +165,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         rails.append(_link_rail(job, plan, rail, uses, begin, find, last, parts, paused, pairs))
         begins.append(tuple(begin.tolist()))
         every.append(uses)
+
     before, after = (
         np.concatenate([p[side] for p in pairs], dtype=np.int32, casting="unsafe")
         for side in (0, 1)
@@ -126,6 +173,8 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     ago = np.concatenate([np.broadcast_to(np.int8(p[2]), np.shape(p[0])) for p in pairs])
     local = np.concatenate([np.full(np.shape(p[0]), p[3]) for p in pairs])
     pairs.clear()  # several hundred megabytes of large jobs
+
+    # Within a step all pairs have to agree with the places: the order then has no cycle.
     place = np.concatenate(places)
     late = np.flatnonzero(place[before] > place[after])
     for bad in late[ago[late] == 0][:1]:
@@ -133,6 +182,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         raise InputError(
             f"place: {two} stands before {one}, which has to be over then", where="place"
         )
+
     part = np.concatenate([events.part, np.full(size - n, -1)])
     nodes = Events(events.event_of, part, before, after, np.concatenate(lasts))
     found = Graph(nodes, ago, local, place, parts, tuple(begins), tuple(every), find)
@@ -140,7 +190,14 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
 
 
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
-    """Check that all in a plan waits for what its order says, and return its graph."""
+    """Check that all in a plan waits for what its order says, and return its graph.
+
+    Raises
+    ------
+    InputError
+        As `link` does, or naming the first row of `needs`, `after` or `wanted` that is missing,
+        or does not follow from the order.
+    """
     linked, graph = link(job, plan)
     for number, (given, own) in enumerate(zip(plan.rails, linked.rails, strict=True)):
         for name in ("needs", "after", "wanted"):
@@ -149,6 +206,11 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 
 
 def _compare(where: str, given: NDArray[np.int32], own: NDArray[np.int32]) -> None:
+    """Refuse rows that are not those that follow from the order.
+
+    Both tables are sorted, shape (rows, columns): `given` is that of the plan, `own` the right
+    one, and `where` the JSON pointer to it for the message.
+    """
     if np.array_equal(given, own):
         return
     stated, right = set(map(tuple, given.tolist())), set(map(tuple, own.tolist()))
@@ -159,7 +221,15 @@ def _compare(where: str, given: NDArray[np.int32], own: NDArray[np.int32]) -> No
 
 
 def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
-    """Refuse a plan of another job, and places that two things have."""
+    """Refuse a plan of another job, and places that two things have.
+
+    Raises
+    ------
+    InputError
+        If groups, operations, rails, their ranks or ports are not those of the job, if the parts
+        of one communication have different places, two things have one place, or a relay is of
+        no operation or rank.
+    """
     step, events = job.step(), job.events()
     names = tuple(group.name for group in step.groups)
     if plan.groups != names or len(plan.place) != step.n_operations:
@@ -168,6 +238,7 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
             f" {len(names)} and {step.n_operations}, or groups of other names",
             where="groups",
         )
+
     members = {rail: tuple(ranks.tolist()) for rail, ranks in ranks_of_rails(step).items()}
     for number, rail in enumerate(plan.rails):
         ports = len(rail.ranks) * job.network.ports_per_gpu
@@ -183,6 +254,8 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
                 )
     if len(plan.rails) != len(members):
         raise InputError(f"rails: {len(plan.rails)}, the job has {len(members)}", where="rails")
+
+    # All ranks of a communication do it at one place, and no two things have the same place.
     for wrong in np.flatnonzero(plan.place != plan.place[events.part][events.event_of])[:1]:
         raise InputError(
             f"place[{wrong}] = {plan.place[wrong]}: not that of the other ranks of its"
@@ -193,6 +266,7 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
     every.sort()
     for twice in every[1:][np.diff(every) == 0][:1]:
         raise InputError(f"place: {twice} is there twice", where="place")
+
     rows = plan.relays
     for row in np.flatnonzero((rows >= (step.n_operations, step.n_ranks, 2**31)).any(axis=1))[:1]:
         raise InputError(
@@ -202,13 +276,27 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
 
 
 def _rail_of(plan: TriggerPlan, step: Step, operation: int) -> RailTriggers:
+    """Return the triggers of the rail that an operation rides."""
     return next(rail for rail in plan.rails if rail.rail == step.rail[operation])
 
 
 def _number_parts(
     job: RailJob, plan: TriggerPlan, find: Finder
 ) -> dict[int, dict[float, list[int]]]:
-    """List for each event that pauses the shares at which it does, and for which states."""
+    """List for each event that pauses the shares at which it does, and for which states.
+
+    Returns
+    -------
+    dict
+        ``paused[event][share]``: the states of its rail that it waits for when this share of it
+        is over. Events and shares ascend.
+
+    Raises
+    ------
+    InputError
+        If a row of `TriggerPlan.pauses` names no communication, or a state that its rail does not
+        have.
+    """
     found: dict[int, dict[float, list[int]]] = {}
     step, event_of = job.step(), job.events().event_of
     operations = find(plan.pauses, "pauses")
@@ -237,9 +325,38 @@ def _link_rail(
     paused: Mapping[int, Mapping[float, Sequence[int]]],
     pairs: list[Any],
 ) -> RailTriggers:
-    """Add what a rail waits for to the pairs, and return it with its rows."""
+    """Add what a rail waits for to the pairs, and return it with its rows.
+
+    Parameters
+    ----------
+    job, plan
+        The job, and the plan of all rails.
+    rail
+        The triggers of this rail.
+    uses
+        The sends over its transmit ports: an entry for each operation and port.
+    begin
+        ``begin[trigger]``: the node at which it begins; it is up when the next node ends.
+    find
+        Finds the operations that rows name, and names them.
+    last
+        ``last[event]``: the node of its last part.
+    parts
+        The nodes of all parts of each event.
+    paused
+        ``paused[event][share]``: the states that it waits for when this share of it is over.
+    pairs
+        Tuples (nodes before, nodes after, ago, local); those of this rail are appended.
+
+    Returns
+    -------
+    RailTriggers
+        The rail with the rows `needs`, `after` and `wanted` that follow from the order.
+    """
     event_of = job.events().event_of
     trigger, port = touched(job, rail)
+
+    # All that happens at a transmit port, uses and changes, in the order of places.
     used = np.bincount(uses.port, minlength=len(rail.circuits))[port] > 0
     trigger, port = trigger[used], port[used]
     ports, items = np.concatenate([uses.port, port]), np.concatenate([uses.operation, trigger])
@@ -253,6 +370,7 @@ def _link_rail(
 
     # A circuit is given up when the operation over it, or this part of it, has ended.
     over, given_up, ago = table.pair(use=True, after_use=False)
+    # `cut` tells, by event and trigger, the part that ends there, if the event pauses for it.
     cut = {
         (event, state - 1): place
         for event, cuts in paused.items()
@@ -269,6 +387,7 @@ def _link_rail(
 
     # Nothing is sent before its circuits are confirmed.
     state, sends, back = table.pair(use=False, after_use=True)
+    # A further part also needs the state that the event has paused for.
     needs = [find.name(sends, 0, state + 1, back)]
     pairs.append((begin[state] + 1, event_of[sends], back, False))
     for (event, k), place in cut.items():
@@ -277,6 +396,9 @@ def _link_rail(
         if len(hit):
             needs.append(find.name(hit, place + 1, k + 1, 0))
             pairs.append(([begin[k] + 1], parts.node(event, np.array([place + 1])), 0, False))
+
+    # Triggers with a port in common keep their order. A switch that stops as a whole begins a
+    # change when the last one is up.
     one, two, ago = list_followers(job, rail).T
     stops = job.network.switching == "all-stop"
     pairs.append((begin[one] + stops, begin[two], ago, False))
@@ -284,6 +406,8 @@ def _link_rail(
     linked = replace(rail, needs=np.concatenate(needs), after=rows, wanted=rail.wanted[:0])
     if not len(rail.wanted):
         return linked
+
+    # A trigger on demand waits for all that the first operation over its circuits waits for.
     users = first_users(linked, plan.place, find)
     demanded = np.unique(rail.wanted[:, 3])
     demanded = demanded[users[demanded] >= 0]
@@ -295,21 +419,54 @@ def _link_rail(
 def list_wanted(
     job: RailJob, demanded: NDArray[Any], users: Ints, find: Finder
 ) -> NDArray[np.int32]:
-    """List the operations that have to be ready for the triggers that are set on demand."""
+    """List the operations that have to be ready for the triggers that are set on demand.
+
+    Parameters
+    ----------
+    job
+        The job.
+    demanded
+        The triggers that are set on demand, ascending.
+    users
+        ``users[trigger]``: the first operation that needs the trigger in the same step, -1 for
+        none; those of `demanded` have one.
+    find
+        Names operations in rows.
+
+    Returns
+    -------
+    int32 array, shape (rows, 4)
+        As `RailTriggers.wanted`: a row for each rank that takes part in the communication.
+    """
     event_of = job.events().event_of
     which, members = gather(event_of, event_of[users[demanded]])
     return find.name(members, demanded[which])
 
 
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
-    """List which trigger follows which, and 1 if that is of the step before; shape (rows, 3)."""
+    """List which trigger follows which at some port, step after step.
+
+    On a fabric, and on a switch that stops as a whole, each follows the one before it.
+
+    Returns
+    -------
+    int64 array, shape (rows, 3)
+        The trigger before, the trigger after, and 1 if the first is in the step before, else 0.
+        Each row stands once.
+    """
     number = np.arange(len(rail.place))
     if job.fabric is not None or job.network.switching == "all-stop":
         return np.stack([np.roll(number, 1), number, number == 0], axis=1)
     trigger, sends, old, new = rail.turns()
+
+    # A trigger concerns the transmit port of each change and its receive ports before and after.
+    # As keys, transmit ports are even and receive ports odd; each key is joined with the trigger.
     ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # a dark port is -1
     n = len(number)
     port, at = np.divmod(_once(ports.astype(np.int64) * n + np.tile(trigger, 3)), max(n, 1))
+
+    # At each port `one[row]` is the trigger before `at[row]`; before the first one of a step it
+    # is the last one of the step before.
     first = np.diff(port, prepend=-2) != 0
     last = np.append(at[np.flatnonzero(first)[1:] - 1], at[-1:])
     one = np.roll(at, 1)
@@ -326,14 +483,38 @@ def _once(keys: Ints) -> Ints:
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
-    """Return when everything happens if nothing is late, as a plan that can be verified."""
+    """Return when everything happens if nothing is late, as a plan that can be verified.
+
+    Every node starts as early as what it waits for allows; the step before is over.
+
+    Parameters
+    ----------
+    job
+        The job of the plan.
+    graph
+        What waits for what, as `link` returns it.
+    plan
+        The plan of triggers that the graph was made of.
+
+    Returns
+    -------
+    RailPlan
+        Times of all operations and a timeline for each rail, in the order of ``plan.rails``. A
+        state is asked for when its reconfiguration starts.
+    """
     events = job.events()
     end = ends_s(graph.one_step())
     start = end - graph.events.duration_s
+
+    # `last` is when the last change of any rail is up, in seconds.
     rails, last = [], 0.0
     for rail, begins in zip(plan.rails, graph.begins, strict=True):
         at = start[list(begins)]
         order = np.argsort(at, kind="stable")
+
+        # Add up the changes in the order of time: by state its circuits, its time, and which row
+        # of the states of the cells it has. Changes at one time make one state; the first state,
+        # which is there when the step begins, is never replaced.
         rows, times, cells = [rail.circuits], [0.0], [0]
         changes = rail.split(rail.changes)
         for k in order.tolist():
@@ -343,6 +524,7 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
                 rows[-1], cells[-1] = changed, k + 1
             else:
                 rows, times, cells = [*rows, changed], [*times, float(at[k])], [*cells, k + 1]
+
         last = max(last, *(t + job.network.delay_s for t in times[1:]), 0.0)
         own = None if rail.cell_states is None else rail.cell_states[cells]
         rails.append(
@@ -354,6 +536,8 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
                 starts_s=np.array(times),
             )
         )
+
+    # An operation starts with the first part of its event and ends with the last one.
     begin, done = start[events.event_of], end[graph.parts.last[events.event_of]]
     return RailPlan(
         rails=tuple(rails),
