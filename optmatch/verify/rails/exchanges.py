@@ -4,6 +4,12 @@ An all-to-all of more than two is done in one of three ways. *In rounds* each me
 others, one after the other or over several ports at once. *In stages* the circuits of all members
 lead the same number of places further on, and parts take several hops. Otherwise it goes around a
 ring that stays, which `optmatch.verify.rails.routes` checks.
+
+The *place* of a rank is its position in ``group.ranks``, from 0. A *spell* is the time for which a
+port keeps one circuit, or none; spells of a port have consecutive numbers in `Rail`. A *stride*
+says how many places further on in the group a circuit leads, modulo the number of members. A
+*stage* of an all-to-all is one spell of its ports, and a *part* is what one member sends to one
+other. A *row* is the place of an operation in the list of operations that is checked.
 """
 
 from __future__ import annotations
@@ -85,6 +91,13 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     """Replay collectives that are done in the same rounds, and compare their circuits and ends.
 
     Each round needs its circuits, and the collective ends when its last round does.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    group
+        Operations on this rail that are done in the same rounds, ascending.
     """
     step = context.step
     plan = context.plan
@@ -117,7 +130,19 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
 def _list_senders(
     context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
 ) -> _Senders:
-    """List the ports of operations; ``collective_of[row]`` and ``members[collective, place]``."""
+    """List the ports over which collectives send.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    group
+        The operations, and the number of members of each collective.
+    collective_of
+        ``collective_of[row]``: the collective, from 0, that an operation of `group` is part of.
+    members
+        ``members[collective, place]``: the rank at each place of its group.
+    """
     step = context.step
     used = rail.list_ports(step.rank[group.operations], context.plan.ports[group.operations])
     operation = group.operations[used.row]
@@ -140,9 +165,24 @@ def _replay_rounds(
     members: Places,
     start_s: Seconds,
 ) -> _Rounds:
-    """Follow collectives round by round.
+    """Follow collectives round by round, all of them at once.
 
-    ``members[collective, place]`` are ranks, and ``start_s[collective]`` is when it starts.
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    rounds
+        The sends of each round, by places; the same for all collectives.
+    senders
+        The ports over which members send.
+    members
+        ``members[collective, place]``: the rank at each place of its group.
+    start_s
+        ``start_s[collective]``: when it starts, in seconds.
+
+    Returns
+    -------
+    _Rounds
     """
     network = context.job.network
     slack_s = context.slack_s
@@ -152,6 +192,7 @@ def _replay_rounds(
     now_s = start_s.copy()  # by collective: when its next round may begin
     after_stop_s = now_s
     for transfers in rounds:
+        # The ports of the members that send in this round, and to which rank each has to lead.
         receiver_of = np.full(n_members, -1)  # by place
         for transfer in transfers:
             receiver_of[transfer.sender] = transfer.receiver
@@ -217,16 +258,33 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> 
     Times are turned into time in light, in which the work is done without a rest, and back. Work
     that ends at the very moment of a stop, up to the slack, ends before it; with a negative slack
     it ends after it.
+
+    Parameters
+    ----------
+    rail
+        Has the stops, at each of which it is dark for one delay.
+    begin_s, lasts_s
+        Entry by entry, when work begins and how long it lasts in light, in seconds.
+    slack_s
+        Times that differ by no more are the same, in seconds; see above for its sign.
+
+    Returns
+    -------
+    float64 array
+        Entry by entry, when it ends, in seconds.
     """
     stops_s = rail.stops_s
     delay_s = rail.delay_s
     if not len(stops_s):
         return begin_s + lasts_s
+    # From the beginning to `begin_s` the rail has been dark for all stops before, the last of
+    # which may not be over.
     n_stops = np.searchsorted(stops_s, begin_s, side="right")
     in_last_stop_s = np.minimum(begin_s - stops_s[np.maximum(n_stops - 1, 0)], delay_s)
     dark_s = np.where(n_stops > 0, (n_stops - 1) * delay_s + in_last_stop_s, 0.0)
     light_end_s = begin_s - dark_s + lasts_s
 
+    # On a clock that rests in the dark, stops last no time: each one before the end adds a delay.
     light_stops_s = stops_s - np.arange(len(stops_s)) * delay_s
     n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
     return np.maximum(begin_s, light_end_s + n_stops_before_end * delay_s)
@@ -266,6 +324,13 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     Each pair needs a circuit for as long as its part needs. The operation lasts as many rounds as
     its ports need for all others, and a reconfiguration between each two, or as long as the rail
     is dark meanwhile. The latency of messages is spread evenly over the rounds.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        All-to-alls of more than two on this rail, neither forwarded nor over chords, ascending.
 
     Returns
     -------
@@ -315,7 +380,14 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
     """Find how many rounds operations need on their ports, and how long a round lasts.
 
-    ``row`` has an entry for each port: the place of its operation in the list.
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        All-to-alls of more than two.
+    row
+        An entry for each port of each operation: the place of the operation in `operations`.
     """
     network = context.job.network
     start_s = context.plan.start_s[operations]
@@ -331,7 +403,20 @@ def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Place
 
 
 def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.bool_]:
-    """Return for each row whether all its values are equal; values are -1 or more."""
+    """Return for each row whether all its values are equal.
+
+    Parameters
+    ----------
+    row, value
+        Entry by entry, the row and its value, -1 or more; a row may have several entries.
+    n_rows
+        The number of rows.
+
+    Returns
+    -------
+    bool array, shape (n_rows,)
+        A row without entries is not single-valued.
+    """
     largest = np.full(n_rows, -1)
     smallest = np.full(n_rows, np.iinfo(np.int64).max)
     np.maximum.at(largest, row, value)
@@ -355,6 +440,7 @@ def _count_served(
     Returns
     -------
     int64 array, shape (operations,)
+        The number of different other members, over all ports of the operation.
     """
     step = context.step
     key_base = step.n_ranks + 1  # keys of (operation, rank + 1)
@@ -376,6 +462,8 @@ def _count_served(
     served_by = keys // key_base
     rank = keys % key_base - 1
     group = step.group[exchanges.operation].astype(np.int64)
+
+    # Only members of the same group count, and not the rank itself.
     member_keys = [
         number * key_base + member
         for number in np.unique(group)
@@ -408,6 +496,13 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
     over all ports, and a part may go several hops. Each part takes a way of fewest hops. A stage
     lasts as long as what a circuit carries, each hop with the latency of a message; then comes a
     reconfiguration.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        The all-to-alls in stages on this rail, ascending.
     """
     stages = _list_stages(context, rail, operations)
     if not len(stages.row):
@@ -424,6 +519,7 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
     n_hops = _count_hops_of_all(stages)
     wrong |= n_hops[:, 0] < 0
 
+    # A circuit that is missing is refused; the end is compared where all circuits are there.
     end_s, lacks_circuit = _replay_stages(context, rail, operations, stages, n_hops)
     wrong |= lacks_circuit
     context.refuse(EVERYONE_TO_EVERYONE, operation, wrong, stages.strides[:, 0], np.nan)
@@ -438,6 +534,13 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
 
     A stage is a spell of each port. An operation with fewer stages than the longest one has
     strides of 0 in those that it lacks.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        The all-to-alls in stages on this rail, ascending.
     """
     step = context.step
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
@@ -447,6 +550,7 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
     spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
     last_spell = rail.spell_at(context.plan.end_s[operation] - context.slack_s, used.port)
 
+    # The spells of a port have consecutive numbers, so stage s is spell `spell + s`.
     n_stages = 1 + int((last_spell - spell).max(initial=0))
     strides = np.zeros((len(operation), n_stages), np.int64)
     place = find_places(context, group, step.rank[operation].astype(np.int64))
@@ -459,9 +563,25 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
 
 
 def find_places(context: Context, group: Places, rank: Places) -> Places:
-    """Return the places of ranks in groups, -1 for a rank that is no member; entry by entry."""
+    """Return the places of ranks in their groups, entry by entry.
+
+    Parameters
+    ----------
+    context
+        The plan, which has the step with its groups.
+    group
+        Numbers of groups, int64; none is -1.
+    rank
+        Ranks, -1 for no rank; the same shape.
+
+    Returns
+    -------
+    int64 array, shape (entries,)
+        The position of the rank in ``groups[group].ranks``; -1 if it is no member.
+    """
     if not len(group):
         return group
+    # A pair of group and rank is one integer: the keys of all members are searched for it.
     groups = context.step.groups
     key_base = context.step.n_ranks + 1
     numbers = np.unique(group).tolist()
@@ -486,29 +606,50 @@ def _count_hops_of_all(stages: _Stages) -> Places:
 def _replay_stages(
     context: Context, rail: Rail, operations: Places, stages: _Stages, n_hops: Places
 ) -> tuple[Seconds, NDArray[np.bool_]]:
-    """Replay operations stage by stage.
+    """Replay all-to-alls stage by stage, all of them at once.
 
-    A stage lasts as long as the parts need that a circuit carries: ``n_hops[entry, stage]``. Then
-    comes a reconfiguration.
+    A stage lasts as long as its circuit needs for the parts that go over it, one after the other.
+    Then comes a reconfiguration, and the next stage.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    rail
+        The circuits: of each spell, when the change to it begins and when it is given up. A
+        circuit is up one delay after its change begins.
+    operations
+        ``operations[row]``: the all-to-alls in stages on this rail.
+    stages
+        An entry for each port of each operation: the row of the operation, the spells of the port
+        at its start and at its end, and the number of members.
+    n_hops
+        ``n_hops[entry, stage]``: how many parts the circuit of this port carries in the stage.
 
     Returns
     -------
     end_s : float64 array
-        When the last stage ends, by entry of `stages`.
+        When the last stage ends, in seconds, by entry of `stages`.
     lacks_circuit : bool array
         Whether a circuit is not there for the whole of its stage, by entry of `stages`.
     """
+    # By entry: how long one part needs over one hop. The ports of an operation share its parts
+    # evenly, so that together they have the rate of all.
     row = stages.row
     work = measure_work(context.job, operations)
     rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
     part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (stages.n_members - 1)
+
     lacks_circuit = np.zeros(len(row), dtype=bool)
     end_s = context.plan.start_s[operations[row]] - rail.delay_s  # no change before the first
     for stage in range(stages.strides.shape[1]):
+        # An entry with fewer stages than the longest one keeps the end of its last stage.
         is_stage = stages.spell + stage <= stages.last_spell
         spell = np.minimum(stages.spell + stage, stages.last_spell)
         begin_s = end_s + rail.delay_s
         done_s = begin_s + n_hops[:, stage] * part_s
+
+        # The circuit has to be there from the beginning of the stage to its end.
         is_up = rail.since_s[spell] + rail.delay_s <= begin_s + context.slack_s
         stays = rail.until_s[spell] >= done_s - context.slack_s
         lacks_circuit |= is_stage & ~(is_up & stays)

@@ -1,4 +1,10 @@
-"""The rules of time in a rail plan: order, durations, equal ranks; and bounds of the step time."""
+"""The rules of time in a rail plan: order, durations, equal ranks; and bounds of the step time.
+
+An operation *rides* a rail if it communicates over it. A *relay* is a row of ``plan.relays``: an
+operation, a rank that forwards its data, and the ports it forwards them over, as bits. The *load*
+of a rail is all that rides it, with times and ports. An *event* is a computation, or a
+communication of several ranks as one.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +39,22 @@ def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
 def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
     """List ranks such that each other rank has the same program and `columns` as one of them.
 
+    Rules that look at one rank alone need to be checked for these only, which are few.
+
     Programs are the same if all entries are equal but for the names of ranks and groups. Of groups
     only dimension, size and whether they ride a rail count, of peers how far away they are.
+
+    Parameters
+    ----------
+    step
+        All operations.
+    columns
+        ``column[operation]`` of each: what has to be equal, too, such as times in seconds.
+
+    Returns
+    -------
+    int64 array
+        The first rank of each kind, ascending.
     """
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
@@ -67,10 +87,11 @@ def describe_load(
     riding: NDArray[np.int64],
     numbers_of_groups: dict[tuple[str, bytes], int],
 ) -> tuple[NDArray[np.generic], ...]:
-    """Describe operations on a rail without names: rails of equal descriptions differ in nothing.
+    """Describe the load of a rail without names: rails of equal descriptions differ in nothing.
 
-    GPUs are those of the rail, from 0; a group is its dimension and its members; a communication
-    is its first operation.
+    What names a rank or an operation is counted on the rail itself: a GPU is the place of its rank
+    among those of the rail, from 0, and -1 stands for no rank; a group is its dimension and its
+    members; a communication is the place of its first operation in `riding`.
 
     Parameters
     ----------
@@ -81,18 +102,25 @@ def describe_load(
     riding
         The operations on the rail, ascending.
     numbers_of_groups
-        The numbers of groups that were described before; new ones are added.
+        By dimension and members, the members as bytes of an array of GPUs: the numbers of groups
+        that were described before. New ones are added, so all rails that are compared have to
+        share this dictionary.
 
     Returns
     -------
     tuple of arrays
-        To be compared entry by entry.
+        Thirteen arrays, to be compared one by one. The GPUs of the rail, shape (GPUs,). For each
+        riding operation, shape (riding,): kind, size in bytes, start and end in seconds, ports as
+        bits, GPU, GPU of its peer, group, and communication. For each relay of these operations,
+        shape (relays here,): the place of its operation in `riding`, the GPU that forwards, and
+        the ports as bits.
     """
     step = context.step
     plan = context.plan
     gpu_of_rank = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
     gpu_of_rank[ranks] = np.arange(len(ranks))
 
+    # Groups get the same number on all rails if their dimension and their GPUs are the same.
     groups = step.group[riding]
     number_of_group = np.full(len(step.groups), -1)
     for index in np.flatnonzero(np.bincount(groups)).tolist():
@@ -100,6 +128,7 @@ def describe_load(
         key = (group.dimension, gpu_of_rank[[*group.ranks]].tobytes())
         number_of_group[index] = numbers_of_groups.setdefault(key, len(numbers_of_groups))
 
+    # A relay belongs here if its operation is found among those that ride this rail.
     _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
     position = np.searchsorted(riding, plan.relays[:, 0])
     rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
@@ -127,7 +156,8 @@ _CHUNK = 1 << 20
 def check_times(context: Context) -> None:
     """Check order, simultaneity, and what lasts as long as it must without a rail.
 
-    Order and durations are checked for one of all ranks that do the same at the same time.
+    Order and durations are checked for one of all ranks that do the same at the same time. What
+    rides a rail has its duration checked with its circuits, elsewhere. All times are in seconds.
     """
     step = context.step
     plan = context.plan
@@ -136,6 +166,7 @@ def check_times(context: Context) -> None:
         where = step.describe(operation)
         context.findings.refuse(NOT_BEFORE_STEP, where, float(plan.start_s[operation]), 0.0)
 
+    # An operation may start when the last of its predecessors has ended.
     operations = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
     start_s = plan.start_s[operations]
     end_s = plan.end_s[operations]
@@ -145,6 +176,7 @@ def check_times(context: Context) -> None:
     early = start_s < earliest_s - slack_s
     context.refuse(AFTER_WHAT_IT_WAITS_FOR, operations, early, start_s, earliest_s)
 
+    # Off the rails nothing can be late: durations follow from work and rates.
     duration_s = end_s - start_s
     fixed_s = measure_work(context.job, operations).fixed_s
     off = (step.rail[operations] < 0) & (np.abs(duration_s - fixed_s) > slack_s)
@@ -156,7 +188,10 @@ def check_times(context: Context) -> None:
 
 
 def _check_end_of_step(context: Context) -> None:
-    """Check that the step ends with its last operation or its last reconfiguration."""
+    """Check that the step ends with its last operation or its last reconfiguration.
+
+    A reconfiguration ends one delay after it starts.
+    """
     plan = context.plan
     last_s = float(plan.end_s.max(initial=0.0))
     for timeline in plan.rails:
@@ -170,7 +205,16 @@ def _check_end_of_step(context: Context) -> None:
 def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
     """Check that all parts of a communication start, or end, at one time.
 
-    ``time_s[operation]``. Operations are compared in chunks, to bound memory.
+    Operations are compared in chunks, to bound memory.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    do
+        What they do at that time, for the message: "start" or "end".
+    time_s
+        ``time_s[operation]``: when they do it, in seconds.
     """
     match = context.step.match
     chunks = [slice(first, first + _CHUNK) for first in range(0, len(match), _CHUNK)]
@@ -200,7 +244,18 @@ class _EventGraph(NamedTuple):
 
 
 def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph:
-    """Build the graph of events of some operations; ``least_s[row]`` is how long each lasts."""
+    """Build the graph of events of some operations.
+
+    Parameters
+    ----------
+    step
+        All operations.
+    operations
+        ``operations[row]``: all operations of some ranks, ascending.
+    least_s
+        ``least_s[row]``: how long each lasts at least, in seconds; equal for all parts of a
+        communication.
+    """
     match = step.match[operations]
     key = np.where(match >= 0, match, ~np.arange(len(operations)))  # below 0: an event alone
     _, first, event = np.unique(key, return_index=True, return_inverse=True)
@@ -250,10 +305,24 @@ def _measure_with_one_port(job: RailJob, operations: Places) -> Column:
     s stages, with a change before each but the first. In stages parts with different destinations
     go different ways, and as many ways of h hops lead through s stages as there are multisets of h
     of them: C(h + s - 1, h).
+
+    Parameters
+    ----------
+    job
+        The job.
+    operations
+        ``operations[row]``: some of its operations, ascending.
+
+    Returns
+    -------
+    float64 array, shape (rows,)
+        Seconds. Operations that are no such all-to-all last as long as with all links.
     """
     step = job.step()
     work = measure_work(job, operations)
     n_members = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[operations]]
+
+    # All-to-alls on rails of three or more; those in rounds of an algorithm need no ring.
     in_ring_or_stages = (step.kind[operations] == ALL_TO_ALL) & (step.rail[operations] >= 0)
     in_ring_or_stages &= n_members > 2
     for group in list_in_rounds(job, operations):
@@ -266,6 +335,9 @@ def _measure_with_one_port(job: RailJob, operations: Places) -> Column:
         send_s = work.full_s[rows] - latency_s
         part_s = work.full_s[rows] / (n - 1)  # one part over one hop, with its latency
         fastest_s = send_s * n / 2 + latency_s
+
+        # In stages: n - 1 parts take the shortest ways that there are, so `n_ways[h - 1]` of them
+        # make h hops each until all parts have one.
         for n_stages in range(2, n):
             n_ways = np.array([math.comb(hops + n_stages - 1, hops) for hops in range(1, n)])
             hops_of_part = np.repeat(np.arange(1, n), np.minimum(n_ways, n))[: n - 1]
@@ -278,8 +350,21 @@ def _measure_with_one_port(job: RailJob, operations: Places) -> Column:
 def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
     """Return the earliest begin of each event: the longest path to it, level by level (Kahn).
 
-    ``lasts_s[event]``; each pair of `before` and `after` is an edge.
+    Parameters
+    ----------
+    lasts_s
+        ``lasts_s[event]``: how long it lasts, in seconds.
+    before, after
+        ``before[edge]`` has to end before ``after[edge]`` begins. With both exchanged the result
+        is the least time from the end of each event to the end of all.
+
+    Returns
+    -------
+    float64 array, shape (events,)
+        Seconds. Events on a circle, and what comes after them, keep what is known of them.
     """
+    # Edges sorted by their first event, as compressed rows: those of event k begin at
+    # first_edge[k].
     n_events = len(lasts_s)
     after = after[np.argsort(before, kind="stable")]
     n_edges = np.bincount(before, minlength=n_events)
@@ -289,6 +374,7 @@ def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
     level = np.flatnonzero(n_waiting_for == 0)
     position = np.zeros(n_events, np.int64)  # scratch, to list each event once
     while len(level):
+        # All edges that leave the events of this level, one after the other.
         end_s = begin_s[level] + lasts_s[level]
         n_level_edges = first_edge[level + 1] - first_edge[level]
         n_earlier = np.cumsum(n_level_edges) - n_level_edges
@@ -298,6 +384,8 @@ def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
         np.maximum.at(begin_s, reached, np.repeat(end_s, n_level_edges))
         np.subtract.at(n_waiting_for, reached, 1)
 
+        # The next level: events that wait for nothing more. One that several edges reach is kept
+        # where it stands last.
         level = reached[n_waiting_for[reached] == 0]
         position[level] = np.arange(len(level))
         level = level[position[level] == np.arange(len(level))]
@@ -361,7 +449,11 @@ def bound_staying(job: RailJob) -> float:
 
 
 def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
-    """Return the one-machine bound of jobs that exclude each other, by head, duration and tail."""
+    """Return the one-machine bound of jobs that exclude each other, in seconds.
+
+    All columns have an entry for each job: the head is its earliest start, the tail the least time
+    from its end to the end of all. All times are in seconds.
+    """
     by_head = np.argsort(-head_s)
     bound_s = 0.0
     for least_tail_s in np.unique(tail_s).tolist():
@@ -394,7 +486,13 @@ def _join_rings(port: Places, event: Places, n_events: int) -> Places:
 
 
 def _list_pipeline(step: Step) -> NDArray[np.int64]:
-    """List rank 0, and all ranks that exchange messages with it, directly or through others."""
+    """List rank 0, and all ranks that exchange messages with it, directly or through others.
+
+    Returns
+    -------
+    int64 array
+        Ranks, ascending.
+    """
     ranks = np.arange(1)
     n_before = 0
     while len(ranks) > n_before:

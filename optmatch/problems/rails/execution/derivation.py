@@ -178,7 +178,7 @@ class _Cut(NamedTuple):
     states
         The states of the rail that its next part waits for, ascending: trigger k leads to k + 1.
     dark
-        As described below.
+        Whether all ports of the communication change at once, so that it sends nothing.
     """
 
     time_s: float

@@ -1,4 +1,9 @@
-"""One step of a training job: computations, sends and receives of each rank, in order."""
+"""One step of a training job: computations, sends and receives of each rank, in order.
+
+An *operation* is a row of the columns of a `Step`: what one rank computes, its part in a
+collective, or one end of a message. All parts of a communication have one number in `match`. A
+*stream* is a queue of a rank, as in CUDA: its operations are done one after the other.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +64,7 @@ class Group(Value):
     stream: str = field(default="", metadata={"brief": True})
 
     def __post_init__(self) -> None:
+        """Refuse a group without ranks, and one that has a rank twice."""
         check_fields(self)
         if not self.ranks:
             raise InputError(f"group {self.name}: it has no ranks", where="ranks")
@@ -158,6 +164,7 @@ class Step(_Derived):
     skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Check columns, members and parts in this order, as later checks rely on earlier ones."""
         check_fields(self)
         check_size("ranks", 1 + _last_rank(self), "groups")
         _check_columns(self)
@@ -167,7 +174,20 @@ class Step(_Derived):
 
     @classmethod
     def of_columns(cls, groups: tuple[Group, ...], **columns: NDArray[Any]) -> Step:
-        """Make a step of columns that hold, of their types: neither copied nor checked."""
+        """Make a step of columns that are known to be right; they are neither copied nor checked.
+
+        Parameters
+        ----------
+        groups
+            The groups.
+        columns
+            By the names of the fields, arrays of their types, which become read-only. Fields that
+            are not among them have their defaults.
+
+        Returns
+        -------
+        Step
+        """
         made = object.__new__(cls)
         for column in columns.values():
             column.flags.writeable = False
@@ -180,6 +200,7 @@ class Step(_Derived):
         return made
 
     def _derive(self) -> None:
+        """Set `rank_start` and `rail`, which follow from ranks and groups."""
         counts = np.bincount(self.rank, minlength=1 + _last_rank(self))
         start = np.concatenate([[0], np.cumsum(counts)])
         object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))
@@ -229,6 +250,9 @@ def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
     r"""Return the bytes that each member of a group sends to its successor on a ring.
 
+    The arguments are numbers or arrays, entry by entry: an index of `OPERATIONS`, the size in
+    bytes as in a `Step`, and the number of members of the group.
+
     Of :math:`n` members and size :math:`S`: all-reduce :math:`2 (n-1) S / n`, all-gather
     :math:`(n-1) S`, reduce-scatter :math:`(n-1) S / n`, broadcast :math:`S`. An all-to-all is no
     ring: the sum over all peers, :math:`(n-1) S / n`. A message :math:`S`, computation 0.
@@ -243,11 +267,19 @@ def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> ND
 
 
 def _last_rank(step: Step) -> int:
+    """Return the highest rank that acts or is in a group; -1 if there is none."""
     members = [max(group.ranks) for group in step.groups]
     return max([*members, int(step.rank.max(initial=-1))], default=-1)
 
 
 def _check_columns(step: Step) -> None:
+    """Refuse columns of different lengths, ranks that do not ascend, and entries out of range.
+
+    Raises
+    ------
+    InputError
+        Naming the column, and the first wrong entry of it.
+    """
     n = len(step.rank)
     for name in COLUMNS:
         if len(getattr(step, name)) != n:
@@ -269,6 +301,17 @@ def _check_columns(step: Step) -> None:
 
 
 def _check_dependencies(step: Step) -> None:
+    """Refuse dependencies on anything but an earlier operation of the same rank.
+
+    Dependencies are in compressed rows: those of operation k are
+    ``dep[dep_start[k]:dep_start[k + 1]]``.
+
+    Raises
+    ------
+    InputError
+        If `dep_start` is no ascending row of n + 1 offsets from 0 to ``len(dep)``, or naming the
+        first dependency that is wrong.
+    """
     n, start = len(step.rank), step.dep_start
     if len(start) != n + 1 or start[0] != 0 or start[-1] != len(step.dep):
         raise InputError(
@@ -276,6 +319,9 @@ def _check_dependencies(step: Step) -> None:
         )
     if (np.diff(start) < 0).any():
         raise InputError("dep_start: not ascending", where="dep_start")
+
+    # Entry by entry of `dep`: the operation that depends on it. An index that is out of range is
+    # replaced by 0 before its rank is looked up; without operations there is no rank at all.
     later = np.repeat(np.arange(n), np.diff(start))
     wrong = (step.dep < 0) | (step.dep >= later)
     wrong |= step.rank[np.where(wrong, 0, step.dep)] != step.rank[later] if n else wrong
@@ -288,13 +334,21 @@ def _check_dependencies(step: Step) -> None:
 
 
 def _check_members(step: Step) -> None:
-    """Refuse communication without a group, and ranks that are not in the group they name."""
+    """Refuse communication without a group, and ranks that are not in the group they name.
+
+    Raises
+    ------
+    InputError
+        Naming the first operation whose rank, or whose peer of a message, is no member.
+    """
     communicates = step.kind != COMPUTE
     for k in np.flatnonzero(communicates != (step.group >= 0))[:1]:
         raise InputError(
             f"{step.describe(int(k))}: communication has a group, computation none",
             where=f"group[{k}]",
         )
+
+    # A pair of group and rank is one integer: group * wide + rank.
     wide = 1 + _last_rank(step)
     members = [group * wide + rank for group, g in enumerate(step.groups) for rank in g.ranks]
     inside = np.array(sorted(members), dtype=np.int64)
@@ -310,14 +364,27 @@ def _check_members(step: Step) -> None:
 
 
 def _check_matches(step: Step) -> None:
-    """Each collective has a part at every member, each message a sender and a receiver."""
+    """Refuse communications of which a part is missing, twice there, or differs.
+
+    A collective has a part at every member of its group, a message a sender and a receiver; all
+    parts have the same number in `match`, and the same group, size and, of collectives, kind.
+
+    Raises
+    ------
+    InputError
+        Naming the first operation that does not fit.
+    """
     communicates = step.kind != COMPUTE
     for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
         raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
+
+    # Sorted by `match`, the parts of a communication stand together, in the order of their ranks.
     at = np.flatnonzero(communicates)
     at = at[np.argsort(step.match[at], kind="stable")]
     if not len(at):
         return
+
+    # Each part is compared with the first one of its communication, its `head`.
     first = np.flatnonzero(np.diff(step.match[at], prepend=-1))
     size = np.diff(first, append=len(at))
     head = np.repeat(at[first], size)
@@ -332,6 +399,7 @@ def _check_matches(step: Step) -> None:
             " group or size differ",
             where=f"match[{at[k]}]",
         )
+
     n_members = np.array([len(group.ranks) for group in step.groups])
     expected = np.where(message[first], 2, n_members[step.group[at[first]]])
     for k in np.flatnonzero(size != expected)[:1]:
@@ -345,6 +413,27 @@ def _check_matches(step: Step) -> None:
 def _check_pairs(
     step: Step, at: NDArray[np.int64], first: NDArray[np.int64], message: NDArray[np.bool_]
 ) -> None:
+    """Refuse messages without a sender and its receiver, and ranks twice in one collective.
+
+    Parameters
+    ----------
+    step
+        The step.
+    at
+        ``at[row]``: the operations that communicate, sorted by `match` and then by operation, so
+        that the parts of each communication stand together.
+    first
+        ``first[communication]``: the row of its first part. Numbers of parts are right: messages
+        have two.
+    message
+        ``message[row]``: whether the row is one end of a message.
+
+    Raises
+    ------
+    InputError
+        Naming the first pair, or the first rank.
+    """
+    # By message, both of its ends: one sends, one receives, and each names the other as its peer.
     one = at[first[message[first]]]
     two = at[first[message[first]] + 1]
     fits = (step.kind[one] + step.kind[two] == SEND + RECV) & (step.kind[one] != step.kind[two])
@@ -355,6 +444,8 @@ def _check_pairs(
             " receive between the same ranks",
             where=f"match[{one[k]}]",
         )
+
+    # The parts of a collective ascend by rank, so a rank that is there twice has a neighbour.
     rest = at[~message]
     twice = (np.diff(step.match[rest], prepend=-1) == 0) & (
         np.diff(step.rank[rest], prepend=-1) == 0

@@ -1,4 +1,9 @@
-"""When the operations of a step end, if nothing but they themselves delays them."""
+"""When the operations of a step end, if nothing but they themselves delays them.
+
+An *event* is a computation, or a communication of several ranks as one. A *stream* is a queue of a
+rank, of which the operations are done one after the other. *Rounds* are the steps of a collective
+that is no ring: in each of them pairs of members exchange something.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +33,7 @@ from optmatch.problems.rails.training.step import (
 def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, ...]:
     """List the rounds of a kind of operation; none if it goes around a ring, as that of two does.
 
+    `kind` is an index of `OPERATIONS`, and `members` the number of members of the group.
     The list is empty, too, for operations that the algorithm does not know.
     """
     around = members <= 2 or algorithm == "ring"
@@ -39,8 +45,21 @@ def find_rounds(
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
     """List the operations on rails that are done in rounds, together with their rounds.
 
-    A dimension without an algorithm goes around a ring.
+    Parameters
+    ----------
+    step
+        The step.
+    collectives
+        By dimension its algorithm; a dimension without one goes around a ring.
+
+    Yields
+    ------
+    operations : int64 array
+        Operations of one kind, algorithm and number of members, ascending.
+    rounds : tuple of Round
+        The rounds that each of them is done in; at least one.
     """
+    # Groups of the same algorithm and number of members have the same number, others -1.
     kinds: dict[tuple[Algorithm, int], int] = {}
     of_group = [-1] * (len(step.groups) + 1)  # the last one for what is in no group
     for number, group in enumerate(step.groups):
@@ -83,15 +102,36 @@ class Events(NamedTuple):
 def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]) -> Events:
     """Join the parts of each communication, and list which event comes before which.
 
-    A communication lasts as long as the bytes that a rank sends on the ring of its group need
-    over all its ports on the rail, or over its scale-up links, and `latency_s` for each message
-    of the ring; what goes in rounds, as long as the rounds together. Predecessors: dependencies,
-    and the operation before in program order in the same stream.
+    Computations are the first events, in descending order of their operations; communications
+    follow by `match`. A communication lasts as long as the bytes that a rank sends on the ring of
+    its group need over all its ports on the rail, or over its scale-up links, and `latency_s` for
+    each message of the ring; what goes in rounds, as long as the rounds together. Predecessors:
+    dependencies, and the operation before in program order in the same stream.
+
+    Parameters
+    ----------
+    step
+        The operations of all ranks.
+    network
+        Rates in bytes per second, and latencies in seconds.
+    collectives
+        By dimension its algorithm; a dimension without one goes around a ring.
+
+    Returns
+    -------
+    Events
+
+    Raises
+    ------
+    InputError
+        If an operation lasts longer than is expected of any.
     """
     check_time()
     n = step.n_operations
     joined = step.match >= 0
     computes, match = n - int(joined.sum()), step.match[joined]
+
+    # Numbers in `match` may have gaps: the events of communications are counted without them.
     seen = np.zeros(1 + int(match.max(initial=-1)), dtype=bool)
     seen[match] = True
     event_of = np.empty(n, dtype=np.int32)
@@ -109,11 +149,24 @@ def orders(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List which operations of some ranks come before which, as pairs.
 
-    `operations` are all those of these ranks, ascending.
+    Parameters
+    ----------
+    step
+        The step.
+    operations
+        All operations of these ranks, ascending.
+
+    Returns
+    -------
+    before, after : int64 arrays, shape (pairs,)
+        ``before[pair]`` has to end before ``after[pair]`` starts; both are operations of `step`.
     """
+    # The compressed rows of dependencies of these operations, one after the other.
     counts = step.dep_start[operations + 1] - step.dep_start[operations]
     skipped = step.dep_start[operations] - np.cumsum(counts) + counts
     dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
+
+    # A stable sort by stream keeps program order: each operation then follows its predecessor.
     stream = streams(step, operations)
     order = np.argsort(stream, kind="stable")
     next_in = stream[order][1:] == stream[order][:-1]
@@ -123,7 +176,20 @@ def orders(
 
 
 def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return the stream of each operation: operations of one stream keep their order."""
+    """Return the stream of each operation: operations of one stream keep their order.
+
+    Parameters
+    ----------
+    step
+        The step.
+    operations
+        Some operations, shape (n,); None for all.
+
+    Returns
+    -------
+    int64 array, shape (n,)
+        Keys, not consecutive: equal for operations of one rank and one of its streams.
+    """
     rows = slice(None) if operations is None else operations
     kind = step.kind[rows]
     stream_of_group = number_streams(step.groups)
@@ -139,9 +205,22 @@ def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[
 
 
 def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:
-    """Return the operations of some ranks, ascending, as a step of its own, and their numbers.
+    """Return the operations of some ranks as a step of its own, and their numbers.
 
-    Their groups stay whole. These operations last as long as in the whole step.
+    Parameters
+    ----------
+    step
+        The whole step.
+    ranks
+        The ranks, ascending.
+
+    Returns
+    -------
+    part : Step
+        Their operations. The groups stay whole, so that each operation lasts as long as in the
+        whole step; ranks keep their numbers.
+    operations : int64 array
+        ``operations[k]``: the operation of `step` that operation k of `part` is.
     """
     start = step.rank_start
     own = np.concatenate(
@@ -160,15 +239,42 @@ def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64
 def durations_s(
     step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]
 ) -> NDArray[np.float64]:
-    """Return how long each operation lasts, with all its circuits there, in seconds."""
+    """Return how long each operation lasts, with all its circuits there, in seconds.
+
+    Computation lasts as long as the step says. Communication lasts as long as what a member sends
+    needs at the rate of its rail or of the links inside its server, and one latency for each of
+    its messages, which come one after the other.
+
+    Parameters
+    ----------
+    step
+        The step.
+    network
+        Rates in bytes per second, and latencies in seconds.
+    collectives
+        By dimension its algorithm; a dimension without one goes around a ring.
+
+    Returns
+    -------
+    float64 array, shape (operations,)
+
+    Raises
+    ------
+    InputError
+        Naming the first operation that lasts longer than is expected of any.
+    """
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
     rate = np.where(step.rail >= 0, network.rail_bytes_per_s, network.scale_up_bytes_per_s)
+
+    # On a ring of n an all-reduce goes round nearly twice, and other collectives once; messages
+    # and broadcasts are one message each.
     messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
     messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
     sent = ring_bytes(step.kind, step.size_bytes, sizes)
     for own, rounds in find_rounds(step, collectives):
         sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
         messages[own] = len(rounds)
+
     with np.errstate(over="ignore"):  # found by the comparison below
         latency_s = np.where(step.rail >= 0, network.latency_on_rails_s, network.latency_s)
         lasts = sent / rate + messages * latency_s
@@ -182,13 +288,33 @@ def durations_s(
 def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     """Return when each event ends, each as early as what comes before it allows, in seconds.
 
-    Level by level of the graph, each level at once: O(events + pairs).
+    This is the longest path to the end of each event, level by level of the graph as in Kahn's
+    topological sort, each level at once: O(events + pairs).
+
+    Parameters
+    ----------
+    given
+        Events with their durations, and the pairs that order them.
+    describe
+        The step that the events are of, to name its operations in messages; None for numbers.
+
+    Returns
+    -------
+    float64 array, shape (events,)
+
+    Raises
+    ------
+    InputError
+        Naming events that wait for each other in a circle.
     """
+    # Edges sorted by their first event: those of event k are ``after[first[k]:first[k + 1]]``.
     n = len(given.part)
     order = np.argsort(given.before, kind="stable")
     after = given.after[order]
     first = np.searchsorted(given.before[order], np.arange(n + 1))
     waits = np.bincount(after, minlength=n)
+
+    # `waits[event]` counts what has not ended yet; `ready` is a level, all of which may start.
     start, end = np.zeros(n), np.full(n, -1.0)
     ready, place = np.flatnonzero(waits == 0), np.zeros(n, np.int64)
     while len(ready):
@@ -202,6 +328,8 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         ready = reached[waits[reached] == 0]
         place[ready] = np.arange(len(ready))
         ready = ready[place[ready] == np.arange(len(ready))]  # each once
+
+    # An event that has never been ready waits, directly or through others, for a circle.
     if (end < 0).any():
         held = end[given.before] < 0
         circle = list_circle(given.before[held].tolist(), given.after[held].tolist())
@@ -216,8 +344,16 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
 def list_circle(before: Sequence[int], after: Sequence[int]) -> list[int]:
     """Find some that wait for each other, each for the next; the smallest number stands first.
 
-    ``after[k]`` waits for ``before[k]``: pairs of those that never start, and of what waits for
-    them.
+    Parameters
+    ----------
+    before, after
+        ``after[k]`` waits for ``before[k]``, at least one pair: those that never start, and what
+        waits for them. Everything in `before` also stands in `after`.
+
+    Returns
+    -------
+    list of int
+        The members of one circle.
     """
     waits_for = dict(zip(after, before, strict=True))
     one, seen = before[0], dict[int, int]()
