@@ -67,6 +67,7 @@ class RailTimeline(Value):
     cell_states: Annotated[GivenOrNone[np.int8], Axes(2), Range(FREE, CROSS)] = given(default=None)
 
     def __post_init__(self) -> None:
+        """Refuse rows that are no matchings, columns of other lengths, and times that descend."""
         check_fields(self)
         states = len(self.matchings)
         check_matchings(self.matchings)
@@ -128,6 +129,7 @@ class ChordRoutes(Value):
     share: Annotated[Given[np.float64], Axes(1), Range(0, 1)] = given()
 
     def __post_init__(self) -> None:
+        """Refuse columns of other lengths, and strides and distances that lead to no other."""
         check_fields(self)
         n_routes = len(self.distance)
         for name in ("hops", "share"):
@@ -211,6 +213,7 @@ class RailPlan(Value):
     """Fields that files of plans without them do not have."""
 
     def __post_init__(self) -> None:
+        """Refuse columns of other lengths, rails that occur twice, and relays out of order."""
         check_fields(self)
         operations = len(self.start_s)
         for name in ("end_s", "ports"):
@@ -226,7 +229,20 @@ class RailPlan(Value):
 
 
 def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
-    """Refuse rows of no operation, or out of order."""
+    """Refuse relays of no operation, or out of order.
+
+    Parameters
+    ----------
+    rows
+        As `RailPlan.relays`: operation, rank that forwards, ports as bits; shape (rows, 3).
+    n_operations
+        The number of operations of the step.
+
+    Raises
+    ------
+    InputError
+        Naming the first wrong row.
+    """
     for row in np.flatnonzero((rows[:, 0] < 0) | (rows[:, 0] >= n_operations))[:1]:
         raise InputError(
             f"relays[{row}]: operation {rows[row, 0]} of a step of {n_operations}",
@@ -240,7 +256,13 @@ def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
 
 
 def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:
-    """List the ranks on each rail, ascending: the order in which its switch counts them."""
+    """List the ranks on each rail, in the order in which its switch counts them.
+
+    Returns
+    -------
+    dict
+        By rail, ascending, an int64 array of the ranks of all groups on it, ascending.
+    """
     found: dict[int, set[int]] = {}
     for group in step.groups:
         if group.rail != SCALE_UP:

@@ -1,4 +1,11 @@
-"""A rail plan that a controller can execute: it has no times, but an order of events."""
+"""A rail plan that a controller can execute: it has no times, but an order of events.
+
+A *trigger* is one change of circuits of a rail, which its controller makes as one; the rail is in
+*state* s after its first s triggers. The *place* of an operation or a trigger is its number in one
+total order of all of them. A communication that changes circuits while it is under way *pauses*:
+it has *parts*, counted from 0, and the *share* of a pause says how much of it is over then. A
+*relay* is a rank that forwards data, with the ports that it forwards them over.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +90,13 @@ class RailTriggers(Value):
     cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
 
     def __post_init__(self) -> None:
+        """Refuse rows out of range or order, and states that are no matchings.
+
+        Raises
+        ------
+        InputError
+            Naming the field and the row; also where the last state is not the first one.
+        """
         check_fields(self)
         if self.fallback is not None:
             if len(self.fallback) != len(self.circuits):
@@ -102,12 +116,19 @@ class RailTriggers(Value):
             for bad in np.flatnonzero(np.diff(column) < (name == "place"))[:1] + 1:
                 where = f"{name}[{bad}]"
                 raise InputError(f"{where} is not after the one before", where=where)
+
+        # After the last trigger the circuits are those that the step begins with.
         check_matchings(self.circuits[None])
         trigger, sends, old, new = self.turns()
         ended = self.circuits.copy()
         ended[sends] = new  # the last of several entries stays
         if not np.array_equal(ended, self.circuits):
             raise InputError("changes: the last state is not the first", where="changes")
+
+        # In no state may two circuits lead to one receive port. A circuit adds one source to its
+        # port with the trigger that sets it up (number -1 if it is there from the beginning), and
+        # takes it away with the trigger that gives it up. `sources` sums that up by port and
+        # trigger. The states, which take much memory, are made only to say which one is wrong.
         before = np.flatnonzero(self.circuits >= 0)
         port = np.concatenate([self.circuits[before], old, new])
         since = np.concatenate([np.full(len(before), -1), trigger, trigger])
@@ -120,7 +141,18 @@ class RailTriggers(Value):
             check_matchings(self.states())
 
     def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
-        """Return by changes: trigger, transmit port, receive ports before and after."""
+        """Return what each row of `changes` does: the receive ports before and after it.
+
+        Returns
+        -------
+        trigger, sends, old, new : int32 arrays, shape (rows,)
+            The trigger, the transmit port, and its receive port before and after; -1 where dark.
+
+        Raises
+        ------
+        InputError
+            Naming the first row of a port that does not exist, or that its trigger has twice.
+        """
         sends, new, trigger = self.changes.T
         ports = len(self.circuits)
         for bad in np.flatnonzero((sends < 0) | (np.maximum(sends, new) >= ports))[:1]:
@@ -128,6 +160,9 @@ class RailTriggers(Value):
                 f"changes[{bad}] = {self.changes[bad].tolist()}: ports are from 0 to {ports - 1}",
                 where=f"changes[{bad}]",
             )
+
+        # By transmit port, in the order of triggers: a change replaces the one before it at its
+        # port, and the first one the circuit that the step begins with.
         order = np.lexsort((trigger, sends))
         again = np.diff(sends[order], prepend=-1) == 0
         for bad in order[again & (np.diff(trigger[order], prepend=-1) == 0)][:1]:
@@ -138,7 +173,10 @@ class RailTriggers(Value):
         return trigger, sends, old, new
 
     def states(self) -> Rows:
-        """List all states in order, the one that the step begins with first."""
+        """List all states, ``states[state, transmit port] = receive port``; -1 where dark.
+
+        State 0 is the one that the step begins with; shape (triggers + 1, ports).
+        """
         rows = [self.circuits]
         for own in self.split(self.changes):
             rows.append(rows[-1].copy())
@@ -146,7 +184,7 @@ class RailTriggers(Value):
         return np.array(rows)
 
     def split(self, rows: Rows) -> list[Rows]:
-        """List the rows of each trigger, which the last column names."""
+        """List the rows of each trigger, which the last column names; a table for each."""
         rows = rows[np.argsort(rows[:, -1], kind="stable")]
         return np.split(rows, np.searchsorted(rows[:, -1], np.arange(len(self.place) + 1)))[1:-1]
 
@@ -200,6 +238,7 @@ class TriggerPlan(Value):
     chords: tuple[ChordRoutes, ...] = field(default=(), metadata={"brief": True})
 
     def __post_init__(self) -> None:
+        """Refuse columns of different lengths, and rails that occur twice."""
         check_fields(self)
         columns = (("place", "ports"), ("place", "lasts_s"), ("pauses", "shares"))
         for one, two in columns:

@@ -1,4 +1,9 @@
-"""Uses of the ports of a rail: sends over them, and changes of circuits."""
+"""Uses of the ports of a rail: sends over them, and changes of circuits.
+
+A *use* is one transmit port of the switch that an operation sends over, at its own rank or at one
+that forwards its data. A *trigger* is a change of circuits. A *row* names an operation by rank,
+group and number: its number among the communications of the group at this rank, from 1.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +22,33 @@ NONE = np.empty(0, np.int64)
 
 
 class Use(NamedTuple):
-    """Sends over the transmit ports of a rail: an entry for each operation and port."""
+    """Sends over the transmit ports of a rail: an entry for each operation and port.
+
+    Parameters
+    ----------
+    operation
+        ``operation[use]``: the operation of the step whose data are sent.
+    port
+        ``port[use]``: the transmit port of the switch.
+    """
 
     operation: Ints
     port: Ints
 
 
 class Ports(NamedTuple):
-    """Events at the transmit ports of a rail, one after another: sends, and changes."""
+    """What happens at the transmit ports of a rail: sends, and changes of circuits.
+
+    Parameters
+    ----------
+    port
+        ``port[entry]``: the transmit port of the switch, ascending; entries of a port are in the
+        order of their places.
+    is_use
+        ``is_use[entry]``: whether it is a send; else it is a change.
+    item
+        ``item[entry]``: the operation of a send, or the trigger of a change.
+    """
 
     port: Ints
     is_use: NDArray[np.bool_]
@@ -33,9 +57,26 @@ class Ports(NamedTuple):
     def pair(self, *, use: bool, after_use: bool) -> tuple[Ints, Ints, Ints]:
         """Pair each send, or change, with the last send, or change, before it at its port.
 
-        Returns the one before, the one after, and 1 where the first is in the step before.
+        The step repeats: before the first entry of a port comes the last one of the step before.
+
+        Parameters
+        ----------
+        use
+            Whether the first of a pair is a send; else it is a change.
+        after_use
+            Whether the second is a send; else it is a change.
+
+        Returns
+        -------
+        before, after : int64 arrays, shape (pairs,)
+            The items: operations of sends, triggers of changes.
+        ago : int64 array, shape (pairs,)
+            1 where the first is in the step before, else 0.
         """
         port, is_use, item = self
+        # `upto[entry]` is the last wanted entry up to this one, at whichever port; it is at the
+        # same port if it is no earlier than the port's first entry, `start`. If none precedes,
+        # the last one up to the port's last entry, `stop`, is that of the step before.
         start, stop = np.searchsorted(port, port), np.searchsorted(port, port, "right") - 1
         marked = np.where(is_use == use, np.arange(len(port)), -1)
         upto = np.maximum.accumulate(marked)
@@ -49,7 +90,30 @@ class Ports(NamedTuple):
 def list_uses(
     job: RailJob, rail: RailTriggers, ports: NDArray[np.int32], relays: NDArray[np.int32]
 ) -> Use:
-    """List the data that go over each transmit port, forwarded data at each rank on their way."""
+    """List the data that go over each transmit port, forwarded data at each rank on their way.
+
+    Parameters
+    ----------
+    job
+        The job.
+    rail
+        The rail, with its ranks.
+    ports
+        ``ports[operation]``: the ports of its GPU that it sends over, as bits.
+    relays
+        ``relays[row]``: an operation, a rank that forwards it, and the ports that this rank sends
+        over, as bits; shape (rows, 3).
+
+    Returns
+    -------
+    Use
+
+    Raises
+    ------
+    InputError
+        Naming the first operation that sends over ports that its GPU does not have, or from a
+        rank that is not on this rail.
+    """
     step, k = job.step(), job.network.ports_per_gpu
     sends = (step.rail == rail.rail) & (step.kind != RECV)
     known = relays[relays[:, 0] < len(sends)]
@@ -57,6 +121,8 @@ def list_uses(
     operation = np.concatenate([own, passed[:, 0]]).astype(np.int64)
     rank = np.concatenate([step.rank[own], passed[:, 1]])
     bits = np.concatenate([ports[own], passed[:, 2]])
+
+    # An entry for each port: port p of GPU g is port g * k + p of those that the switch has.
     row, number = np.nonzero(bits[:, None] >> np.arange(k) & 1)
     gpu = np.minimum(np.searchsorted(rail.ranks, rank), len(rail.ranks) - 1)
     wrong = (np.array(rail.ranks)[gpu] != rank) | (bits <= 0) | (bits >> k != 0)
@@ -71,7 +137,15 @@ def list_uses(
 
 
 def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
-    """List which trigger lets which transmit port go dark."""
+    """List which trigger lets which transmit port go dark.
+
+    On a switch that stops as a whole each trigger lets all ports go dark.
+
+    Returns
+    -------
+    trigger, port : int64 arrays, shape (pairs,)
+        Triggers of the rail, from 0, and transmit ports of the switch.
+    """
     if job.network.switching == "all-stop":
         ports, n = len(rail.circuits), len(rail.place)
         return np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
@@ -82,9 +156,19 @@ class Finder:
     """Finds operations by rank, group, and number.
 
     ``number[operation]`` counts the communications of a group at a rank, from 1; 0 of computation.
+
+    Parameters
+    ----------
+    step
+        The step whose operations are found.
     """
 
     def __init__(self, step: Step) -> None:
+        """Sort all operations by rank and group, each pair in program order.
+
+        Pair k of rank and group has the key ``pairs[k]`` and ``count[k]`` operations, which are
+        ``order[first[k]]`` and the next ones.
+        """
         self.step = step
         key = self._pair(step.rank, step.group)
         self.order = np.argsort(key, kind="stable")
@@ -97,10 +181,28 @@ class Finder:
         self.number[step.group < 0] = 0
 
     def _pair(self, rank: NDArray[np.int32], group: NDArray[np.int32]) -> Ints:
+        """Return a key for each pair of rank and group, entry by entry; group -1 has one, too."""
         return rank.astype(np.int64) * (len(self.step.groups) + 1) + group + 1
 
     def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
-        """Return the operation of each row of rank, group, number; refuse rows without one."""
+        """Return the operation that each row names.
+
+        Parameters
+        ----------
+        rows
+            Rank, group and number in the first three columns; shape (rows, columns).
+        where
+            The name of the table, for the message.
+
+        Returns
+        -------
+        int64 array, shape (rows,)
+
+        Raises
+        ------
+        InputError
+            Naming the first row without an operation.
+        """
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)
         at = np.minimum(np.searchsorted(self.pairs, key), max(0, len(self.pairs) - 1))
@@ -115,7 +217,20 @@ class Finder:
         return self.order[self.first[at] + number - 1] if len(rows) else NONE
 
     def name(self, operations: NDArray[Any], *more: Any) -> NDArray[np.int32]:
-        """Return rows of rank, group, number and further columns, each once."""
+        """Return rows that name operations, with further columns, each row once.
+
+        Parameters
+        ----------
+        operations
+            The operations, shape (n,).
+        more
+            Further columns: integers, or arrays of shape (n,).
+
+        Returns
+        -------
+        int32 array, shape (rows, 3 + further columns)
+            Rank, group, number and the further columns, sorted in this order.
+        """
         step = self.step
         known = step.rank[operations], step.group[operations], self.number[operations]
         others: list[NDArray[Any]] = [np.broadcast_to(each, len(operations)) for each in more]
@@ -128,7 +243,21 @@ class Finder:
 
 
 def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
-    """Find the first operation that needs each trigger in the same step, -1 if there is none."""
+    """Find the first operation that needs each trigger in the same step, -1 if there is none.
+
+    Parameters
+    ----------
+    rail
+        The triggers, with the rows `needs`.
+    place
+        ``place[operation]``: its place in the order of the plan.
+    find
+        Finds the operations that rows name.
+
+    Returns
+    -------
+    int64 array, shape (triggers,)
+    """
     rows = rail.needs[rail.needs[:, 5] == 0]
     operations = find(rows[:, :3], "needs")
     order = np.argsort(-place[operations], kind="stable")
@@ -138,7 +267,20 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
 
 
 def gather(keys: NDArray[Any], wanted: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Find where keys have wanted values: which value, and where; a value may be there twice."""
+    """Find where keys have wanted values; a value may be there several times.
+
+    Parameters
+    ----------
+    keys
+        Integers, in any order.
+    wanted
+        The values to look for, ascending or not.
+
+    Returns
+    -------
+    which, where : int64 arrays, shape (found,)
+        ``keys[where[k]] == wanted[which[k]]``; ascending by `which`, then by `where`.
+    """
     at = np.flatnonzero(np.isin(keys, wanted))
     at = at[np.argsort(keys[at], kind="stable")]
     low, high = (np.searchsorted(keys[at], wanted, side) for side in ("left", "right"))

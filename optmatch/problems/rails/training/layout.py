@@ -1,4 +1,9 @@
-"""Where the ranks of a job sit, and which of them communicate."""
+"""Where the ranks of a job sit, and which of them communicate.
+
+A *family* is a set of groups of one kind: all groups of tensor parallelism, for example. The
+members of a group differ in the degrees of its family and agree in all others. *Replica* is the
+coordinate of a rank in data parallelism, *part* that in context parallelism.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,11 @@ server, and those on one rail."""
 
 
 def coordinates(split: Parallelism) -> NDArray[np.int64]:
-    """Return ``coordinates[rank, degree]``, by `DEGREES`: the place of a rank in each degree."""
+    """Return ``coordinates[rank, degree]``, by `DEGREES`: the place of a rank in each degree.
+
+    Ranks are counted through the axes of `Parallelism.order`, the first of which varies fastest.
+    With ``"ep"`` as an axis of its own, it is the lower digit of the replica.
+    """
     sizes = _sizes(split, split.order)
     counted = np.unravel_index(np.arange(split.n_ranks), sizes, order="F")
     place = dict(zip(split.order, counted, strict=True))
@@ -43,7 +52,11 @@ def coordinates(split: Parallelism) -> NDArray[np.int64]:
 
 
 def place_ranks(split: Parallelism) -> NDArray[np.int64]:
-    """Return the GPU of each rank, counted through the servers as they are filled."""
+    """Return the GPU of each rank, counted through the servers as they are filled.
+
+    GPU number g is in server ``g // gpus_per_server``, on rail ``g % gpus_per_server``. Neighbours
+    differ in the first axis of `Parallelism.placement`; shape (ranks,).
+    """
     place: dict[Axis, NDArray[np.int64]] = dict(zip(DEGREES, coordinates(split).T, strict=True))
     if "ep" in split.placement:
         place["dp"], place["ep"] = np.divmod(place["dp"], split.expert_replicas)
@@ -55,6 +68,7 @@ def place_ranks(split: Parallelism) -> NDArray[np.int64]:
 
 
 def _sizes(split: Parallelism, order: tuple[Axis, ...]) -> list[int]:
+    """Return the number of places on each axis, in this order; with ``"ep"`` `dp` is split."""
     sizes: dict[Axis, int] = {degree: getattr(split, degree) for degree in DEGREES}
     if "ep" in order:
         sizes |= {"ep": split.expert_replicas, "dp": split.dp // split.expert_replicas}
@@ -72,6 +86,7 @@ def count_members(split: Parallelism, family: str) -> int:
 def list_stages(split: Parallelism) -> NDArray[np.int64]:
     """Return ``table[rank, stage]``: the rank at that stage of the same pipeline."""
     places = coordinates(split)
+    # Ranks that agree in everything but the stage are one pipeline, numbered `line`.
     _, line = np.unique(np.delete(places, DEGREES.index("pp"), 1), axis=0, return_inverse=True)
     line = line.reshape(-1)
     table = np.empty((split.n_ranks // split.pp, split.pp), dtype=np.int64)
@@ -86,6 +101,24 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     A group inside a server, or with all members on one rail, is one group. Where a group has
     members in several servers and on several rails, its parts inside the servers and its parts on
     the rails are groups: all of one family have the same shape.
+
+    Parameters
+    ----------
+    split
+        Degrees and layout of the ranks.
+    gpus_per_server
+        The GPUs of a server.
+
+    Returns
+    -------
+    tuple of Group
+        Family by family, with names ``family.number``. The groups of a family are in the order of
+        their lowest ranks; their parts have the families ``family-server`` and ``family-rail``.
+
+    Raises
+    ------
+    InputError
+        If a group does not have the same rails in each of its servers.
     """
     servers, rails = np.divmod(place_ranks(split), gpus_per_server)
     found: list[Group] = []
@@ -109,12 +142,21 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
 
 
 def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
-    """Return ``table[group, member]``, groups in the order of their first ranks."""
+    """Return ``table[group, member]``: the ranks of each group of a family.
+
+    Groups are in the order of their lowest ranks, members in the order of their place in the
+    degrees of the family, the first of which varies fastest.
+    """
     places = coordinates(split)
+    # By rank: `place` orders the members of a group, and the rows of `columns` tell groups apart.
+    # The degrees of the family do not, as members differ in them.
     place, columns = np.zeros(len(places), np.int64), list(places.T)
     for degree in reversed(_FAMILIES[family][1]):
         place = place * getattr(split, degree) + places[:, DEGREES.index(degree)]
         columns[DEGREES.index(degree)] = np.zeros_like(place)
+
+    # Expert groups and shards split the ranks with the same weights further: by blocks of
+    # consecutive ones, or by the place in such a block.
     replica, part = (places[:, DEGREES.index(degree)] for degree in ("dp", "cp"))
     replicas, parts = split.expert_replicas, split.expert_parts
     among = replica * split.cp + part
@@ -124,6 +166,8 @@ def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
         columns += [replica % replicas, part % parts]
     elif split.shard is not None and family in ("dp", "copies"):
         columns.append(among // split.shard if family == "dp" else among % split.shard)
+
+    # All groups of a family are equally large, so ranks sorted by group make a table.
     _, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     ranks = np.lexsort([place, which.reshape(-1)]).reshape(-1, count_members(split, family))
     found: NDArray[np.int64] = ranks[np.argsort(ranks.min(axis=1))]
@@ -133,10 +177,34 @@ def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
 def _split_members(
     family: str, ranks: NDArray[np.int64], servers: NDArray[np.int64], rails: NDArray[np.int64]
 ) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Cut groups into their parts inside servers, and their parts on rails."""
+    """Cut groups into their parts inside servers, and their parts on rails.
+
+    Parameters
+    ----------
+    family
+        The family of the groups.
+    ranks
+        ``ranks[group, member]``.
+    servers, rails
+        ``servers[rank]``, ``rails[rank]``: where the GPU of each rank is.
+
+    Yields
+    ------
+    family : str
+        The family with `SERVER`, then the family with `RAIL`.
+    ranks : int64 array
+        ``ranks[part, member]`` of its groups.
+
+    Raises
+    ------
+    InputError
+        If a group does not have the same rails in each of its servers.
+    """
+    # Sorted by server and then by rail, the members of a group make a grid of servers and rails.
     order = np.lexsort([rails[ranks], servers[ranks]])
     ranks = np.take_along_axis(ranks, order, axis=1)
     inside = int((servers[ranks[0]] == servers[ranks[0, 0]]).sum())
+    # That holds only if all servers of all groups have equally many members on the same rails.
     for number, row in enumerate(ranks):
         at, on = servers[row], rails[row]
         own = {server: on[at == server].tolist() for server in np.unique(at).tolist()}

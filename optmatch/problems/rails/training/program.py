@@ -1,4 +1,9 @@
-"""A program for each stage of a pipeline, and the step that it makes at all ranks."""
+"""A program for each stage of a pipeline, and the step that it makes at all ranks.
+
+All ranks of a stage do the same, so their operations are written once, as a program. A *family*
+is a set of groups of one kind, such as all groups of tensor parallelism: a rank is in one group of
+each family at most, and groups have names ``family.number``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,12 @@ from optmatch.problems.rails.training.step import RECV, SEND, Group, Step
 
 
 class Operation(NamedTuple):
-    """An operation that all ranks of a stage have."""
+    """An operation that all ranks of a stage have.
+
+    Its `kind` is an index of `optmatch.problems.rails.training.step.OPERATIONS`. Sizes are in
+    bytes and mean what they mean in a `Step`; `duration_s` is that of a computation, in seconds,
+    and 0 of communication.
+    """
 
     kind: int
     after: tuple[int, ...] = ()
@@ -36,10 +46,25 @@ def place_programs(
 ) -> Step:
     """Make a step of which all ranks of a stage have the same program.
 
-    ``programs[stage]`` has the collectives of a group in the same order at all its members; groups
-    have names ``family.number``.
+    Parameters
+    ----------
+    split
+        Degrees and layout of the ranks.
+    groups
+        All groups, with names ``family.number``.
+    programs
+        ``programs[stage]``: the operations of each rank of the stage, in order. All members of a
+        group have its collectives in the same order.
+
+    Returns
+    -------
+    Step
+        The operations of all ranks; it is not checked again.
     """
     _check_messages(programs)
+
+    # `rows` are all programs one after the other, and row[operation] is the entry that an
+    # operation of the step is a copy of. The operations of rank r begin at start[r].
     stage_of = coordinates(split)[:, DEGREES.index("pp")]
     lengths = np.array([len(program) for program in programs])
     start = np.concatenate([[0], np.cumsum(lengths[stage_of])])
@@ -48,12 +73,15 @@ def place_programs(
     row = (np.arange(len(rank)) + shift[rank]).astype(np.int32)
     rows = [operation for program in programs for operation in program]
 
+    # A rank is in one group of a family at most: group_of[family, rank], -1 for none. The last
+    # family is that of computation, which has no group.
     families = [*dict.fromkeys(group.name.partition(".")[0] for group in groups), ""]
     group_of = np.full((len(families), split.n_ranks), -1, dtype=np.int32)
     for number, one in enumerate(groups):
         group_of[families.index(one.name.partition(".")[0]), list(one.ranks)] = number
     group = group_of[np.array([families.index(each.family) for each in rows], int)[row], rank]
 
+    # The parts of a communication have the same group and tag; pairs that occur are numbered.
     tags = np.array(_tags(programs), dtype=np.int64)
     wide = 1 + int(tags.max(initial=0))
     seen = np.zeros(len(groups) * wide, dtype=bool)
@@ -62,8 +90,10 @@ def place_programs(
     seen[key] = True
     match = np.full(len(rank), -1, dtype=np.int32)
     match[communicates] = (np.cumsum(seen, dtype=np.int32) - 1)[key]
-    del key, communicates, seen
+    del key, communicates, seen  # they are large, and memory is needed below
 
+    # The peer of a message is the rank of the same pipeline at the other stage. Dependencies
+    # count from the beginning of a program: those of a rank are moved to its first operation.
     toward = np.array([each.toward for each in rows], int)[row]
     table = list_stages(split)
     counts = np.array([len(each.after) for each in rows], int)
@@ -102,7 +132,11 @@ def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
 
 
 def _tags(programs: Sequence[Sequence[Operation]]) -> list[int]:
-    """Return the tag of each operation: of a collective its number in its family."""
+    """Return the tag of each operation, program after program.
+
+    A message has its own tag, a collective its number among the operations of its family in the
+    program, which is the same at all members of its group.
+    """
     found = []
     for program in programs:
         seen: Counter[str] = Counter()

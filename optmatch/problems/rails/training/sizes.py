@@ -12,13 +12,47 @@ activations, and queries, keys, values and what attention makes of them."""
 
 
 class Sizes:
-    """Bytes and seconds of one micro-batch, at one rank."""
+    """Bytes and seconds of one micro-batch, at one rank.
+
+    Parameters
+    ----------
+    split
+        The degrees.
+    workload
+        The batch, rates, and widths in bytes.
+    model
+        The sizes of the model.
+
+    Attributes
+    ----------
+    words, dense, sparse : float
+        Numbers of weights at a rank: of the vocabulary, and of a layer those that all replicas
+        hold and those of experts that differ between them. Without expert parallelism `dense` has
+        all of a layer.
+    attention_s, ffn_s, head_s : float
+        Seconds of a forward pass: of a layer's attention, of its feed-forward part, and of the
+        output over the vocabulary.
+    inner : float
+        Numbers in the input of a layer: tokens times hidden units.
+    activation, message : float
+        Bytes of the input of a layer, and of the part of it that a rank sends to the next stage.
+    keys_and_values : float
+        Bytes of keys and values of the tokens of a rank.
+    dispatch, combine : float
+        Bytes of an all-to-all of tokens to their experts, and of that back.
+    leaving : float
+        The part of these bytes that leaves servers: a token goes once to each of its servers.
+    """
 
     def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
+        """Derive all sizes from the model; forward passes alone, in floating-point operations."""
         sequences = workload.batch / split.dp / workload.count_micro_batches(split.dp)
         tokens = sequences * model.sequence / split.cp
         self.workload, self.tp = workload, split.tp
         self.inner = tokens * model.hidden  # numbers of a layer's input
+
+        # Weights. Attention has matrices of queries and outputs, and of keys and values, which
+        # are smaller where queries share them.
         matrices = model.ffn_matrices * model.hidden * model.ffn
         attention = (2 + 2 * model.shared_keys) * model.hidden**2
         self.words = model.hidden * model.vocabulary / split.tp
@@ -26,6 +60,10 @@ class Sizes:
         # Without expert parallelism all ranks hold all experts, like any other weights.
         self.dense = attention / split.tp + (experts if split.ep == 1 else 0.0)
         self.sparse = experts if split.ep > 1 else 0.0
+
+        # Seconds. A weight takes two operations for each token, and scores of attention two for
+        # each number of queries and keys, and as many for the values. Experts compute for the
+        # tokens of the busiest rank.
         scores = 4 * (model.attended or model.sequence) * model.hidden
         skew = workload.skew_of(split.ep) if model.experts > 1 else 1.0
         routed = tokens * model.active_experts * skew
@@ -43,6 +81,8 @@ class Sizes:
             shared = split.tp if split.sequence_parallel else 1
             moved = self.inner * workload.width_bytes / workload.memory_bytes_per_s
             self.attention_s += _BESIDE * moved * (1 / split.tp + 1 / shared) / 2
+
+        # Bytes of what is sent.
         self.activation = self.inner * workload.width_bytes
         self.message = self.activation / split.tp
         self.keys_and_values = 2 * model.shared_keys * self.message
@@ -55,7 +95,19 @@ class Sizes:
     def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
         """Return the time of some matrices, forward: operations, or bytes if they need longer.
 
-        `weights` are those of a rank, `activations` in units of a layer's input.
+        Parameters
+        ----------
+        flops
+            Floating-point operations of all tensor-parallel ranks together.
+        weights
+            The number of weights that a rank reads.
+        activations
+            The numbers that a rank reads and writes beside them, in units of a layer's input.
+
+        Returns
+        -------
+        float
+            Seconds.
         """
         work = self.workload
         flops_s = flops / (work.peak_flops_per_s * work.efficiency * self.tp)

@@ -1,4 +1,11 @@
-"""One step of training: operations of ranks of each pipeline stage, by model sizes."""
+"""One step of training: operations of ranks of each pipeline stage, by model sizes.
+
+A *pass* takes one micro-batch through one *part* of the model, forward or backward. A stage has
+one part or several; *where* a pass is, is the number of its part in the whole model, from 0. A
+*family* is a set of groups of one kind, as in `optmatch.problems.rails.training.layout`.
+Operations are named by their numbers in the program of their stage, in tuples: the empty tuple is
+none.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +51,21 @@ def build_step(
     between stages the activations, of which each tensor-parallel rank sends its part; gradients
     layer by layer as soon as they are there, those of the layer that a stage computes last after
     the message to the stage before. The backward pass takes twice the time of the forward pass.
+
+    Parameters
+    ----------
+    split
+        Degrees, their layout, and the order of micro-batches.
+    workload
+        A model with its batch and rates.
+    groups
+        All communicator groups, as `make_groups` returns them.
+    spanning
+        How a group uses several rails, as in `RailNetwork`.
+
+    Returns
+    -------
+    Step
     """
     assert workload.model is not None  # checked when the job was made
     batches = workload.count_micro_batches(split.dp)
@@ -51,12 +73,15 @@ def build_step(
         list_passes(split.schedule, split.pp, stage, split.parts_per_rank, batches)
         for stage in range(split.pp)
     ]
+
+    # By stage all messages that it will receive; of each sender in the order in which it sends.
     sent: dict[int, list[_Message]] = {stage: [] for stage in range(split.pp)}
     for stage, order in enumerate(passes):
         for one in order:
             for message in _messages(split, stage, one, batches):
                 if message.source == stage:
                     sent[message.destination].append(message)
+
     programs = [
         _Program(split, workload, workload.model, stage, order, sent[stage]).operations
         for stage, order in enumerate(passes)
@@ -69,7 +94,11 @@ _EFFORT: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
 
 
 class _Message(NamedTuple):
-    """The bytes that a part of the model gives to the next one, or to the one before."""
+    """The bytes that a part of the model gives to the next one, or to the one before.
+
+    They go from the stage `source` to the stage `destination`. The number `tag` is the same at
+    both ends, and that of no other message between the same stages.
+    """
 
     source: int
     """The stage that sends the message."""
@@ -78,12 +107,30 @@ class _Message(NamedTuple):
 
 
 def _messages(split: Parallelism, stage: int, one: Pass, batches: int) -> list[_Message]:
-    """List what a pass at a stage receives, then what it sends: none, one or two."""
+    """List what a pass at a stage receives, then what it sends: none, one or two.
+
+    Parameters
+    ----------
+    split
+        Degrees and schedule.
+    stage
+        The stage.
+    one
+        A pass of it. One for gradients of weights alone has no messages.
+    batches
+        The number of micro-batches.
+
+    Returns
+    -------
+    list of _Message
+        Between two parts of the model at the same stage there is none.
+    """
     if one.kind == "W":
         return []
     where = find_part(split.schedule, split.pp, stage, one.part)
     onward = one.kind == "F"
     found = []
+    # The boundaries of its part: boundary `low` is between the parts low and low + 1.
     for low in (where - 1, where) if onward else (where, where - 1):
         if 0 <= low < split.n_parts - 1:
             ends = [find_stage(split.schedule, split.pp, low + k, one.part) for k in (0, 1)]
@@ -95,7 +142,23 @@ def _messages(split: Parallelism, stage: int, one: Pass, batches: int) -> list[_
 
 
 class _Program:
-    """The operations of the ranks of one stage."""
+    """The operations of the ranks of one stage, written one after the other as the passes go.
+
+    Parameters
+    ----------
+    split
+        Degrees and schedule.
+    workload
+        Batch, rates and widths.
+    model
+        The sizes of the model.
+    stage
+        The stage.
+    passes
+        Its passes, in order.
+    incoming
+        All messages that it receives; those of each sender in the order in which it sends them.
+    """
 
     def __init__(
         self,
@@ -106,6 +169,7 @@ class _Program:
         passes: Sequence[Pass],
         incoming: Sequence[_Message],
     ) -> None:
+        """Write the whole program: all passes, then what comes after the last one."""
         self.split, self.workload, self.stage = split, workload, stage
         self.sizes = Sizes(split, workload, model)
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
@@ -123,6 +187,9 @@ class _Program:
         self.incoming: dict[int, deque[_Message]] = defaultdict(deque)
         for message in incoming:
             self.incoming[message.source].append(message)
+
+        # Gradients of a part are exchanged after its last micro-batch; `left` counts by part
+        # those that are to come. Where passes overlap, a forward and a backward one go together.
         left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
         todo = deque(passes)
         while todo:
@@ -137,9 +204,11 @@ class _Program:
                     self._forward(one) if one.kind == "F" else self._backward(one, is_last=is_last)
                 )
             self._run(own, turns)
+
         if split.schedule == "dualpipe":
             self._join_copies()
         updated = self._update()
+        # Each rank has updated its shard alone: weights are gathered before the next step.
         if split.zero_stage in (1, 2):
             for part in range(split.parts_per_rank):
                 for _ in range(self.layers_of[self._where(part)]):
@@ -148,6 +217,7 @@ class _Program:
                     self._exchange(ALL_GATHER, "dp", self.sizes.words, updated)
 
     def _where(self, part: int) -> int:
+        """Return the number in the whole model of a part of this stage."""
         return find_part(self.split.schedule, self.split.pp, self.stage, part)
 
     def _run(self, passes: Sequence[Pass], turns: Sequence[Iterator[bool]]) -> None:
@@ -155,11 +225,21 @@ class _Program:
 
         With overlap a pass waits for no communication of another one, and sends once both are
         over, in the order of the passes.
+
+        Parameters
+        ----------
+        passes
+            One pass, or a forward and a backward one.
+        turns
+            ``turns[k]`` writes the operations of ``passes[k]`` and yields True wherever the other
+            pass may go on.
         """
         if not self.split.overlap:
             for _ in turns[0]:
                 pass
             return
+
+        # Each pass has its own last operation and its own messages to wait for.
         waiting = deque((k, (), ()) for k in reversed(range(len(passes))))
         ends: dict[int, tuple[int, ...]] = {}
         while waiting:
@@ -172,6 +252,7 @@ class _Program:
             self._send(one, ends[k])
 
     def _forward(self, one: Pass) -> Iterator[bool]:
+        """Write a forward pass; yield True wherever another pass may go on."""
         self._receive(one)
         for _ in range(self.layers_of[self._where(one.part)]):
             self._gather()
@@ -183,10 +264,22 @@ class _Program:
             self._send(one, self.last)
 
     def _backward(self, one: Pass, *, is_last: bool) -> Iterator[bool]:
-        """Go back: half of the work is for gradients of inputs, half for those of weights."""
+        """Write a backward pass; yield True wherever another pass may go on.
+
+        Half of the work is for gradients of inputs, half for those of weights.
+
+        Parameters
+        ----------
+        one
+            The pass: of kind "B" for both, "I" for inputs or "W" for weights alone.
+        is_last
+            Whether it is the last one of its part with gradients of weights, after which they are
+            exchanged. From ZeRO stage 2 on they are exchanged after each one.
+        """
         where, effort = self._where(one.part), _EFFORT[one.kind]
         syncs = one.kind != "I" and (is_last or self.split.zero_stage >= 2)
         kind, overlap = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE, self.split.overlap
+
         self._receive(one)
         if where == self.split.n_parts - 1:
             self._compute(effort * self.sizes.head_s)
@@ -199,6 +292,9 @@ class _Program:
                 self._gather()
                 yield from self._turn_back(effort) if overlap else self._layer(effort)
                 self._context(REDUCE_SCATTER)
+
+            # The message to the stage before goes as soon as its data are there, and before the
+            # gradients of this layer; with one stream it goes after all gradients.
             ends = layer == self.layers_of[where] - 1
             if ends and not self.workload.one_stream and not overlap:
                 self._send(one, self.last)
@@ -206,13 +302,18 @@ class _Program:
                 self._reduce(kind, ends=ends)
         if self.workload.one_stream and not overlap:
             self._send(one, self.last)
+        # The first part has the embedding, whose gradients are the last ones of a backward pass.
         if where == 0 and self.split.n_parts > 1 and syncs:
             self._exchange(
                 kind, "dp", self.sizes.words, self.graded if self.split.overlap else self.last
             )
 
     def _join_copies(self) -> None:
-        """Sum gradients with the stage that has the same two parts: each sums one part."""
+        """Sum gradients with the stage that has the same two parts: each sums one part.
+
+        Stage s sums those of part s. First each sends the gradients of the other's part, then the
+        new weights of its own.
+        """
         last = self.split.pp - 1
         other = last - self.stage
         tag = 2 * self.split.n_parts * self.micro_batches
@@ -231,7 +332,11 @@ class _Program:
         self.arrived = after
 
     def _layer(self, effort: float) -> Iterator[bool]:
-        """Compute one layer: tensor-parallel sums after attention and feed-forward, in one."""
+        """Compute one layer: tensor-parallel sums after attention and feed-forward, in one.
+
+        `effort` is the work in forward passes. With experts the layer has two halves, each of
+        which ends with an all-to-all. Yields True at the end of each half.
+        """
         sizes = self.sizes
         if self.split.ep == 1:
             self._share(2 * sizes.activation)
@@ -253,7 +358,9 @@ class _Program:
     def _turn_back(self, effort: float) -> Iterator[bool]:
         """Go back through one layer, in turns with a forward pass: experts come first.
 
-        Each half ends with its gradients of weights, for which nothing that is sent waits.
+        Each half ends with its gradients of weights, for which nothing that is sent waits. Yields
+        True wherever the forward pass may go on. `effort` is the work in forward passes; above 1
+        it has gradients of weights, too.
         """
         sizes, both = self.sizes, self.split.ep > 1
         halves = (sizes.ffn_s, sizes.attention_s) if both else (sizes.attention_s + sizes.ffn_s,)
@@ -274,17 +381,26 @@ class _Program:
                 yield True
 
     def _share(self, size: float) -> None:
-        """Put activations together, if each tensor-parallel rank keeps a part in between."""
+        """Put activations together, if each tensor-parallel rank keeps a part in between.
+
+        `size` is that of all activations, in bytes.
+        """
         if self.split.sequence_parallel:
             self._communicate(ALL_GATHER, "tp", size / self.split.tp)
 
     def _sum(self, size: float) -> None:
-        """Sum activations over tensor-parallel ranks, each its part if it keeps no more."""
+        """Sum activations over tensor-parallel ranks, each its part if it keeps no more.
+
+        `size` is that of all activations, in bytes.
+        """
         kind = REDUCE_SCATTER if self.split.sequence_parallel else ALL_REDUCE
         self._communicate(kind, "tp", size)
 
     def _context(self, kind: int) -> None:
-        """Keys and values of the other parts of a sequence; backward, their gradients."""
+        """Exchange keys and values with the other parts of a sequence; backward, their gradients.
+
+        `kind` is `ALL_GATHER` forward and `REDUCE_SCATTER` backward.
+        """
         both = self.sizes.keys_and_values
         self._communicate(kind, "cp", both if kind == ALL_GATHER else both * self.split.cp)
 
@@ -296,7 +412,15 @@ class _Program:
             self.waiting += self._sync(ALL_GATHER, after=before)
 
     def _reduce(self, kind: int, *, ends: bool) -> None:
-        """Exchange gradients once a bucket is full, and those that are left at the end."""
+        """Exchange gradients once a bucket is full, and those that are left at the end.
+
+        Parameters
+        ----------
+        kind
+            `ALL_REDUCE` or `REDUCE_SCATTER`.
+        ends
+            Whether this layer is the last one of its pass.
+        """
         self.pending += 1
         width = self.workload.gradient_width_bytes
         ready = self.pending * (self.sizes.dense + self.sizes.sparse) * width
@@ -305,12 +429,23 @@ class _Program:
             self.pending = 0
 
     def _update(self) -> tuple[int, ...]:
-        """Let the optimiser run once all gradients are there; return what has new weights."""
+        """Let the optimiser run once all gradients are there.
+
+        It takes as long as memory needs for all weights that the rank updates.
+
+        Returns
+        -------
+        tuple of int
+            The operation after which there are new weights; empty if the optimiser takes no time.
+        """
         work, split = self.workload, self.split
         if work.memory_bytes_per_s is None or not work.optimizer_bytes:
             return ()
         own = [self._where(part) for part in range(split.parts_per_rank)]
         layers = sum(self.layers_of[where] for where in own)
+
+        # Both ends of the model have weights of the vocabulary. Where weights are sharded, each
+        # rank updates its shard alone.
         words = self.sizes.words * len({*own} & {0, split.n_parts - 1})
         sharded = split.zero_stage > 0
         dense = (layers * self.sizes.dense + words) / (
@@ -322,14 +457,50 @@ class _Program:
         return self.last
 
     def _sync(self, kind: int, after: tuple[int, ...], layers: int = 1) -> tuple[int, ...]:
-        """Exchange the weights of some layers, or their gradients, among ranks that have them."""
+        """Exchange the weights of some layers, or their gradients, among ranks that have them.
+
+        Parameters
+        ----------
+        kind
+            `ALL_GATHER` for weights; `ALL_REDUCE` or `REDUCE_SCATTER` for gradients.
+        after
+            What has to be over before.
+        layers
+            How many layers.
+
+        Returns
+        -------
+        tuple of int
+            The operations that end the exchange. Where there is nothing to exchange, `after`
+            stands for them with gradients, and no operation with weights.
+        """
         dense = self._exchange(kind, "dp", layers * self.sizes.dense, after)
         return dense + self._exchange(kind, "edp", layers * self.sizes.sparse, after)
 
     def _exchange(
         self, kind: int, family: str, words: float, after: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Gather so many weights, or reduce their gradients."""
+        """Gather weights, or reduce their gradients, in one family of groups.
+
+        With hybrid sharding the copies of a shard then sum what each has reduced.
+
+        Parameters
+        ----------
+        kind
+            `ALL_GATHER` for weights; `ALL_REDUCE` or `REDUCE_SCATTER` for gradients.
+        family
+            "dp", or "edp" for weights of experts.
+        words
+            How many weights.
+        after
+            What has to be over before.
+
+        Returns
+        -------
+        tuple of int
+            The operation that ends the exchange. Without one: of gradients `after`, of weights
+            the empty tuple.
+        """
         if kind == ALL_GATHER:
             size = words * self.workload.width_bytes / count_members(self.split, family)
             return self._add(kind, family, size, after)
@@ -342,12 +513,16 @@ class _Program:
         return done
 
     def _compute(self, duration_s: float, after: tuple[int, ...] = ()) -> None:
+        """Compute for so many seconds, after all that has come before and `after`."""
         after = (*dict.fromkeys((*self.last, *self.arrived, *self.waiting, *after)),)
         self.arrived, self.waiting = (), []
         self.last = self._put(Operation(COMPUTE, after, duration_s=duration_s))
 
     def _communicate(self, kind: int, family: str, size: float, leaving: float = 1.0) -> None:
-        """Communicate the data that the next computation needs."""
+        """Communicate the data that the next computation needs.
+
+        Arguments are those of `_add`; it waits for the last computation and for its messages.
+        """
         done = self._add(kind, family, size, (*self.last, *self.arrived), leaving)
         if done:
             self.last, self.arrived = done, ()
@@ -360,7 +535,26 @@ class _Program:
         after: tuple[int, ...],
         leaving: float = 1.0,
     ) -> tuple[int, ...]:
-        """Add a collective, if there is something to communicate."""
+        """Add a collective, if there is something to communicate and somebody else in the group.
+
+        Parameters
+        ----------
+        kind
+            An index of `OPERATIONS`.
+        family
+            The family of the group.
+        size
+            The size in bytes, as in a `Step`.
+        after
+            What has to be over before.
+        leaving
+            The part of the size that needs rails.
+
+        Returns
+        -------
+        tuple of int
+            The collective; empty if there is none.
+        """
         if size == 0 or count_members(self.split, family) == 1:
             return ()
         return self._put(Operation(kind, after, family, size, leaving=leaving))
@@ -377,17 +571,22 @@ class _Program:
             self.arrived = (self.received[message.tag],)
 
     def _send(self, one: Pass, after: tuple[int, ...]) -> None:
+        """Send what a pass gives to another stage, once `after` is over."""
         for message in _messages(self.split, self.stage, one, self.micro_batches):
             if message.source == self.stage:
                 self._message(SEND, message, after)
 
     def _message(self, kind: int, message: _Message, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add the end of a message that is at this stage: `kind` is `SEND` or `RECV`."""
         toward = message.destination if kind == SEND else message.source
         size = self.sizes.message
         return self._put(Operation(kind, after, "pp", size, toward=toward, tag=message.tag))
 
     def _put(self, operation: Operation) -> tuple[int, ...]:
-        """Append an operation; return its number, as what depends on it has it."""
+        """Append an operation; return its number, as what depends on it has it.
+
+        With one stream it also waits for the last communication, if it is one itself.
+        """
         number = (len(self.operations),)
         if self.workload.one_stream and operation.kind not in (COMPUTE, RECV):
             after = dict.fromkeys((*operation.after, *self.spoken))
