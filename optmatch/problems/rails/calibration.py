@@ -52,11 +52,14 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
         raise InputError(text, where="step_s")
 
     def late_s(factor: float) -> float:
+        """Return by how much a step is longer than the measured one, in seconds."""
         return slowed(factor).lower_bound() - step_s
 
     def slowed(factor: float) -> RailJob:
+        """Return the job whose computations last `factor` times as long as at the peak."""
         return replace(job, workload=replace(job.workload, efficiency=min(1.0, 1 / factor)))
 
+    # Secant method on the factor by which computations are slower than at the peak.
     one, one_s = 1.0, late_s(1.0)
     if one_s > _EXACT * step_s:
         text = f"step_s = {step_s:g}: with all of the peak a step takes {one_s + step_s:g}"

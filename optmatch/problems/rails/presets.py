@@ -174,6 +174,7 @@ def make_job(
     """
     if name not in PRESETS:
         raise InputError(f"preset = {name!r}: one of {', '.join(PRESETS)}", where="preset")
+    # Half of the GPUs of one replica: with half of the context parallelism.
     gpus = integer("gpus", gpus, at_least=1)
     preset, split = PRESETS[name], PRESETS[name].parallelism
     if split.cp > 1 and gpus == split.n_ranks // 2:
@@ -184,6 +185,7 @@ def make_job(
         raise InputError(
             f"gpus = {gpus}: {name} needs a multiple of {split.n_ranks} ({shown})", where="gpus"
         )
+    # All further GPUs are further replicas, each with the batch of one.
     split = replace(split, dp=split.dp * gpus // split.n_ranks)
     workload = Workload(
         model=preset.model, batch=preset.batch * split.dp, micro_batch=preset.micro_batch

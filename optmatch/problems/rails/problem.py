@@ -33,7 +33,15 @@ class _Built(Displayed):
     _built: dict[Hashable, Any]
 
     def once(self, name: Hashable, derive: Callable[[], T]) -> T:
-        """Derive a value the first time it is asked for; jobs with other delays share it."""
+        """Derive a value the first time it is asked for; jobs with other delays share it.
+
+        Parameters
+        ----------
+        name
+            The key of the value.
+        derive
+            Makes the value if there is none of this name.
+        """
         if name not in self._built:
             self._built[name] = derive()
         found: T = self._built[name]
@@ -95,6 +103,7 @@ class RailJob(_Built):
     objectives: ClassVar[dict[str, str]] = {"rail-job": "s"}
 
     def __post_init__(self) -> None:
+        """Check that the parts fit together, as far as each of them cannot tell by itself."""
         check_fields(self)
         object.__setattr__(self, "_built", {})
         if self.workload.model is not None:
@@ -184,6 +193,7 @@ class RailJob(_Built):
 
 
 def _check_batch(split: Parallelism, workload: Workload) -> None:
+    """Refuse a batch that does not divide evenly among replicas, or into micro-batches."""
     sequences, rest = divmod(workload.batch, split.dp)
     if rest:
         raise InputError(
@@ -199,6 +209,7 @@ def _check_batch(split: Parallelism, workload: Workload) -> None:
 
 
 def _check_model(split: Parallelism, model: TransformerModel) -> None:
+    """Refuse a model whose layers do not fill the parts of the pipeline, or experts the ranks."""
     layers, parts = model.layers, split.n_parts
     if layers < parts:
         raise InputError(
@@ -222,7 +233,13 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
 
 
 def _check_collectives(job: RailJob) -> None:
-    """Refuse names that are no algorithm, and groups that cannot be halved."""
+    """Refuse names that are no algorithm, and groups that cannot be halved.
+
+    Raises
+    ------
+    InputError
+        Naming the dimension, or a group with "halving" whose size is no power of two.
+    """
     given = job.collectives
     if not isinstance(given, Mapping):
         raise InputError(
@@ -247,7 +264,14 @@ def _check_collectives(job: RailJob) -> None:
 
 
 def _check_rails(job: RailJob) -> None:
-    """Refuse groups without a rail, and a switch with fewer ports than the GPUs of a rail have."""
+    """Refuse a switch with fewer ports than the GPUs of a rail have, or with weak light.
+
+    Raises
+    ------
+    InputError
+        Naming the busiest rail and the first rank without a port, and a split of the job that
+        fits if there is one; or a fabric with pairs of ports that are over their link budget.
+    """
     network, groups = job.network, job.groups()
     rail, ranks = _busiest_rail(job)
     needed = len(ranks) * network.ports_per_gpu
@@ -299,7 +323,7 @@ def _say_how_to_split(job: RailJob, needed: int, ports: int) -> str:
 
 
 def _busiest_rail(job: RailJob) -> tuple[int, list[int]]:
-    """Return the rail with most GPUs, and their ranks; of a model all rails are alike."""
+    """Return the rail with most GPUs, and their ranks, ascending; of a model all are alike."""
     if job.workload.recorded is None:
         gpus = place_ranks(job.parallelism)
         return 0, np.flatnonzero(gpus % job.network.gpus_per_server == 0).tolist()

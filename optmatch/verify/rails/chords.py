@@ -3,6 +3,10 @@
 The members of a group stand on a circle, and port p of each leads a fixed stride further on. The
 plan says which routes the part for each distance takes; as all members do the same, the busiest
 port of one member decides how long the all-to-all lasts.
+
+The *place* of a rank is its position in ``group.ranks``, a *stride* the number of places from a
+member to the one that a circuit leads to, modulo the number of members, and a *part* what one
+member sends to one other. A *spell* is the time for which a port keeps one circuit, or none.
 """
 
 from __future__ import annotations
@@ -32,11 +36,15 @@ _SHARE_SLACK = 1e-9
 def check_chord_routes(context: Context) -> bool:
     """Check the routes of a plan: each leads to its distance, and together they carry all parts.
 
-    Returns False if some are wrong: then it is not known how data go.
+    Returns
+    -------
+    bool
+        False if some are wrong: then it is not known how data go.
     """
     n_before = len(context.findings.violations)
     for number, routes in enumerate(context.plan.chords):
         where = f"chords[{number}]"
+        # A route ends as many places further on as all its hops lead together.
         reached = routes.hops.astype(np.int64) @ np.array(routes.strides, np.int64)
         reached %= routes.n_members
         for route in np.flatnonzero(reached != routes.distance)[:MOST_TOLD].tolist():
@@ -44,6 +52,7 @@ def check_chord_routes(context: Context) -> bool:
             expected = int(routes.distance[route])
             context.findings.refuse(ROUTES_ARRIVE, place, int(reached[route]), expected)
 
+        # Distance 0 is the member itself, for whom nothing is sent.
         carried = np.bincount(routes.distance, routes.share, minlength=routes.n_members)
         off = np.abs(carried[1:] - 1.0) > _SHARE_SLACK
         for distance in (1 + np.flatnonzero(off)[:MOST_TOLD]).tolist():
@@ -79,7 +88,20 @@ def _check_with_routes(
 ) -> Places:
     """Check the all-to-alls whose number of members and strides are those of some routes.
 
-    Arguments and result are as in `check_chords`.
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        All-to-alls of more than two that are not forwarded, ascending.
+    routes
+        The routes of groups of one size whose ports lead to certain strides.
+
+    Returns
+    -------
+    int64 array
+        The operations that use these routes, which were checked, and the other parts of the same
+        all-to-alls, which are refused.
     """
     step = context.step
     plan = context.plan

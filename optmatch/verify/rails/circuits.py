@@ -1,4 +1,10 @@
-"""One rail in the replay: the matching of its switch over time, and where each circuit leads."""
+"""One rail in the replay: the matching of its switch over time, and where each circuit leads.
+
+A *state* is one matching of the switch, from the start of its reconfiguration to that of the next
+one. A *spell* is the time for which a port keeps its circuit, or has none. GPUs of a rail are
+numbered in the order of their ranks; port p of GPU g is the *GPU port* ``g * ports_per_gpu + p``,
+and the switch has a port for each of them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +40,10 @@ EVERY_CELL_HAS_STATE = Rule("every cell has a state")
 
 
 class Sent(NamedTuple):
-    """Sends over ports: an entry for each port of the switch that an operation sends over."""
+    """Sends over ports: an entry for each port of the switch that an operation sends over.
+
+    Each entry has the operation of the step, and the port of the switch.
+    """
 
     operation: NDArray[np.int64]
     port: NDArray[np.int64]
@@ -64,7 +73,8 @@ class Rail(NamedTuple):
     """The circuits of one rail over a step.
 
     A *spell* is the time for which a port keeps its circuit, or has none. The spells of a port
-    stand together, in the order of time.
+    stand together, in the order of time. A change takes `delay_s` seconds, and a GPU has
+    `ports_per_gpu` ports.
     """
 
     ranks: NDArray[np.int64]
@@ -87,14 +97,31 @@ class Rail(NamedTuple):
     delay_s: float
 
     def list_ports(self, ranks: NDArray[np.integer], masks: NDArray[np.integer]) -> UsedPorts:
-        """List the ports that operations use; of each its rank, and its ports as bits."""
+        """List the ports that operations use.
+
+        Parameters
+        ----------
+        ranks
+            ``ranks[row]``: the rank of each operation, on this rail.
+        masks
+            ``masks[row]``: the ports of its GPU that it uses, bit p for port p.
+
+        Returns
+        -------
+        UsedPorts
+            By row, and then by the number of the port.
+        """
         bits = masks[:, None] >> np.arange(self.ports_per_gpu) & 1
         row, number = np.nonzero(bits)
         gpu = np.searchsorted(self.ranks, ranks[row])
         return UsedPorts(row, number, self.switch_port[gpu * self.ports_per_gpu + number])
 
     def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the spells of ports of the switch at some times; before the step, the first."""
+        """Return the spells of ports of the switch at some times; before the step, the first.
+
+        `time_s` in seconds and `port` belong together, entry by entry.
+        """
+        # The spell is the last one of the port that begins no later than the state of that time.
         n_states = len(self.state_starts_s)
         n_started = np.searchsorted(self.state_starts_s, time_s, side="right")
         state = np.maximum(n_started - 1, 0)
@@ -107,7 +134,10 @@ class Rail(NamedTuple):
         return Arrival(rank, gpu_port % self.ports_per_gpu)
 
     def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up how long the whole rail is dark between two times, in seconds."""
+        """Add up how long the whole rail is dark between two times, in seconds.
+
+        `start` and `end` belong together, entry by entry; 0 where only single ports go dark.
+        """
         total_s = np.zeros(len(start))
         for stop_s in self.stops_s:
             overlap_s = np.minimum(end, stop_s + self.delay_s) - np.maximum(start, stop_s)
@@ -126,6 +156,10 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
         The ranks on the rail, ascending.
     timeline
         The states of the switch of the rail.
+
+    Returns
+    -------
+    Rail
     """
     network = job.network
     matchings = timeline.matchings
@@ -140,6 +174,7 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
     until_s = np.append(since_s[1:], np.inf)[: len(since_s)]
     until_s[np.isneginf(until_s)] = np.inf  # the next spell belongs to the next port
 
+    # The GPUs have the first ports of the switch that work.
     live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     switch_port = live_ports[: len(ranks) * network.ports_per_gpu]
     gpu_port_of = np.full(n_ports + 1, -1)  # by port of the switch; the last entry is for `IDLE`
@@ -169,6 +204,12 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
         The place of the timeline in ``plan.rails``.
     n_gpus
         The GPUs on each of its rails.
+
+    Returns
+    -------
+    bool
+        False if the matchings have another number of ports than the switch, so that nothing else
+        can be checked; wrong states alone are refused.
     """
     job = context.job
     findings = context.findings
@@ -204,7 +245,7 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
     """Check when states are asked for and set up.
 
     The first state is there. Each other one is asked for before it is set up, and where the whole
-    switch waits, only after the one before it is up. `where` names the timeline.
+    switch waits, only after the one before it is up. `where` names the timeline in messages.
     """
     network = context.job.network
     findings = context.findings
@@ -233,13 +274,13 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
     """Check that no port, sending or receiving, is turned again before its circuit is up.
 
     All changes are sorted by port and time, once by the sending and once by the receiving port:
-    neighbours are then one delay apart at least. `where` names the timeline.
+    neighbours are then one delay apart at least. `where` names the timeline in messages.
     """
     matchings = timeline.matchings
     delay_s = context.job.network.delay_s
     new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
     state, port = np.nonzero(new_circuit)
-    state += 1
+    state += 1  # a difference between states s - 1 and s is a change to state s
     for side, side_ports in (("from", port), ("to", matchings[state, port])):
         order = np.lexsort([state, side_ports])
         ports = side_ports[order]
@@ -256,7 +297,7 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
     """Check the states of the cells: the light of every state reaches its partners.
 
     Without a fabric of cells there are no states, and circuits of bidirectional ports must be
-    mutual. `where` names the timeline.
+    mutual. `where` names the timeline in messages.
     """
     matchings = timeline.matchings
     states = timeline.cell_states

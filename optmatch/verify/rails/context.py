@@ -20,7 +20,10 @@ _SLACK = 1e-12
 
 
 class Context(NamedTuple):
-    """A plan in its replay."""
+    """A plan in its replay: the job, its step, the plan, and the findings so far.
+
+    With pooled rails the job is the one in which each GPU has shares of all ports of its server.
+    """
 
     job: RailJob
     step: Step
@@ -77,7 +80,10 @@ def count_members(step: Step) -> NDArray[np.int64]:
 
 
 class MemberSend(NamedTuple):
-    """One send in a round of a collective."""
+    """One send in a round of a collective.
+
+    Members are named by their places in the group, from 0: `sender` sends to `receiver`.
+    """
 
     sender: int
     """By its place in the group."""
@@ -140,7 +146,11 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
 
 
 class InRounds(NamedTuple):
-    """Operations that are done in the same rounds."""
+    """Operations that are done in the same rounds.
+
+    They are of one kind, in groups of `n_members` each; ``rounds[round]`` lists the sends between
+    places of such a group.
+    """
 
     operations: NDArray[np.int64]
     n_members: int
@@ -148,7 +158,20 @@ class InRounds(NamedTuple):
 
 
 def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRounds]:
-    """List those of some operations that are done in rounds, by kind and size of their group."""
+    """List those of some operations that are done in rounds, by kind and size of their group.
+
+    Parameters
+    ----------
+    job
+        The job, with the algorithm of each dimension.
+    operations
+        Some operations of its step, in any order.
+
+    Yields
+    ------
+    InRounds
+        Operations in the order in which they were given. What goes around a ring is in none.
+    """
     step = job.step()
     for dimension, algorithm in job.collectives.items():
         # The number of members of the group, 0 if its collectives use no such algorithm.

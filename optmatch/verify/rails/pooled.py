@@ -34,7 +34,17 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     The job says what it takes to change rail, has ideal switches, and all of its rails have the
     same load at the same time, with GPUs of equal numbers in one server.
 
-    Returns False if not.
+    Parameters
+    ----------
+    context
+        The plan.
+    ranks_of_rail
+        By rail its ranks, ascending.
+
+    Returns
+    -------
+    bool
+        False if not: what breaks the rule is among the findings.
     """
     job = context.job
     n_rails = job.network.gpus_per_server
@@ -48,6 +58,7 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
         findings.refuse(RAILS_ARE_ALIKE, "rails", list(ranks_of_rail), list(range(n_rails)))
         return False
 
+    # Each rail is compared with the first one, by its load and the servers of its GPUs.
     server_of_rank = place_ranks(job.parallelism) // n_rails
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     first_load = None
@@ -84,6 +95,7 @@ def pool_job(job: RailJob) -> RailJob:
         rail_latency_s=network.latency_on_rails_s + network.change_rail_s,
         radix=None,
     )
+    # What is derived without rates is shared with the job: the step and its groups.
     pooled = replace(job, network=shares)
     derived = {name: job.once(name, job.step) for name in ("step",)}
     object.__setattr__(pooled, "_built", derived | {"groups": job.groups()})
@@ -93,11 +105,25 @@ def pool_job(job: RailJob) -> RailJob:
 def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     """Put the timelines of all rails together: one rail of shares, with a state for each change.
 
-    Port ``g R k + q k + p`` of it is port ``g k + p`` of rail q.
+    With R rails and k ports of a GPU, port ``g R k + q k + p`` of it is port ``g k + p`` of rail q.
+
+    Parameters
+    ----------
+    job
+        The job, with the ports of a GPU on its own rail.
+    plan
+        A plan with a timeline for every rail.
+
+    Returns
+    -------
+    RailTimeline
+        Its states are asked for when they start.
     """
     n_rails = job.network.gpus_per_server
     k = job.network.ports_per_gpu
     timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
+    # A state begins whenever some rail changes; shares[state, GPU, rail, port] is where that port
+    # leads to in it.
     starts_s = np.unique(np.concatenate([timeline.starts_s for timeline in plan.rails]))
     n_gpus = timeline_of_rail[0].matchings.shape[1] // k
     shares = np.full((len(starts_s), n_gpus, n_rails, k), IDLE, np.int64)

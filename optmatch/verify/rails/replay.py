@@ -1,4 +1,8 @@
-"""The replay of a rail plan: states of the switches, circuits of each operation, times, bound."""
+"""The replay of a rail plan: states of the switches, circuits of each operation, times, bound.
+
+An operation *rides* a rail if it communicates over it; its *load* is all that rides it, with times
+and ports.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,18 @@ _CHUNK = 1 << 18
 def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
 ) -> None:
-    """Replay a plan and, of a solution, check its claims."""
+    """Replay a plan and, of a solution, check its claims.
+
+    Parameters
+    ----------
+    problem
+        The job.
+    subject
+        A plan, or a solution with a plan, its step time and its lower bound. A schedule is
+        refused.
+    findings
+        Violations, figures and what was skipped are added to it.
+    """
     counted_s = bound_step(problem)
     findings.figures["lower_bound_recomputed"] = counted_s
     if not isinstance(subject, Solution):
@@ -61,7 +76,20 @@ def verify_rails(
 def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
     """Apply all rules of plans: to times, then to the states of switches, then to circuits.
 
-    Returns False if there is nothing to apply them to: the objective cannot be recomputed.
+    Parameters
+    ----------
+    job
+        The job.
+    plan
+        A `RailPlan`; anything else is refused.
+    findings
+        Violations, figures and what was skipped are added to it.
+
+    Returns
+    -------
+    bool
+        False if a rule is broken without which later ones have nothing to apply to: the objective
+        cannot be recomputed.
     """
     step = job.step()
     if not isinstance(plan, RailPlan):
@@ -108,7 +136,10 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
 
 
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
-    """Check all rails; of those that share a timeline and have the same load, one."""
+    """Check all rails; of those that share a timeline and have the same load, one.
+
+    ``ranks_of_rail[rail]`` are the ranks on a rail, ascending.
+    """
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
         checked_load = None
@@ -123,10 +154,19 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
 
 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
-    """Apply all rules of circuits to the operations on one rail, which are ascending.
+    """Apply all rules of circuits to the operations on one rail.
 
     Operations whose circuits change meanwhile are replayed in rounds or stages, all others along
     routes that stay. In the end no port may send for two of them at once.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    rail
+        The circuits of the rail.
+    riding
+        All operations on the rail, ascending.
     """
     step = context.step
     ports = context.plan.ports[riding]
@@ -165,7 +205,15 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
     """Check that a port sends for one operation at a time.
 
-    `changing` are operations whose circuits change; all others have their ports in `sent`.
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    changing
+        The operations whose circuits change, or that go over chords: they use the ports that the
+        plan states, at their own rank.
+    sent
+        All other sends, also at ranks that forward: an entry for each port.
     """
     step = context.step
     plan = context.plan
@@ -184,7 +232,10 @@ def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], se
 
 
 def _add_figures(plan: RailPlan, findings: Findings) -> None:
-    """Add the objective, and how often switches and circuits change, over all rails."""
+    """Add the objective, and how often switches and circuits change, over all rails.
+
+    A timeline counts once for each of its rails, and a circuit once whenever it is set up.
+    """
     n_reconfigurations = 0
     n_circuits_changed = 0
     for timeline in plan.rails:

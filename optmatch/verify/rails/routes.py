@@ -3,6 +3,11 @@
 Data that are forwarded pass through the ranks on the way as they come: all circuits of a route are
 up from the start of the operation to its end. The operation therefore lasts as long as its bytes
 need on the ports of its narrowest hop, and each message is late by the latency of every hop.
+
+A *hop* is what one rank on a route sends, over all the ports that it uses for it. A *relay* is a
+row of ``plan.relays``: an operation, a rank that forwards its data, and the ports as bits. A
+*lane* is the ring of one port of each member of a group. An operation *rides* a rail if it
+communicates over it, and a *spell* is the time for which a port keeps one circuit, or none.
 """
 
 from __future__ import annotations
@@ -71,6 +76,7 @@ def check_forwarded(context: Context) -> bool:
     relays = context.plan.relays
     operation, rank, ports = relays.T.astype(np.int64)
     in_rounds = [group.operations for group in list_in_rounds(context.job, operation)]
+    # A relay is of an operation that sends over a rail, but not of one that is done in rounds.
     is_sent = (step.rail[operation] >= 0) & (step.kind[operation] != RECV)
     is_sent &= ~np.isin(operation, np.concatenate([operation[:0], *in_rounds]))
     exists = (rank >= 0) & (rank < step.n_ranks)
@@ -107,6 +113,7 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
         _refuse_hops(context, OWN_RAIL, hops, np.flatnonzero(off_rail))
         return Sent(operations[:0], operations[:0])
 
+    # Circuits first, then where they lead: messages to receivers, collectives around rings.
     used = _list_hop_ports(context, rail, hops)
     _check_circuits(context, rail, hops, used)
     is_last = used.next_rank < 0
@@ -119,7 +126,10 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 
 
 def _list_hops(context: Context, operations: Places) -> Hops:
-    """Put the route of each operation together: its own rank, then those that forward."""
+    """Put the route of each operation together: its own rank, then those that forward.
+
+    `operations` are on one rail, ascending. The hops of each stand together, in order.
+    """
     step = context.step
     plan = context.plan
     relay_operation = plan.relays[:, 0]
@@ -138,7 +148,10 @@ def _list_hops(context: Context, operations: Places) -> Hops:
 
 
 def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
-    """Find the circuit of each port of each hop, at the start of its operation."""
+    """Find the circuit of each port of each hop, at the start of its operation.
+
+    All ranks of `hops` are on this rail.
+    """
     used: UsedPorts = rail.list_ports(hops.rank, hops.ports)
     operation = hops.operation[used.row]
     spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
@@ -154,7 +167,20 @@ def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
 
 
 def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -> None:
-    """Check that all circuits are up from start to end, and lead to the rank that forwards."""
+    """Check that all circuits are up from start to end, and lead to the rank that forwards.
+
+    Whether the last hop of a route leads to the right rank is checked elsewhere, as that depends
+    on the kind of the operation.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    hops
+        The hops of all operations that send while their circuits stay.
+    used
+        The circuits of these hops, an entry for each port.
+    """
     start_s = context.plan.start_s[used.operation]
     end_s = context.plan.end_s[used.operation]
     # Where the switch stops as a whole, the stop is part of the time of the operation.
@@ -172,7 +198,16 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
     """Check that messages reach their receivers, at the ports that the receivers state.
 
-    `rows` are the last hops of messages that arrive somewhere.
+    Parameters
+    ----------
+    context
+        The plan.
+    riding
+        All operations on the rail, ascending.
+    used
+        The circuits of hops, an entry for each port.
+    rows
+        The entries of `used` for the last hops of messages, where these arrive somewhere.
     """
     step = context.step
     sends = used.operation[rows]
@@ -180,7 +215,8 @@ def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Pla
     receiver = step.peer[sends]
     context.refuse(MESSAGE_ARRIVES, sends, reached != receiver, reached, receiver)
 
-    # A receive has the same number in `match` as its send.
+    # A receive has the same number in `match` as its send. The ports at which its message arrives
+    # are collected as bits, by its place among the receives.
     receives = riding[step.kind[riding] == RECV]
     receives = receives[np.argsort(step.match[receives])]
     receive_of_send = np.searchsorted(step.match[receives], step.match[sends])
@@ -199,7 +235,17 @@ def _check_collectives(
 
     Each port of a member has a ring of its own, called a lane. What is forwarded is one lane,
     however wide its hops are.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        Those that send over the rail while their circuits stay, ascending.
+    hops, used
+        Their hops, and the circuits of these, an entry for each port.
     """
+    # A key is the place of the operation in `operations` times the ports of a GPU, plus the lane.
     step = context.step
     is_forwarded = np.isin(step.match[used.operation], step.match[context.plan.relays[:, 0]])
     lane = np.where(is_forwarded, 0, used.number)
@@ -207,11 +253,13 @@ def _check_collectives(
     is_last = used.next_rank < 0
     arrives = is_last & (used.reached.rank >= 0)
 
+    # All ports of the last hop of a lane lead to one rank, the next member of the ring.
     leads_to = np.full(len(operations) * rail.ports_per_gpu, -1)  # by key of operation and lane
     leads_to[key[arrives]] = used.reached.rank[arrives]
     differs = leads_to[key[arrives]] != used.reached.rank[arrives]
     _refuse_hops(context, HOP_LEADS_TO_ONE_RANK, hops, used.hop[arrives][differs])
 
+    # A lane that leads nowhere counts, too: it makes no ring.
     is_lane = np.zeros(len(leads_to), dtype=bool)
     is_lane[key[is_last & (step.kind[used.operation] != SEND)]] = True
     lanes = np.flatnonzero(is_lane)
@@ -222,9 +270,16 @@ def _check_collectives(
 def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
     """Check that on each lane of a collective the circuits make one ring over the group.
 
-    An entry for each lane of each operation; ``reached`` is the rank that it leads to. A ring is
-    whole if each member is reached once and all are on one cycle. Cycles are found by pointer
-    doubling: after r rounds `lowest` is the lowest entry within 2**r steps.
+    A ring is whole if each member is reached once and all are on one cycle. Cycles are found by
+    pointer doubling: after r rounds `lowest` is the lowest entry within 2**r steps.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    operation, lane, reached
+        An entry for each lane of each operation: the operation, the number of the lane, and the
+        rank that the lane leads to from the rank of the operation, -1 for none.
     """
     step = context.step
     n_members = context.group_size[step.group[operation]]
@@ -241,6 +296,7 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     next_entry = np.where(leads_inside, next_entry, entries)
     reached_once = np.bincount(next_entry, minlength=len(entries)) == 1
 
+    # The number of rounds is enough to go once round the largest group.
     lowest = entries
     for _ in range(int(n_members.max(initial=1)).bit_length()):
         lowest = np.minimum(lowest, lowest[next_entry])
@@ -250,6 +306,7 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     lowest_of_ring = np.full(len(n_entries), len(entries))
     np.minimum.at(lowest_of_ring, ring_number, entries)
 
+    # One cycle through all members: all have the same lowest entry, and none is missing.
     one_cycle = lowest == lowest_of_ring[ring_number]
     has_all = n_entries[ring_number] == n_members
     makes_ring = leads_inside & reached_once & one_cycle & has_all
@@ -261,6 +318,15 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
 
     The narrowest hop of any part of a communication decides its rate, and the longest route its
     latency.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        Those that send over the rail while their circuits stay, ascending.
+    hops
+        Their hops.
     """
     step = context.step
     work = measure_work(context.job, operations)
@@ -268,6 +334,7 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
     end_s = context.plan.end_s[operations]
     match = step.match[operations]
 
+    # By communication, over all its parts: ports of the narrowest hop, hops of the longest route.
     n_matches = int(match.max(initial=-1)) + 1
     width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)
     narrowest = np.full(n_matches, rail.ports_per_gpu)
@@ -289,7 +356,7 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
 
 
 def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None:
-    """Refuse hops, by their places; the first few are named."""
+    """Refuse hops by their places in `hops`, each once; only the first few are named."""
     for hop in np.unique(wrong)[:MOST_TOLD].tolist():
         where = context.step.describe(int(hops.operation[hop]))
         got = f"from rank {hops.rank[hop]}, over ports {hops.ports[hop]:b}"

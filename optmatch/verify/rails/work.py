@@ -1,4 +1,8 @@
-"""The work of operations, and the order in which each rank has to do them."""
+"""The work of operations, and the order in which each rank has to do them.
+
+A *stream* is a queue of a rank, as in CUDA: its operations are done one after the other. A
+collective *in rounds* is no ring: in each round members send to others at various distances.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,10 @@ class Sending(NamedTuple):
 
 
 def _count_sends(kind: str, n_members: Column) -> Sending:
-    """Return what members of groups of so many send in an operation of a kind."""
+    """Return what members of groups of so many send in an operation of a kind, entry by entry.
+
+    `kind` is a name of `OPERATIONS` other than "compute".
+    """
     one = np.ones_like(n_members)
     n_others = n_members - 1
     sendings = {
@@ -40,7 +47,7 @@ def _count_sends(kind: str, n_members: Column) -> Sending:
 
 
 class Work(NamedTuple):
-    """The work of operations; an entry for each."""
+    """The work of operations; an entry for each. Each member sends `sent_bytes` bytes in all."""
 
     sent_bytes: Column
     latency_s: Column
@@ -54,7 +61,16 @@ class Work(NamedTuple):
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     """Return how much operations send and how long they last, from sizes and groups alone.
 
-    The operations are ascending.
+    Parameters
+    ----------
+    job
+        The job, with the rates of its network in bytes per second and latencies in seconds.
+    operations
+        Some operations of its step, ascending.
+
+    Returns
+    -------
+    Work
     """
     step = job.step()
     network = job.network
@@ -62,6 +78,7 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     size_bytes = step.size_bytes[operations]
     n_members = count_members(step).astype(np.float64)[step.group[operations]]
 
+    # Kind by kind around rings; what is done in rounds then replaces its entries.
     sent_bytes = np.zeros(len(operations))
     n_messages = np.zeros(len(operations))
     for number, kind in enumerate(OPERATIONS):
@@ -107,6 +124,11 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
         All operations.
     operations
         All operations of some ranks, ascending.
+
+    Returns
+    -------
+    Precedence
+        Places in `operations`.
     """
     rank = step.rank[operations]
     kind = step.kind[operations]

@@ -101,6 +101,7 @@ class Parallelism(Value):
     placement: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
 
     def __post_init__(self) -> None:
+        """Turn orders such as "dp-tp" into tuples, and refuse degrees that do not fit together."""
         for name in ("order", "placement"):
             given: object = getattr(self, name)
             if isinstance(given, str):

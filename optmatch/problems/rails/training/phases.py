@@ -63,11 +63,13 @@ def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     parent: dict[tuple[int, int], tuple[int, int]] = {}
 
     def find_root(node: tuple[int, int]) -> tuple[int, int]:
+        """Return the root of a pair of rail and rank, and halve the way to it."""
         while parent.setdefault(node, node) != node:
             parent[node] = parent[parent[node]]
             node = parent[node]
         return node
 
+    # The lower of two roots stays, so that the stages are in the order of their first ranks.
     for group in step.groups:
         if group.rail < 0:
             continue
@@ -103,6 +105,10 @@ def phases(step: Step) -> tuple[Phase, ...]:
     their own: each has the ranks that go through the same ones.
 
     Time O(operations).
+
+    Returns
+    -------
+    tuple of Phase
     """
     dimension_of_operation = dimensions(step)
     rail_of_operation = step.rail
@@ -126,7 +132,11 @@ def phases(step: Step) -> tuple[Phase, ...]:
 def _make_phases(
     rail: int, stage: int, ranks: tuple[int, ...], runs_of_rank: Sequence[_Runs]
 ) -> list[Phase]:
-    """Make the phases of a stage, all of whose ranks go through the same dimensions."""
+    """Make the phases of a stage, all of whose ranks go through the same dimensions.
+
+    `stage` is its number on the rail, and `runs_of_rank` has an entry for each of `ranks`, all
+    with equally many runs.
+    """
     # Arrays of shape (phases, ranks).
     first = frozen("first", np.array([runs.first for runs in runs_of_rank]).T, 2, np.int64)
     last = frozen("last", np.array([runs.last for runs in runs_of_rank]).T, 2, np.int64)
@@ -159,6 +169,7 @@ def _find_runs(
     """
     start, end = step.rank_start[rank : rank + 2]
     operations = start + np.flatnonzero(rail_of_operation[start:end] == rail)
+    # A run begins where the dimension differs from that of the operation before on this rail.
     starts_of_runs = np.flatnonzero(np.diff(dimension[operations], prepend=-1))
     bounds = np.append(starts_of_runs, len(operations))
     return _Runs(

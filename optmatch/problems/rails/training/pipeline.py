@@ -1,4 +1,9 @@
-"""The order in which a stage of a pipeline goes through its micro-batches."""
+"""The order in which a stage of a pipeline goes through its micro-batches.
+
+The model is cut into parts, which a micro-batch passes one after the other, forward and then
+backward. A stage has one part, or several: `part` counts those of a stage from 0, and *where* a
+part is, is its number in the whole model. A *pass* takes one micro-batch through one part.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ room for another one."""
 
 
 class Pass(NamedTuple):
-    """A pass of one micro-batch through one part of the model."""
+    """A pass of one micro-batch, number `batch` from 0, through one part of the model."""
 
     kind: Kind
     """``"F"`` forward, ``"B"`` backward; or backward in two: ``"I"`` for the gradients of inputs,
@@ -42,6 +47,16 @@ def list_passes(
         gradients of weights fill the gaps; ``"zb-v"``: with two parts at each stage, there and
         back (both https://arxiv.org/abs/2401.10241). ``"dualpipe"``: two streams of micro-batches
         from both ends, so each stage has two parts (https://arxiv.org/abs/2412.19437).
+    pp, stage
+        The number of stages, and the stage, from 0.
+    parts
+        The parts of the model at each stage.
+    micro_batches
+        The number of micro-batches of a step.
+
+    Returns
+    -------
+    list of Pass
     """
     if schedule == "dualpipe":
         return _two_streams(pp, stage, micro_batches)
@@ -52,6 +67,9 @@ def list_passes(
     back = [_pass("B", k, pp, parts) for k in range(total)]
     if schedule == "gpipe":
         return ahead + back
+
+    # Forward passes that fill the pipeline, then one forward and one backward in turn, then the
+    # backward passes that are left.
     early = pp - stage - 1
     if schedule == "interleaved":
         early = 2 * early + (parts - 1) * pp
@@ -62,7 +80,13 @@ def list_passes(
 
 
 def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> None:
-    """Refuse micro-batches of which a schedule has no order."""
+    """Refuse micro-batches of which a schedule has no order.
+
+    Raises
+    ------
+    InputError
+        If the number of micro-batches, or of stages, is none that the schedule can have.
+    """
     needed = ""
     if schedule == "interleaved" and micro_batches % pp:
         needed = f"a multiple of pp = {pp}"
@@ -77,21 +101,32 @@ def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> No
 
 
 def find_part(schedule: PipelineSchedule, pp: int, stage: int, part: int) -> int:
-    """Return which part of the model a part at a stage is."""
+    """Return which part of the model a part at a stage is, its number from 0.
+
+    With ``"zb-v"`` parts go through the stages and back; with ``"dualpipe"`` the second part of a
+    stage is the first one of the opposite stage.
+    """
     if part == 1 and schedule in ("zb-v", "dualpipe"):
         return (2 * pp if schedule == "zb-v" else pp) - 1 - stage
     return part * pp + stage
 
 
 def find_stage(schedule: PipelineSchedule, pp: int, where: int, part: int) -> int:
-    """Return the stage that has a part of the model; of ``"dualpipe"`` in the stream `part`."""
+    """Return the stage that has the part number `where` of the model.
+
+    With ``"dualpipe"`` two stages have it: the result is the one in the stream `part`, 0 or 1.
+    """
     if schedule == "zb-v":
         return min(where, 2 * pp - 1 - where)
     return pp - 1 - where if schedule == "dualpipe" and part else where % pp
 
 
 def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
-    """Return pass k: with several parts, `pp` micro-batches go through one, then the next."""
+    """Return pass number k, from 0, of a stage with so many parts, of all of one kind.
+
+    With several parts, `pp` micro-batches go through one part, then through the next one; backward
+    the last part comes first.
+    """
     if parts == 1:
         return Pass(kind, 0, k)
     part = k // pp % parts
@@ -99,7 +134,10 @@ def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
 
 
 def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
-    """Split backward passes; gradients of weights come `stage` micro-batches later."""
+    """Split backward passes; gradients of weights come `stage` micro-batches later.
+
+    Those that are left when the last backward pass is over come at the end.
+    """
     found: list[Pass] = []
     for one in passes:
         found.append(one._replace(kind="I") if one.kind == "B" else one)
@@ -115,7 +153,14 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
     """Let every stage do what is ready, the first of `_TURNS`, if all passes last equally long.
 
     A stage keeps at most 2 pp micro-batches in both parts, as many activations as pp in 1f1b.
+
+    Returns
+    -------
+    tuple of tuples of Pass
+        By stage its passes in order.
     """
+    # One turn of all stages at a time: ``done[kind, where]`` counts the micro-batches that were
+    # through with such passes before this turn.
     top = 2 * pp - 1
     done: Counter[tuple[Kind, int]] = Counter()
     order: list[list[Pass]] = [[] for _ in range(pp)]
@@ -124,6 +169,7 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
         for stage in range(pp):
             mine = stage, top - stage
             kept = sum(done["F", where] - done["W", where] for where in mine)
+            # A pass is ready if the micro-batch is through with the pass that comes before it.
             for kind, part in _TURNS:
                 where = mine[part]
                 batch = done[kind, where]
@@ -143,7 +189,13 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
 
 
 def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
-    """Feed the pipeline from both ends; opposite stages do the same, with directions exchanged."""
+    """Feed the pipeline from both ends; opposite stages do the same, with directions exchanged.
+
+    The order is that of DualPipe. A turn such as "F0" is a kind of pass and the direction of its
+    micro-batches: 0 from the nearer end of the pipeline, 1 from the other one. "W" does the oldest
+    gradients of weights that were put off. Half of the micro-batches go each way.
+    """
+    # The nearer a stage is to an end, the more turns it has before the other stream reaches it.
     half, near = pp // 2, min(stage, pp - 1 - stage)
     early, late = half - near - 1, near + 1
     main = micro_batches // 2 - pp + late
@@ -152,6 +204,8 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     both = ["B1", "B0"] * late
     turns += both[:late] + [turn.replace("B", "I") for turn in both[late:]]
     turns += ["W", "I0"] * early + ["W"] * late
+
+    # In the second half of the pipeline the nearer end is that of the second part.
     swap = int(stage >= half)
     count: Counter[tuple[bool, int]] = Counter()
     found, owed = list[Pass](), list[Pass]()

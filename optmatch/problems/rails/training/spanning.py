@@ -1,4 +1,10 @@
-"""Groups that need several rails: the parts of their members inside servers, and on rails."""
+"""Groups that need several rails: the parts of their members inside servers, and on rails.
+
+A *family* is a set of groups of one kind. One whose groups have members in several servers and on
+several rails has no groups itself, but two families of parts: inside servers, with `SERVER` at the
+end of its name, and on rails, with `RAIL`. Operations of such a family are replaced by operations
+of its parts; dependencies are numbers of operations in the program of a stage.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +33,20 @@ def span_rails(
 ) -> list[list[Operation]]:
     """Replace what goes over several rails by what goes inside servers, and over one rail each.
 
-    ``programs[stage]`` are of families of groups that may need several rails; `spanning` is as in
-    `RailNetwork`.
+    Parameters
+    ----------
+    programs
+        ``programs[stage]``: operations of families of groups that may need several rails.
+    groups
+        All groups, with names ``family.number``.
+    spanning
+        How a group uses several rails, as in `RailNetwork`.
+
+    Returns
+    -------
+    list of lists of Operation
+        By stage the operations of the groups that there are. On rails, what goes only once to
+        each server has the size that leaves servers.
     """
     groups = list(groups)
     members = {group.name.partition(".")[0]: len(group.ranks) for group in groups}
@@ -49,6 +67,23 @@ def span_rails(
 def _span_program(
     program: Sequence[Operation], members: Mapping[str, int], spanning: Spanning
 ) -> Iterator[Operation]:
+    """Replace the collectives of a program that need several rails.
+
+    Parameters
+    ----------
+    program
+        The operations of a stage.
+    members
+        The number of members of each group, by family.
+    spanning
+        With ``"hierarchical"`` the parts of a collective come one after the other, with
+        ``"rings"`` side by side.
+
+    Yields
+    ------
+    Operation
+        In order; dependencies are counted anew.
+    """
     ends: list[tuple[int, ...]] = []  # by operation of the program: the operation that ends it now
     count = 0
     for each in program:
@@ -72,7 +107,15 @@ def _span_program(
 
 
 def _cut(kind: int, size: float, inside: int, across: int) -> list[_Part]:
-    """List the parts one after another: each rail carries its share of what a server has."""
+    """List the parts one after another: each rail carries its share of what a server has.
+
+    Parameters
+    ----------
+    kind, size
+        The collective of the whole group, and its size in bytes as in a `Step`.
+    inside, across
+        The members in each server, and the servers.
+    """
     return {
         ALL_REDUCE: [
             (REDUCE_SCATTER, SERVER, size),
@@ -89,7 +132,10 @@ def _cut_rings(kind: int, size: float, inside: int, across: int) -> list[_Part]:
     """List both parts of rings through all members, one ring leaving servers over each rail.
 
     Each ring has an equal share of the data. A member sends all of them but the one that leaves
-    over its rail to the next member of its server.
+    over its rail to the next member of its server. Arguments are those of `_cut`.
+
+    The sizes are such that a ring of the part alone, of `inside` or `across` members, sends as
+    many bytes as the ring through all n members sends over the links of this part.
     """
     n = inside * across
     if kind == ALL_TO_ALL:
@@ -112,7 +158,22 @@ def _forward_messages(
 
     The stages of a pipeline fill servers, `inside` in each. A stage receives what it forwards in
     the order in which it is sent, before and after what it receives itself.
+
+    Parameters
+    ----------
+    programs
+        ``programs[stage]``: messages go to whichever stage.
+    inside
+        The number of stages in a server.
+
+    Returns
+    -------
+    list of lists of Operation
+        By stage its operations, of which each message goes inside a server or over one rail.
+        Dependencies are counted anew.
     """
+    # By sender and forwarder, what is forwarded, cut into runs by the messages that are for the
+    # forwarder itself: a receiver takes messages of one sender in the order of their sending.
     hops = [
         [_hop(stage, each, inside) for each in program] for stage, program in enumerate(programs)
     ]
@@ -123,6 +184,9 @@ def _forward_messages(
                 queues[stage, hop.toward][-1].append(each)
             elif each.kind == SEND:
                 queues[stage, hop.toward].append([])
+
+    # A stage forwards the first run of each sender before its own operations, and each further
+    # run after the message of this sender that it receives itself.
     found = []
     for stage, program in enumerate(programs):
         waiting = {source: iter(rows) for (source, via), rows in queues.items() if via == stage}
@@ -140,7 +204,20 @@ def _forward_messages(
 
 
 def _hop(stage: int, message: Operation, inside: int) -> Operation:
-    """Let a message go to or come from the next stage on its way; anything else as it is."""
+    """Let a message go to or come from the next stage on its way; anything else as it is.
+
+    A message to another server goes first, inside its server, to the stage `via` whose GPU has
+    the rail of the receiver, and then over this rail.
+
+    Parameters
+    ----------
+    stage
+        The stage whose operation it is.
+    message
+        An operation of this stage.
+    inside
+        The number of stages in a server.
+    """
     if message.kind not in (SEND, RECV):
         return message
     other = message.toward
@@ -156,7 +233,17 @@ def _hop(stage: int, message: Operation, inside: int) -> Operation:
 
 
 def _forward(messages: Iterable[Operation], source: int, count: int) -> Iterator[Operation]:
-    """Receive messages from a stage and send them on, in a program of so many operations."""
+    """Receive messages from a stage and send them on, over the rail of their receiver.
+
+    Parameters
+    ----------
+    messages
+        The sends of the stage `source`, to their receivers.
+    source
+        The stage that they come from, in the same server.
+    count
+        The number of operations that the program of the forwarder has so far.
+    """
     for number, each in enumerate(messages):
         yield each._replace(kind=RECV, after=(), family="pp" + SERVER, toward=source)
         yield each._replace(after=(count + 2 * number,), family="pp" + RAIL)

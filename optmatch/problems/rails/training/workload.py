@@ -12,7 +12,10 @@ from optmatch.problems.rails.training.step import Step
 
 
 class Accelerator(NamedTuple):
-    """One GPU."""
+    """One GPU: its peak rates, and how much of them is reached.
+
+    Memory is read and written at `memory_bytes_per_s`; `source` says where the figures are from.
+    """
 
     peak_flops_per_s: float
     """Dense bf16."""
@@ -105,6 +108,7 @@ class TransformerModel(Value):
     expert_servers: Count | None = field(default=None, metadata={"brief": True})
 
     def __post_init__(self) -> None:
+        """Refuse sizes that do not divide each other."""
         check_fields(self)
         if self.hidden % self.heads:
             raise InputError(
@@ -201,6 +205,7 @@ class Workload(Value):
     recorded: Step | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        """Refuse both or neither of model and recorded step, and loads of another number."""
         check_fields(self)
         if (self.model is None) == (self.recorded is None):
             both = "neither model nor recorded is" if self.model is None else "both are"
