@@ -1,4 +1,8 @@
-"""Jobs of models that were trained at scale, by name."""
+"""Jobs of models that were trained at scale, by name.
+
+A preset states a model and the degrees of one replica, with the source of each number: some are in
+the paper, one may be fitted to published steps, and the others are chosen.
+"""
 
 from __future__ import annotations
 
@@ -122,6 +126,18 @@ def list_inputs(name: str, *, as_run: bool = False) -> dict[str, str]:
 
     Nothing in a preset is fitted, but the efficiency of one that is `as_run`, as in `make_job`.
     ``benchmarks/presets.py`` fits it, and predicts published steps with it.
+
+    Parameters
+    ----------
+    name
+        A name of `PRESETS`.
+    as_run
+        As in `make_job`.
+
+    Returns
+    -------
+    dict
+        By the name of the input ``"paper"``, ``"fitted"`` or ``"chosen"``.
 
     Examples
     --------

@@ -245,7 +245,16 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
     """Check when states are asked for and set up.
 
     The first state is there. Each other one is asked for before it is set up, and where the whole
-    switch waits, only after the one before it is up. `where` names the timeline in messages.
+    switch waits, it is set up only after the one before it is up.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    timeline
+        The states of a switch, with times in seconds.
+    where
+        The name of the timeline in messages.
     """
     network = context.job.network
     findings = context.findings
@@ -274,7 +283,16 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
     """Check that no port, sending or receiving, is turned again before its circuit is up.
 
     All changes are sorted by port and time, once by the sending and once by the receiving port:
-    neighbours are then one delay apart at least. `where` names the timeline in messages.
+    neighbours are then one delay apart at least.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    timeline
+        The states of a switch, with times in seconds.
+    where
+        The name of the timeline in messages.
     """
     matchings = timeline.matchings
     delay_s = context.job.network.delay_s
@@ -297,12 +315,22 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
     """Check the states of the cells: the light of every state reaches its partners.
 
     Without a fabric of cells there are no states, and circuits of bidirectional ports must be
-    mutual. `where` names the timeline in messages.
+    mutual.
+
+    Parameters
+    ----------
+    context
+        The plan.
+    timeline
+        The states of a switch, and of its cells if it has any.
+    where
+        The name of the timeline in messages.
     """
     matchings = timeline.matchings
     states = timeline.cell_states
     fabric = context.job.fabric
     findings = context.findings
+    # The circuit of a bidirectional port comes back: the partner of its partner is the port.
     if fabric is not None and fabric.bidirectional:
         port_itself = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
         partner_of_partner = np.take_along_axis(matchings, matchings, 1)

@@ -82,6 +82,16 @@ def pool_job(job: RailJob) -> RailJob:
     A byte takes as long as a port needs for it, and once more as long as the links of the GPU
     need that has the rail, which carries the bytes of its k ports; a message is late by one more
     latency.
+
+    Parameters
+    ----------
+    job
+        A job of a model that lets data change rail, with ideal switches.
+
+    Returns
+    -------
+    RailJob
+        With R rails of k ports, its GPUs have R k ports, each with an R-th of the rate of one.
     """
     network = job.network
     n_rails = network.gpus_per_server
@@ -105,7 +115,8 @@ def pool_job(job: RailJob) -> RailJob:
 def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     """Put the timelines of all rails together: one rail of shares, with a state for each change.
 
-    With R rails and k ports of a GPU, port ``g R k + q k + p`` of it is port ``g k + p`` of rail q.
+    With R rails and k ports of each GPU, its port ``g R k + q k + p`` is port ``g k + p`` of rail
+    q.
 
     Parameters
     ----------

@@ -138,7 +138,12 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
     """Check all rails; of those that share a timeline and have the same load, one.
 
-    ``ranks_of_rail[rail]`` are the ranks on a rail, ascending.
+    Parameters
+    ----------
+    context
+        The plan.
+    ranks_of_rail
+        By rail its ranks, ascending.
     """
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:

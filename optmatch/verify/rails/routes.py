@@ -70,7 +70,10 @@ class _HopPorts(NamedTuple):
 def check_forwarded(context: Context) -> bool:
     """Check that only sends over a rail are forwarded, by ranks and ports that are there.
 
-    Returns False if not: then it is not known how data go.
+    Returns
+    -------
+    bool
+        False if not: then it is not known how data go.
     """
     step = context.step
     relays = context.plan.relays
@@ -128,7 +131,17 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 def _list_hops(context: Context, operations: Places) -> Hops:
     """Put the route of each operation together: its own rank, then those that forward.
 
-    `operations` are on one rail, ascending. The hops of each stand together, in order.
+    Parameters
+    ----------
+    context
+        The plan.
+    operations
+        Operations that send over one rail, ascending.
+
+    Returns
+    -------
+    Hops
+        By operation, and then in the order of its route.
     """
     step = context.step
     plan = context.plan

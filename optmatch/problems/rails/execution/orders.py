@@ -192,6 +192,15 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
     """Check that all in a plan waits for what its order says, and return its graph.
 
+    Parameters
+    ----------
+    job, plan
+        The job, and its plan of triggers.
+
+    Returns
+    -------
+    Graph
+
     Raises
     ------
     InputError
@@ -222,6 +231,13 @@ def _compare(where: str, given: NDArray[np.int32], own: NDArray[np.int32]) -> No
 
 def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
     """Refuse a plan of another job, and places that two things have.
+
+    Parameters
+    ----------
+    job
+        The job.
+    plan
+        A plan of triggers, of which nothing is known.
 
     Raises
     ------
@@ -284,6 +300,13 @@ def _number_parts(
     job: RailJob, plan: TriggerPlan, find: Finder
 ) -> dict[int, dict[float, list[int]]]:
     """List for each event that pauses the shares at which it does, and for which states.
+
+    Parameters
+    ----------
+    job, plan
+        The job, and its plan of triggers.
+    find
+        Finds the operations that rows name.
 
     Returns
     -------
@@ -447,6 +470,13 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     """List which trigger follows which at some port, step after step.
 
     On a fabric, and on a switch that stops as a whole, each follows the one before it.
+
+    Parameters
+    ----------
+    job
+        The job, which has the switch.
+    rail
+        The triggers of one rail.
 
     Returns
     -------

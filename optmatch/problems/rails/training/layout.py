@@ -142,10 +142,20 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
 
 
 def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
-    """Return ``table[group, member]``: the ranks of each group of a family.
+    """List the ranks of each group of a family.
 
-    Groups are in the order of their lowest ranks, members in the order of their place in the
-    degrees of the family, the first of which varies fastest.
+    Parameters
+    ----------
+    split
+        Degrees and layout of the ranks.
+    family
+        A key of `_FAMILIES`.
+
+    Returns
+    -------
+    int64 array, shape (groups, members)
+        ``table[group, member]``: groups in the order of their lowest ranks, members in the order
+        of their place in the degrees of the family, the first of which varies fastest.
     """
     places = coordinates(split)
     # By rank: `place` orders the members of a group, and the rows of `columns` tell groups apart.

@@ -51,6 +51,11 @@ class Phase(Value):
 def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Find ranks that are switched together: a group other than a pipeline joins them on a rail.
 
+    Parameters
+    ----------
+    step
+        The step, whose groups alone count.
+
     Returns
     -------
     tuple of (rail, ranks)
@@ -105,6 +110,11 @@ def phases(step: Step) -> tuple[Phase, ...]:
     their own: each has the ranks that go through the same ones.
 
     Time O(operations).
+
+    Parameters
+    ----------
+    step
+        The operations of all ranks.
 
     Returns
     -------

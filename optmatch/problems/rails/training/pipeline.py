@@ -82,6 +82,15 @@ def list_passes(
 def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> None:
     """Refuse micro-batches of which a schedule has no order.
 
+    Parameters
+    ----------
+    schedule
+        The schedule, as in `list_passes`.
+    pp
+        The number of stages.
+    micro_batches
+        The number of micro-batches of a step.
+
     Raises
     ------
     InputError
@@ -154,6 +163,13 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
 
     A stage keeps at most 2 pp micro-batches in both parts, as many activations as pp in 1f1b.
 
+    Parameters
+    ----------
+    pp
+        The number of stages.
+    micro_batches
+        The number of micro-batches of a step.
+
     Returns
     -------
     tuple of tuples of Pass
@@ -194,6 +210,18 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     The order is that of DualPipe. A turn such as "F0" is a kind of pass and the direction of its
     micro-batches: 0 from the nearer end of the pipeline, 1 from the other one. "W" does the oldest
     gradients of weights that were put off. Half of the micro-batches go each way.
+
+    Parameters
+    ----------
+    pp, stage
+        The number of stages, which is even, and the stage, from 0.
+    micro_batches
+        The number of micro-batches, even and at least twice that of stages.
+
+    Returns
+    -------
+    list of Pass
+        Micro-batches of the stream from the first stage are those of the first half.
     """
     # The nearer a stage is to an end, the more turns it has before the other stream reaches it.
     half, near = pp // 2, min(stage, pp - 1 - stage)

@@ -334,8 +334,18 @@ class _Program:
     def _layer(self, effort: float) -> Iterator[bool]:
         """Compute one layer: tensor-parallel sums after attention and feed-forward, in one.
 
-        `effort` is the work in forward passes. With experts the layer has two halves, each of
-        which ends with an all-to-all. Yields True at the end of each half.
+        With experts the layer has two halves: attention and the way of tokens to their experts,
+        then the experts and the way back.
+
+        Parameters
+        ----------
+        effort
+            The work, in forward passes.
+
+        Yields
+        ------
+        bool
+            True at the end of each half, where another pass may go on.
         """
         sizes = self.sizes
         if self.split.ep == 1:
@@ -358,9 +368,17 @@ class _Program:
     def _turn_back(self, effort: float) -> Iterator[bool]:
         """Go back through one layer, in turns with a forward pass: experts come first.
 
-        Each half ends with its gradients of weights, for which nothing that is sent waits. Yields
-        True wherever the forward pass may go on. `effort` is the work in forward passes; above 1
-        it has gradients of weights, too.
+        Each half ends with its gradients of weights, for which nothing that is sent waits.
+
+        Parameters
+        ----------
+        effort
+            The work, in forward passes: 1 is for gradients of inputs, more for those of weights.
+
+        Yields
+        ------
+        bool
+            True wherever the forward pass may go on.
         """
         sizes, both = self.sizes, self.split.ep > 1
         halves = (sizes.ffn_s, sizes.attention_s) if both else (sizes.attention_s + sizes.ffn_s,)

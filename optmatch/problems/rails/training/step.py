@@ -227,12 +227,18 @@ class Step(_Derived):
 
 
 def dimensions(step: Step) -> NDArray[np.int64]:
-    """Return the dimension of each operation, an index of `DIMENSIONS`; -1 of computation."""
+    """Return the dimension of each operation, an index of `DIMENSIONS`; -1 of computation.
+
+    The shape is (operations,).
+    """
     return find_dimensions(step.groups)[step.group]
 
 
 def find_dimensions(groups: tuple[Group, ...]) -> NDArray[np.int64]:
-    """Return the dimension of each group, an index of `DIMENSIONS`; a last -1 for none."""
+    """Return the dimension of each group, an index of `DIMENSIONS`; a last -1 for none.
+
+    The shape is (groups + 1,), so that index -1, which stands for no group, finds the last entry.
+    """
     return np.array([*(DIMENSIONS.index(group.dimension) for group in groups), -1])
 
 
@@ -290,6 +296,7 @@ def _check_columns(step: Step) -> None:
         raise InputError(f"names has {len(step.names)} entries, rank has {n}", where="names")
     if n and (step.rank[0] < 0 or (np.diff(step.rank) < 0).any()):
         raise InputError("rank: not ascending from 0 up", where="rank")
+    # Kinds are places in `OPERATIONS`, groups are places in `groups`, and -1 is no group.
     for name, low, high in (("kind", 0, len(OPERATIONS) - 1), ("group", -1, len(step.groups) - 1)):
         column = getattr(step, name)
         for k in np.flatnonzero((column < low) | (column > high))[:1]:
