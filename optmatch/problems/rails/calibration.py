@@ -64,6 +64,8 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
     if one_s > _EXACT * step_s:
         text = f"step_s = {step_s:g}: with all of the peak a step takes {one_s + step_s:g}"
         raise InputError(text, where="step_s")
+
+    # The first guess is the ratio of the times; the factor is never below 1, which is the peak.
     two = step_s / (one_s + step_s)
     for _ in range(_TRIES):  # the time is convex and piecewise linear in the factor
         two_s = late_s(two)

@@ -145,6 +145,7 @@ def list_inputs(name: str, *, as_run: bool = False) -> dict[str, str]:
     >>> inputs["schedule"], inputs["stage_layers"], inputs["efficiency"]
     ('paper', 'chosen', 'fitted')
     """
+    # Degrees that differ from the defaults were chosen, unless the paper states them.
     split, usual = PRESETS[name].parallelism, Parallelism()
     found = dict.fromkeys(PRESETS[name].paper.split(), "paper")
     own = [f.name for f in fields(split) if getattr(split, f.name) != getattr(usual, f.name)]
@@ -206,6 +207,8 @@ def make_job(
     workload = Workload(
         model=preset.model, batch=preset.batch * split.dp, micro_batch=preset.micro_batch
     )
+
+    # Runs were published with more than sizes: attention, overlap, precision of what is sent.
     own = _SERVER
     if as_run:
         model = replace(preset.model, attended=preset.model.sequence // 2)

@@ -254,6 +254,8 @@ def _check_collectives(job: RailJob) -> None:
                 where="collectives",
             )
     object.__setattr__(job, "collectives", FrozenMap(given))
+
+    # Recursive halving pairs members at distances of powers of two.
     for group in job.groups():
         n = len(group.ranks)
         if group.rail >= 0 and given.get(group.dimension) == "halving" and n & n - 1:
@@ -276,6 +278,8 @@ def _check_rails(job: RailJob) -> None:
     rail, ranks = _busiest_rail(job)
     needed = len(ranks) * network.ports_per_gpu
     check_size("ports", needed, "network.ports_per_gpu")
+
+    # A switch is limited by its radix, and by the ports of its fabric if it has one.
     limits = [("radix", network.radix)]
     if network.fabric is not None:
         limits.append(("fabric", network.fabric.n_ports))
@@ -288,6 +292,7 @@ def _check_rails(job: RailJob) -> None:
             )
     for name, ports in limits:
         if ports is not None and needed > ports:
+            # GPUs have ports in the order of their ranks: name the first that is left without.
             first = ranks[ports // network.ports_per_gpu]
             own = [group.name for group in groups if group.rail == rail and first in group.ranks]
             named = f" (of group {own[0]})" if own else ""

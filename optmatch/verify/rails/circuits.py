@@ -211,6 +211,7 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
         False if the matchings have another number of ports than the switch, so that nothing else
         can be checked; wrong states alone are refused.
     """
+    # Without the right number of ports nothing else can be checked.
     job = context.job
     findings = context.findings
     timeline = context.plan.rails[number]
@@ -300,6 +301,7 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
     state, port = np.nonzero(new_circuit)
     state += 1  # a difference between states s - 1 and s is a change to state s
     for side, side_ports in (("from", port), ("to", matchings[state, port])):
+        # States are ascending in time.
         order = np.lexsort([state, side_ports])
         ports = side_ports[order]
         states = state[order]
@@ -341,6 +343,7 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
             findings.refuse(MUTUAL, place, got, "a port that comes back")
             return  # no light can be traced
 
+    # Without cells there is no light to trace; a switch with losses alone keeps its link budget.
     if fabric is None or fabric.graph is None:
         findings.expect(IDEAL_HAS_NO_CELLS, where, states, None)
         if fabric is not None:

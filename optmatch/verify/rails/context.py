@@ -63,6 +63,7 @@ class Context(NamedTuple):
         """
         if not wrong.any():
             return
+        # Each operation is named once, with the numbers of its first wrong row.
         named, first_row = np.unique(operations[wrong], return_index=True)
         got_wrong = np.broadcast_to(got, wrong.shape)[wrong]
         expected_wrong = np.broadcast_to(expected, wrong.shape)[wrong]
@@ -132,6 +133,8 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
             "all-reduce": halving + doubling,
         }
         return rounds.get(kind, [])
+
+    # A child sends all it has summed to its parent, one level of the tree in each round.
     if algorithm == "tree":
         up = [
             [MemberSend(child, child - 2**bit, 1.0) for child in range(2**bit, n, 2 ** (bit + 1))]
@@ -170,7 +173,7 @@ def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRo
     Yields
     ------
     InRounds
-        Operations in the order in which they were given. What goes around a ring is in none.
+        Operations in the order in which they were given; none goes around a ring.
     """
     step = job.step()
     for dimension, algorithm in job.collectives.items():

@@ -239,6 +239,7 @@ def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: S
     int64 array, shape (ports,)
         The last spell of the port, if none fits.
     """
+    # All ports go on at once, each until a spell fits or it has no further one.
     spell = spell.copy()
     searching = np.arange(len(spell))
     while len(searching):
@@ -395,6 +396,8 @@ def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Place
     n_others = context.group_size[context.step.group[operations]] - 1
     n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
     n_rounds = -(-n_others // n_ports)
+
+    # A round sends one part over each port, with an equal share of the latency of all messages.
     part_bytes = measure_work(context.job, operations).sent_bytes / n_others
     latency_s = n_others * network.latency_on_rails_s / n_rounds
     part_s = part_bytes / network.port_bytes_per_s + latency_s

@@ -46,6 +46,7 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     bool
         False if not: what breaks the rule is among the findings.
     """
+    # Shares of ports are written as bits, and need ideal switches that all do the same.
     job = context.job
     n_rails = job.network.gpus_per_server
     findings = context.findings
@@ -105,7 +106,7 @@ def pool_job(job: RailJob) -> RailJob:
         rail_latency_s=network.latency_on_rails_s + network.change_rail_s,
         radix=None,
     )
-    # What is derived without rates is shared with the job: the step and its groups.
+    # The step and its groups do not depend on rates, and are shared with the job.
     pooled = replace(job, network=shares)
     derived = {name: job.once(name, job.step) for name in ("step",)}
     object.__setattr__(pooled, "_built", derived | {"groups": job.groups()})

@@ -91,6 +91,7 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
         False if a rule is broken without which later ones have nothing to apply to: the objective
         cannot be recomputed.
     """
+    # All rules rely on a plan with times for every operation and a timeline for every rail.
     step = job.step()
     if not isinstance(plan, RailPlan):
         findings.refuse(ANSWER_IS_PLAN, "answer", type(plan).__name__, "RailPlan")
@@ -126,6 +127,8 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
     if not check_forwarded(context) or not check_chord_routes(context):
         findings.skipped.append("circuits: what is forwarded has no route")
         return False
+
+    # Circuits: of pooled rails, one rail of shares stands for all.
     if plan.pooled:
         rail = open_rail(context.job, ranks_of_rail[0], pool_timelines(job, plan))
         _check_rail(context, rail, np.flatnonzero(step.rail == 0))
@@ -147,6 +150,7 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
     """
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
+        # The first rail of a timeline is checked; others only if their load differs from its load.
         checked_load = None
         for rail_number in timeline.rails:
             ranks = ranks_of_rail[rail_number]

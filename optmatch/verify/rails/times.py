@@ -74,6 +74,7 @@ def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64
             dep_start - dep_start[0],
             step.dep[dep_start[0] : dep_start[-1]] - first,
         )
+        # Peers and dependencies are relative to the rank, so that equal programs compare equal.
         similar = programs_by_hash.setdefault(hash(program[0].tobytes()), [])
         if not any(all(map(np.array_equal, program, other)) for other in similar):
             similar.append(program)
@@ -89,9 +90,9 @@ def describe_load(
 ) -> tuple[NDArray[np.generic], ...]:
     """Describe the load of a rail without names: rails of equal descriptions differ in nothing.
 
-    What names a rank or an operation is counted on the rail itself: a GPU is the place of its rank
-    among those of the rail, from 0, and -1 stands for no rank; a group is its dimension and its
-    members; a communication is the place of its first operation in `riding`.
+    Ranks and operations are counted on the rail itself: a GPU is the place of its rank among those
+    of the rail, from 0, and -1 stands for no rank; a group is its dimension and its members; a
+    communication is the place of its first operation in `riding`.
 
     Parameters
     ----------
@@ -156,8 +157,8 @@ _CHUNK = 1 << 20
 def check_times(context: Context) -> None:
     """Check order, simultaneity, and what lasts as long as it must without a rail.
 
-    Order and durations are checked for one of all ranks that do the same at the same time. What
-    rides a rail has its duration checked with its circuits, elsewhere. All times are in seconds.
+    Order and durations are checked for one of all ranks that do the same at the same time. The
+    duration of an operation on a rail depends on its circuits, and is checked with these.
     """
     step = context.step
     plan = context.plan
@@ -212,10 +213,11 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
     context
         The plan.
     do
-        What they do at that time, for the message: "start" or "end".
+        The verb of the message: "start" or "end".
     time_s
         ``time_s[operation]``: when they do it, in seconds.
     """
+    # The last part of a communication sets the common time; all others have to agree with it.
     match = context.step.match
     chunks = [slice(first, first + _CHUNK) for first in range(0, len(match), _CHUNK)]
     common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication

@@ -93,6 +93,7 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
         sent_bytes[rows_in_rounds] = share * size_bytes[rows_in_rounds]
         n_messages[rows_in_rounds] = len(group.rounds)
 
+    # Seconds: messages come one after the other, and bytes go at the rate of all ports together.
     on_rail = step.rail[operations] >= 0
     message_s = np.where(on_rail, network.latency_on_rails_s, network.latency_s)
     latency_s = n_messages * message_s

@@ -64,6 +64,7 @@ def derive_triggers(
     InputError
         If the plan pools rails, is for another job, or has an order that cannot be kept.
     """
+    # A controller has one rail, and the plan has to be for this job.
     if plan.pooled:
         raise InputError(
             "a plan in which data change rail inside servers has no triggers: they are for the"
@@ -300,8 +301,8 @@ def _find_cuts(
     order = np.argsort(key, kind="stable")
     base = uses.port * (len(times) + 1)
 
-    # Of use number u, `count[u]` triggers from `low[u]` on start after its start and before its
-    # end. Each of them is a hit: the use and the trigger.
+    # During use number u, after its start and before its end, `count[u]` triggers start: those
+    # from `low[u]` on in this order. Each of them is a hit: the use and the trigger.
     begin = np.searchsorted(times, plan.start_s[uses.operation] + slack, "right")
     until = np.searchsorted(times, plan.end_s[uses.operation] - slack, "left")
     low = np.searchsorted(key[order], base + begin)

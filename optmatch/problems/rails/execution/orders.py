@@ -110,7 +110,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     job
         The job of the plan.
     plan
-        Places, ports, triggers and pauses. Of its rails the rows `wanted` tell only which triggers
+        Places, ports, triggers and pauses. The rows `wanted` of its rails tell only which triggers
         are set on demand; `after` and `needs` are not read.
     find
         Finds operations by rank, group and number; made here if it is None.
@@ -161,6 +161,8 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         size += 2 * len(begin)
         places.append(np.repeat(rail.place, 2))
         lasts.append(np.tile([0.0, job.network.delay_s], len(begin)))
+
+        # The pairs of this rail are added to those of the events.
         uses = list_uses(job, rail, plan.ports, plan.relays)
         rails.append(_link_rail(job, plan, rail, uses, begin, find, last, parts, paused, pairs))
         begins.append(tuple(begin.tolist()))
@@ -325,6 +327,7 @@ def _number_parts(
     operations = find(plan.pauses, "pauses")
     rows = zip(operations.tolist(), plan.pauses[:, 3].tolist(), plan.shares.tolist(), strict=True)
     for row, (operation, state, share) in enumerate(rows):
+        # States of a rail are counted by its triggers; an operation inside a server has none.
         known = 0
         if step.rail[operation] >= 0:
             known = len(_rail_of(plan, step, operation).place)
@@ -522,7 +525,7 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
     job
         The job of the plan.
     graph
-        What waits for what, as `link` returns it.
+        Nodes, and which waits for which, as `link` returns it.
     plan
         The plan of triggers that the graph was made of.
 

@@ -77,6 +77,8 @@ class RailTimeline(Value):
                 raise InputError(
                     f"{name} has {times} entries, there are {states} states", where=name
                 )
+
+        # States follow in time, and each has a row of cells if there are any.
         for state in np.flatnonzero(np.diff(self.starts_s) < 0)[:1] + 1:
             raise InputError(
                 f"starts_s[{state}] = {self.starts_s[state]:g}: before the state before it",

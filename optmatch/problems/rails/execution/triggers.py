@@ -105,6 +105,8 @@ class RailTriggers(Value):
                     where="fallback",
                 )
             check_matchings(self.fallback[None])
+
+        # The last column of these tables is the trigger.
         for name in ("changes", "after", "wanted"):
             own = getattr(self, name)[:, -1]
             for bad in np.flatnonzero((own < 0) | (own >= len(self.place)))[:1]:

@@ -37,7 +37,7 @@ class Use(NamedTuple):
 
 
 class Ports(NamedTuple):
-    """What happens at the transmit ports of a rail: sends, and changes of circuits.
+    """All that happens at the transmit ports of a rail: sends, and changes of circuits.
 
     Parameters
     ----------
@@ -176,6 +176,8 @@ class Finder:
         self.first = np.flatnonzero(np.diff(ordered, prepend=-1))
         self.pairs = ordered[self.first]
         self.count = np.diff(self.first, append=len(key))
+
+        # By operation: its number among the operations of its pair, from 1.
         self.number = np.zeros(len(key), np.int32)
         self.number[self.order] = 1 + np.arange(len(key)) - np.repeat(self.first, self.count)
         self.number[step.group < 0] = 0

@@ -125,6 +125,8 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     for family, (dimension, _) in _FAMILIES.items():
         if count_members(split, family) == 1 or (split.ep == 1 and family in ("ep", "edp")):
             continue
+
+        # Whole groups if they need no rail or one alone; else their parts.
         ranks = _list_members(split, family)
         one_rail = (rails[ranks] == rails[ranks[:, :1]]).all()
         if one_rail or (servers[ranks] == servers[ranks[:, :1]]).all():

@@ -109,6 +109,8 @@ class Parallelism(Value):
                 object.__setattr__(self, name, tuple(part.strip() for part in parts))
         check_fields(self)
         check_size("ranks", self.n_ranks, "dp")
+
+        # An order names each degree; experts may be an axis of their own beside them.
         for name in ("order", "placement"):
             axes = getattr(self, name)
             if sorted({*axes} - {"ep"}) != sorted(DEGREES) or len({*axes}) < len(axes):
@@ -116,6 +118,9 @@ class Parallelism(Value):
                 raise InputError(
                     f"{name} = {shown}: each of {allowed} once, and ep at most once", where=name
                 )
+
+        # Consecutive replicas, and where these are too few parts of a sequence, hold different
+        # experts; shards are over all ranks that have the same weights.
         replicas = f"dp x cp = {self.dp} x {self.cp}"
         if self.cp % self.expert_parts:
             raise InputError(f"ep = {self.ep}: does not divide {replicas}", where="ep")
@@ -125,6 +130,8 @@ class Parallelism(Value):
             raise InputError(
                 f"shard = {self.shard} with zero_stage = 0: nothing is sharded", where="shard"
             )
+
+        # Each part of the pipeline has its layers; some options belong to one schedule alone.
         if self.stage_layers and len(self.stage_layers) != self.n_parts:
             raise InputError(
                 f"stage_layers: {len(self.stage_layers)} parts, the pipeline has {self.n_parts}",

@@ -129,6 +129,8 @@ def phases(step: Step) -> tuple[Phase, ...]:
             rank: _find_runs(step, rank, rail, rail_of_operation, dimension_of_operation)
             for rank in ranks
         }
+
+        # Ranks that go through the same dimensions in the same order have phases together.
         ranks_of_order: dict[tuple[int, ...], list[int]] = {}
         for rank, runs in runs_of_rank.items():
             ranks_of_order.setdefault(tuple(runs.dimension.tolist()), []).append(rank)

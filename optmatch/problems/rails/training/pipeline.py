@@ -227,6 +227,9 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     half, near = pp // 2, min(stage, pp - 1 - stage)
     early, late = half - near - 1, near + 1
     main = micro_batches // 2 - pp + late
+
+    # Filling, the steady turns of two streams, and emptying, in which backward passes are split so
+    # that gradients of weights fill the gaps.
     turns = ["F0"] * (2 * early) + ["F0", "F1"] * late + ["I1", "W", "F1"] * early
     turns += ["F0", "B1", "F1", "B0"] * main + ["B1", "F1", "B0"] * early
     both = ["B1", "B0"] * late

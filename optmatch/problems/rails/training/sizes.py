@@ -46,6 +46,7 @@ class Sizes:
 
     def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
         """Derive all sizes from the model; forward passes alone, in floating-point operations."""
+        # Tokens of a micro-batch at a rank, which has a part of each sequence.
         sequences = workload.batch / split.dp / workload.count_micro_batches(split.dp)
         tokens = sequences * model.sequence / split.cp
         self.workload, self.tp = workload, split.tp
@@ -70,6 +71,7 @@ class Sizes:
         self.attention_s = self._lasts_s(
             tokens * (2 * attention + scores), attention / split.tp, 2 + 4 / split.tp
         )
+
         wide = (model.ffn_matrices - 1) * model.ffn / model.hidden / split.tp
         self.ffn_s = self._lasts_s(routed * 2 * matrices, experts, (2 + wide) * routed / tokens)
         self.head_s = self._lasts_s(

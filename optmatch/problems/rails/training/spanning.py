@@ -87,6 +87,7 @@ def _span_program(
     ends: list[tuple[int, ...]] = []  # by operation of the program: the operation that ends it now
     count = 0
     for each in program:
+        # A collective is replaced by parts inside servers and on rails, anything else by itself.
         after = tuple(end for before in each.after for end in ends[before])
         if each.family + RAIL not in members:
             parts = [(each.kind, "", each.size_bytes)]
@@ -94,6 +95,9 @@ def _span_program(
             inside, across = (members[each.family + where] for where in (SERVER, RAIL))
             cut = _cut if spanning == "hierarchical" else _cut_rings
             parts = cut(each.kind, each.size_bytes, inside, across)
+
+        # One after the other each part waits for the one before, and the last one is the end; side
+        # by side all of them are.
         made = []
         for kind, where, size in parts:
             yield each._replace(
@@ -193,7 +197,7 @@ def _forward_messages(
         made: list[Operation] = []
         for source, rows in waiting.items():
             made += _forward(next(rows), source, len(made))
-        place: list[int] = []
+        place: list[int] = []  # by operation of the old program, its number in the new one
         for each, hop in zip(program, hops[stage], strict=True):
             place.append(len(made))
             made.append(hop._replace(after=tuple(place[before] for before in each.after)))
@@ -221,8 +225,11 @@ def _hop(stage: int, message: Operation, inside: int) -> Operation:
     if message.kind not in (SEND, RECV):
         return message
     other = message.toward
+    # Stages of one server need no rail.
     if stage // inside == other // inside:
         return message._replace(family="pp" + SERVER)
+
+    # A receiver gets it over its own rail; a sender that has this rail needs no help.
     source, to = (stage, other) if message.kind == SEND else (other, stage)
     via = source // inside * inside + to % inside
     if message.kind == RECV:

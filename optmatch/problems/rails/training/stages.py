@@ -170,6 +170,7 @@ class _Program:
         incoming: Sequence[_Message],
     ) -> None:
         """Write the whole program: all passes, then what comes after the last one."""
+        # Sizes, and the state of the program: which operations the next ones have to wait for.
         self.split, self.workload, self.stage = split, workload, stage
         self.sizes = Sizes(split, workload, model)
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
@@ -183,6 +184,8 @@ class _Program:
         self.spoken: tuple[int, ...] = ()  # the last communication, if there is one stream
         self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
         self.pending = 0  # layers whose gradients wait for a bucket
+
+        # A stage receives the messages of each sender in the order in which they are sent.
         self.received: dict[int, int] = {}  # the operation that receives a message, by its tag
         self.incoming: dict[int, deque[_Message]] = defaultdict(deque)
         for message in incoming:
@@ -317,6 +320,9 @@ class _Program:
         last = self.split.pp - 1
         other = last - self.stage
         tag = 2 * self.split.n_parts * self.micro_batches
+
+        # Two exchanges: gradients are of the part that the receiver sums, weights of the part
+        # that the sender has summed. The second exchange waits for what the first one brings.
         after = (*self.last, len(self.operations) - 1)
         for width, own in (
             (self.workload.gradient_width_bytes, False),
@@ -348,12 +354,14 @@ class _Program:
             True at the end of each half, where another pass may go on.
         """
         sizes = self.sizes
+        # Without experts nothing stands between the two sums of a layer: they are one operation.
         if self.split.ep == 1:
             self._share(2 * sizes.activation)
             self._compute(effort * (sizes.attention_s + sizes.ffn_s))
             self._sum(2 * sizes.activation)
             yield True
             return
+
         self._share(sizes.activation)
         self._compute(effort * sizes.attention_s)
         self._sum(sizes.activation)
@@ -385,6 +393,9 @@ class _Program:
         if both:
             self._communicate(ALL_TO_ALL, "ep", sizes.dispatch, sizes.leaving)
         yield True
+
+        # The computation for gradients of inputs comes before what is sent, and that for
+        # gradients of weights after it.
         for number, half_s in enumerate(halves):
             size = sizes.activation * (2 / len(halves))
             self._share(size)
@@ -482,7 +493,7 @@ class _Program:
         kind
             `ALL_GATHER` for weights; `ALL_REDUCE` or `REDUCE_SCATTER` for gradients.
         after
-            What has to be over before.
+            The operations that have to be over before.
         layers
             How many layers.
 
@@ -511,7 +522,7 @@ class _Program:
         words
             How many weights.
         after
-            What has to be over before.
+            The operations that have to be over before.
 
         Returns
         -------
@@ -522,6 +533,8 @@ class _Program:
         if kind == ALL_GATHER:
             size = words * self.workload.width_bytes / count_members(self.split, family)
             return self._add(kind, family, size, after)
+
+        # Copies of a shard reduce what is left of the buffer after the reduction inside a shard.
         size = words * self.workload.gradient_width_bytes
         done = self._add(kind, family, size, after) or after
         if family == "dp" and kind == REDUCE_SCATTER:
@@ -564,7 +577,7 @@ class _Program:
         size
             The size in bytes, as in a `Step`.
         after
-            What has to be over before.
+            The operations that have to be over before.
         leaving
             The part of the size that needs rails.
 

@@ -68,6 +68,8 @@ def find_rounds(
             of_group[number] = kinds.setdefault((algorithm, len(group.ranks)), len(kinds))
     if not kinds:
         return
+
+    # An algorithm may have rounds for some kinds of operations only.
     which = np.array(of_group)[step.group]
     for (algorithm, members), number in kinds.items():
         own = np.flatnonzero(which == number)
@@ -139,6 +141,8 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     event_of[joined] = computes + (np.cumsum(seen) - 1)[match]
     part = np.empty(computes + int(seen.sum()), dtype=np.int64)
     part[event_of[::-1]] = np.arange(n)[::-1]  # the first of several operations stays
+
+    # Pairs of operations become pairs of their events.
     one, two = orders(step, np.arange(n))
     lasts = durations_s(step, network, collectives)[part]
     return Events(event_of, part, event_of[one], event_of[two], lasts)
@@ -320,9 +324,13 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     while len(ready):
         check_time()
         end[ready] = start[ready] + given.duration_s[ready]
+
+        # All edges that leave the events of this level, one after the other.
         counts = first[ready + 1] - first[ready]
         offsets = np.repeat(first[ready] - np.cumsum(counts) + counts, counts)
         reached = after[offsets + np.arange(counts.sum())]
+
+        # An event starts when the last one that it waits for ends, and is ready when none is left.
         np.maximum.at(start, reached, np.repeat(end[ready], counts))
         np.subtract.at(waits, reached, 1)
         ready = reached[waits[reached] == 0]
