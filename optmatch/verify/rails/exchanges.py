@@ -37,7 +37,10 @@ Seconds = NDArray[np.float64]
 
 
 class _Senders(NamedTuple):
-    """The ports over which the members of some collectives send; an entry for each port."""
+    """The ports over which the members of some collectives send; an entry for each port.
+
+    The `operation` is the part of the collective at the rank that sends.
+    """
 
     operation: Places
     collective: Places
@@ -304,7 +307,10 @@ class Exchanges(NamedTuple):
 
 
 class _AllToAlls(NamedTuple):
-    """All-to-alls of more than two, and what their rounds need; an entry for each operation."""
+    """All-to-alls of more than two, and what their rounds need; an entry for each operation.
+
+    Each `operation` goes on from `start_s` to `end_s`, in seconds from the beginning of the step.
+    """
 
     operation: Places
     start_s: Seconds
@@ -478,7 +484,10 @@ def _count_served(
 
 
 class _Stages(NamedTuple):
-    """The circuits of all-to-alls in stages; an entry for each port of each operation."""
+    """The circuits of all-to-alls in stages; an entry for each port of each operation.
+
+    The all-to-all of an entry is among `n_members`.
+    """
 
     row: Places
     """The place of the operation in the list."""

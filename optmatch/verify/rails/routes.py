@@ -38,7 +38,10 @@ Places = NDArray[np.int64]
 
 
 class Hops(NamedTuple):
-    """The hops of operations, each with all its ports; an entry for each hop."""
+    """The hops of operations, each with all its ports; an entry for each hop.
+
+    The `operation` is the one of the step whose data are sent.
+    """
 
     operation: Places
     rank: Places
