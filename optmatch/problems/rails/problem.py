@@ -106,6 +106,7 @@ class RailJob(_Built):
         """Check that the parts fit together, as far as each of them cannot tell by itself."""
         check_fields(self)
         object.__setattr__(self, "_built", {})
+        # A model is split by the degrees; a recorded step is split already.
         if self.workload.model is not None:
             _check_batch(self.parallelism, self.workload)
             _check_model(self.parallelism, self.workload.model)

@@ -55,6 +55,8 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     if not allowed:
         findings.refuse(MAY_CHANGE_RAIL, "pooled", True, "network.change_rail_s, ideal switches")
         return False
+
+    # Every GPU of a server has a rail of its own, in the order of their numbers.
     if list(ranks_of_rail) != list(range(n_rails)):
         findings.refuse(RAILS_ARE_ALIKE, "rails", list(ranks_of_rail), list(range(n_rails)))
         return False

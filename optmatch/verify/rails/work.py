@@ -87,6 +87,8 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
             sending = _count_sends(kind, n_members[rows])
             sent_bytes[rows] = sending.share * size_bytes[rows]
             n_messages[rows] = sending.n_messages
+
+    # All sends of a round are of one share.
     for group in list_in_rounds(job, operations):
         rows_in_rounds = np.searchsorted(operations, group.operations)
         share = sum(transfers[0].share for transfers in group.rounds)

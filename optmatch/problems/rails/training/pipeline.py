@@ -238,6 +238,7 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
 
     # In the second half of the pipeline the nearer end is that of the second part.
     swap = int(stage >= half)
+    # Micro-batches are numbered by stream; forward and backward passes count for themselves.
     count: Counter[tuple[bool, int]] = Counter()
     found, owed = list[Pass](), list[Pass]()
     for turn in turns:

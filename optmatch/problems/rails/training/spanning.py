@@ -197,6 +197,7 @@ def _forward_messages(
         made: list[Operation] = []
         for source, rows in waiting.items():
             made += _forward(next(rows), source, len(made))
+
         place: list[int] = []  # by operation of the old program, its number in the new one
         for each, hop in zip(program, hops[stage], strict=True):
             place.append(len(made))
