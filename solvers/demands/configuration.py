@@ -3,6 +3,15 @@
 One variable for each slot that there could be (a duration and a matching), far too many to list:
 slots are added as assignments at the current prices find them. Durations are entries of the
 demand, since in between nothing but the time of a slot changes its slope.
+
+A *price* is the dual value of one entry: how many ticks of time it is worth to serve one tick of
+this demand. A slot *earns* the sum of the prices of what it serves, and *takes* its duration and
+one delay. If no slot earns more than it takes, no plan can finish before all demand is earned, so
+the sum of price times demand is a lower bound on the completion time (weak duality).
+
+As an example, demands of 3 and 2 ticks leave the same port, with a delay of 1 tick. Prices of 4/3
+and 3/2 let the slots of either demand alone earn 4 and 3 ticks, just what they take, and no slot
+serves both. The bound is 4 + 3 = 7 ticks: the time of the two slots one after the other.
 """
 
 from __future__ import annotations
@@ -22,15 +31,39 @@ _MOST_DURATIONS = 64  # beyond this number durations are tried in turn
 
 
 def certify(solution: Solution, clock: Clock) -> Solution:
-    """Replace a search's word for an optimum by prices, where they prove as much."""
+    """Add a certificate to an optimum that only an exhaustive search vouches for, if prices do.
+
+    A search that has refuted all better plans leaves nothing that another program could check, and
+    says so in ``stats["bound_by"]``: it names the search, such as ``"cp-sat"``. Here the bound of
+    the configuration LP is tried. If it is as high as the objective, its prices become the
+    certificate, and ``"bound_by"``, which marks an optimum without one, is taken out.
+
+    Parameters
+    ----------
+    solution
+        A solution of a `Demand` on one plane that stops as a whole, without packets.
+    clock
+        Its time limit ends the search for prices.
+
+    Returns
+    -------
+    Solution
+        The solution with prices as its certificate. It is returned as it was if it is not proved
+        to be optimal, if a bound was its proof already, or if prices prove less.
+    """
     problem = solution.problem
     assert isinstance(problem, Demand)
     if "bound_by" not in solution.stats or solution.status is not Status.OPTIMAL:
         return solution
+
+    # An interrupt ends the search for a proof alone: the solution is complete without it.
     try:
         proof = bound_by_prices(problem, clock)
     except (KeyboardInterrupt, TimeUp):
         return solution
+
+    # The bound and the objective are whole ticks times the same tick, so equal numbers compare
+    # equal without a tolerance; a lower bound proves less than the search has.
     if proof is None or bound_of(proof, problem) != solution.objective:
         return solution
     stats = {name: value for name, value in solution.stats.items() if name != "bound_by"}
@@ -42,9 +75,26 @@ def bound_by_prices(
 ) -> ConfigurationProof | None:
     """Find prices whose bound is as high as column generation gets in the time that there is.
 
-    The problem is one plane that stops as a whole, without packets. `matchings` are those that
-    there are, of bidirectional ports; None for all permutations. Prices are valid whenever the
-    clock ends the search; None if nothing better than zero was found.
+    In each round the master programme finds the best prices for the slots so far, and the pricing
+    step finds slots that earn more than they take at these prices, which are added. Prices divided
+    by the greatest rate at which any slot earns are feasible in every round (Farley's bound), so
+    the best of them so far is a proof whenever the clock ends the search.
+
+    Parameters
+    ----------
+    problem
+        The demand, on one plane that stops as a whole (all-stop), without packets.
+    clock
+        Its time limit ends the search after a round.
+    matchings
+        ``matchings[matching, port] = partner``, IDLE where the port has no circuit, shape
+        (matchings, n): all that the fabric holds, of bidirectional ports, where each pair counts
+        once. None if it holds every permutation.
+
+    Returns
+    -------
+    ConfigurationProof or None
+        Prices in whole units; None if no prices above zero were found.
     """
     demand = problem.ticks if matchings is None else np.triu(problem.ticks)
     delay = problem.delay_ticks
@@ -53,10 +103,14 @@ def bound_by_prices(
         return None
     pricing = _Pricing(demand, delay, problem.min_slot_ticks, matchings)
     master = _Master(demand[rows, columns])
+
+    # The first slots serve one entry alone, each to its end: they bound all prices.
     for k in range(len(rows)):
         alone = np.zeros(len(rows))
         alone[k] = demand[rows[k], columns[k]]
         master.add(alone, float(max(alone[k], problem.min_slot_ticks) + delay))
+
+    # Column generation, until no slot earns more than it takes.
     best: NDArray[np.float64] | None = None
     value = 0.0
     for _ in range(_MOST_ROUNDS):
@@ -77,13 +131,36 @@ def bound_by_prices(
 
 
 def bound_of(proof: ConfigurationProof, problem: Demand) -> float:
-    """Return what prices show, in the unit of the objective."""
+    """Return the bound that prices prove on the completion time, in seconds.
+
+    Parameters
+    ----------
+    proof
+        Prices in whole units of 1 / ``proof.units`` ticks for a tick of service.
+    problem
+        The demand, in ticks. A completion time is a whole number of them, so that what all
+        demands earn is rounded up to the next tick.
+    """
     earned = int((proof.duals * problem.ticks).sum())
     return float(-(-earned // proof.units)) * problem.tick_s
 
 
 def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProof:
-    """Round prices down to integers, small enough that a checker needs no more than 64 bits."""
+    """Round prices down to integers, small enough that a checker needs no more than 64 bits.
+
+    Parameters
+    ----------
+    prices
+        ``prices[source, destination]`` >= 0, in ticks for a tick of service, shape (n, n).
+    problem
+        The demand; the largest of its numbers decides how fine a unit can be.
+
+    Returns
+    -------
+    ConfigurationProof
+        Prices that are lower by a part of 1e-9 and by less than a unit, and the units to a tick.
+    """
+    # A sum over n**2 places of price times ticks stays below 2**58.
     n = len(prices)
     largest = int(problem.ticks.max()) + problem.delay_ticks + problem.min_slot_ticks
     units = int(min(2**40, 2**58 // (largest * n * n * max(1, int(np.ceil(prices.max()))))))
@@ -92,7 +169,7 @@ def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProo
 
 
 class _Pricing:
-    """Which slots earn most at given prices."""
+    """The pricing step: which slots earn most for their time at given prices."""
 
     def __init__(
         self,
@@ -101,6 +178,19 @@ class _Pricing:
         shortest: int,
         matchings: NDArray[np.int32] | None,
     ) -> None:
+        """List the durations that matter: those of entries, and the shortest slot.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n).
+        delay
+            Ticks before each slot.
+        shortest
+            No slot is shorter, in ticks.
+        matchings
+            The matchings that there are, as of `bound_by_prices`; None for all permutations.
+        """
         self.demand, self.delay, self.matchings = demand, delay, matchings
         self.durations = np.unique(np.maximum(demand[demand > 0], shortest))
 
@@ -126,8 +216,12 @@ class _Pricing:
         """
         found, worst = [], 0.0
         for duration in self.durations.tolist():
+            # What each circuit earns in a slot of this duration, and what it takes.
             value = prices * np.minimum(self.demand, duration)
             time = duration + self.delay
+
+            # No matching earns more than the best circuits of all rows, or of all columns. Where
+            # that cannot raise the greatest rate, the assignment problem need not be solved.
             most = min(value.max(axis=0).sum(), value.max(axis=1).sum())
             if worst >= 1.0 and most <= worst * time:
                 continue
@@ -141,7 +235,19 @@ class _Pricing:
         return [(duration, matching) for _, duration, matching in found[:_MOST_DURATIONS]], worst
 
     def _choose(self, value: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return rows and columns of the dearest matching that there is."""
+        """Return the matching of the greatest value that there is.
+
+        Parameters
+        ----------
+        value
+            ``value[source, destination]`` >= 0: what a circuit earns, in ticks; shape (n, n).
+
+        Returns
+        -------
+        rows, columns : array of int, shape (n,)
+            The ports, and the partner of each. An idle port of `matchings` is its own partner,
+            which earns nothing.
+        """
         if self.matchings is None:
             with uncounted():
                 from scipy.optimize import linear_sum_assignment
@@ -154,20 +260,32 @@ class _Pricing:
 
 
 class _Master:
-    """The linear programme over the slots so far, as its dual: prices are its variables."""
+    """The linear programme over the slots so far, as its dual: prices are its variables.
+
+    It maximises the sum of price times demand, where each slot earns at most the time it takes.
+    """
 
     def __init__(self, needs: NDArray[np.int64]) -> None:
+        """Begin without slots, for entries of these ticks, shape (entries,)."""
         self.needs = needs.astype(np.float64)
         self.slots: list[NDArray[np.float64]] = []
         self.times: list[float] = []
 
     def add(self, held: NDArray[np.float64], time: float) -> None:
-        """Add a slot by what it carries and the time that it takes."""
+        """Add a slot.
+
+        Parameters
+        ----------
+        held
+            How many ticks of each entry it serves, shape (entries,).
+        time
+            The ticks that it takes, with its delay.
+        """
         self.slots.append(held)
         self.times.append(time)
 
     def prices(self) -> NDArray[np.float64]:
-        """Solve for the prices."""
+        """Return the best prices of all entries, >= 0, in ticks for a tick; shape (entries,)."""
         with uncounted():
             from scipy.optimize import linprog
             from scipy.sparse import csr_array

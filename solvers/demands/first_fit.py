@@ -7,6 +7,16 @@ entries.
 
 The entries are sorted by two digits of a radix sort, and the slots in which a port is busy are
 bits of words: 40 ns for an entry of 2,048 x 2,048, of which sorting takes 24.
+
+Three words are used throughout. An *open* slot of a port is one in which the port is still free.
+A *word* is an integer of 64 bits that stands for 62 consecutive slots, one bit each; it is *full*
+if the port is busy in all 62. A *place* is an entry's source and destination packed into one
+integer, the source in the upper bits (`place_of`, `ports_of`).
+
+As an example, the demand ``[[0, 5, 2], [4, 0, 5], [1, 0, 0]]`` has five entries. Both entries of 5
+share slot 0. The 4 of port 1 finds its source busy there and opens slot 1. The 2 finds source 0
+and destination 2 busy in slot 0, but both are free in slot 1. The 1 of port 2 goes to slot 0, for
+its destination 0 is busy in slot 1 alone. Slots last 5 and 4 ticks.
 """
 
 from __future__ import annotations
@@ -36,6 +46,8 @@ WORD = 62
 
 FULL = (1 << WORD) - 1
 
+# A table that gives k for 2**k: 2 is a primitive root of the prime 67, so that the powers from 2**0
+# to 2**65 leave 66 different remainders.
 BIT_OF_RESIDUE = np.array(
     [next((bit for bit in range(66) if pow(2, bit, 67) == residue), 0) for residue in range(67)]
 )
@@ -43,25 +55,28 @@ BIT_OF_RESIDUE = np.array(
 
 
 class SortedEntries(NamedTuple):
-    """Entries in an order, out."""
+    """Entries in an order, which the sort writes."""
 
-    place: NDArray[np.int32 | np.int64]  # (entries,): see `place_of`
-    ticks: NDArray[np.int64]  # (entries,)
-    bits: int  # ports are below 2**bits
+    place: NDArray[np.int32 | np.int64]  # (entries,): source and destination, see `place_of`
+    ticks: NDArray[np.int64]  # (entries,), > 0: how long each entry needs a circuit
+    bits: int  # the bits that one port takes in a place: ports are below 2**bits
 
 
 class BusySlots(NamedTuple):
-    """In which slots each port is busy, as sets of bits: bit k of word w is slot 62 w + k."""
+    """In which slots each port is busy, as sets of bits: bit k of word w is slot 62 w + k.
 
-    words: NDArray[np.int64]  # (n, words)
+    There is one record for sources (rows) and one for destinations (columns).
+    """
+
+    words: NDArray[np.int64]  # (n, words): a bit is 1 where the port is busy in that slot
     first_open: NDArray[np.int64]  # (n,): the first word that is not full
 
 
 class SlotsByPort(NamedTuple):
-    """The slots that are found, out."""
+    """The slots that are found, in the order in which they are opened; the kernel writes them."""
 
     matchings: NDArray[np.int32]  # (slots, n): the destination of each source, -1 for none
-    ticks: NDArray[np.int64]  # (slots,): in: 0
+    ticks: NDArray[np.int64]  # (slots,): 0 at first, then the ticks of the slot's heaviest entry
 
 
 @inner_kernel
@@ -152,7 +167,19 @@ def _sort_by_digits(entries, float_bits, once, twice, counts):
 
 @inner_kernel
 def _occupy(busy, port, word, bit):
-    """Make a port busy in the slot of one bit of a word."""
+    """Make a port busy in the slot of one bit of a word.
+
+    Parameters
+    ----------
+    busy : BusySlots
+        In and out; ``first_open`` moves on past words that are now full.
+    port : int
+        A source or a destination, as in `busy`.
+    word : int
+        The number of the word of the slot.
+    bit : int
+        The power of two of the slot in this word.
+    """
     busy.words[port, word] |= bit
     while busy.words[port, busy.first_open[port]] == FULL:
         busy.first_open[port] += 1
@@ -160,47 +187,75 @@ def _occupy(busy, port, word, bit):
 
 @kernel
 def _first_fit(entries, rows, columns, bit_number, slots):
-    """Give each entry the first slot in which both its ports are free.
+    """Give each entry the first slot in which both its ports are free (first fit).
+
+    A slot is open for an entry if neither its source nor its destination has another circuit then.
+    The union of both ports' words has a 1 for each slot that is closed, so the lowest 0 of the
+    first word that is not full is the slot.
 
     Parameters
     ----------
     entries : SortedEntries
-        Heaviest first.
-    rows, columns : BusySlots
-        Scratch: all free.
+        The entries, heaviest first.
+    rows : BusySlots
+        Scratch: the slots in which each source is busy. In: every word 0, and ``first_open`` 0.
+    columns : BusySlots
+        Scratch: the same of each destination. Both have words enough that one of each port never
+        becomes full; see `cover_first_fit`.
     bit_number : int array, shape (67,)
-        `BIT_OF_RESIDUE`.
+        `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
     slots : SlotsByPort
+        Out: in row k of ``matchings`` and in ``ticks[k]`` slot k, for each k below the result.
+        Rows behind that are not written. There is room for twice the entries of the busiest line.
 
     Returns
     -------
     int
-        The number of slots; none of them is left out.
+        The number of slots in use. They are numbered from 0 without a gap, because an entry opens
+        a new slot only if all earlier ones are closed for it.
     """
     n_slots = 0
     for entry in range(len(entries.ticks)):
+        # All words before the later of both first open words are full for one of the ports.
         source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
         word = max(rows.first_open[source], columns.first_open[destination])
         taken = rows.words[source, word] | columns.words[destination, word]
         while taken == FULL:
             word += 1
             taken = rows.words[source, word] | columns.words[destination, word]
+
+        # Adding 1 carries through the ones at the end up to the lowest 0, the only bit that is 0
+        # in the word and 1 in the sum: 0b1011 + 1 = 0b1100, and 0b0100 is free.
         lowest_free = ~taken & (taken + 1)
         slot = WORD * word + bit_number[lowest_free % 67]
         _occupy(rows, source, word, lowest_free)
         _occupy(columns, destination, word, lowest_free)
 
-        # Slots are opened one after the other.
+        # Slots are opened one after the other, so one that is not known yet is the next number.
         if slot == n_slots:
             slots.matchings[slot, :] = -1
             n_slots += 1
         slots.matchings[slot, source] = destination
+
+        # The first entry of a slot is the heaviest one but for the rounding of the sort.
         slots.ticks[slot] = max(slots.ticks[slot], entries.ticks[entry])
     return n_slots
 
 
 def sort_heaviest_first(entries: Entries) -> SortedEntries:
-    """Sort entries by descending ticks."""
+    """Sort entries by descending ticks.
+
+    Parameters
+    ----------
+    entries
+        The entries of a demand, row by row.
+
+    Returns
+    -------
+    SortedEntries
+        The heaviest entry first. Entries whose ticks differ by less than a part of 2**-16 come in
+        the order in which they were given.
+    """
     bits = max(1, (entries.n_ports - 1).bit_length())
     n_entries = len(entries.ticks)
     float_bits = entries.ticks.astype(np.float32).view(np.int32)
@@ -228,13 +283,16 @@ def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Pla
     Returns
     -------
     Plan
-        Of at most twice as many slots, less one, as the busiest line has entries.
+        At most twice as many slots, less one, as the line with most entries has of them. All
+        of the demand is served, each entry in one slot.
     """
     n_ports = entries.n_ports
     if not len(entries.ticks):
         return Plan.of([], [], n_ports)
     order = sort_heaviest_first(entries)
 
+    # With d entries in the fullest line, an entry finds at most d - 1 slots closed by its source
+    # and d - 1 by its destination. The second extra word keeps `first_open` inside the array.
     most_slots = 2 * lines.most_entries
     n_words = 2 + most_slots // WORD
     rows = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
@@ -247,6 +305,19 @@ def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Pla
 
 
 def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Put each entry of a matrix, heaviest first, into the first slot that has room."""
+    """Put each entry of a matrix, heaviest first, into the first slot that has room.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+    shortest
+        No slot is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        The plan of `cover_first_fit`.
+    """
     entries = Entries.of_matrix(demand)
     return cover_first_fit(entries, LineSums.of(entries), shortest)
