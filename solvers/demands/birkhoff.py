@@ -1,6 +1,9 @@
 """Matrices stuffed to equal line sums, and as sums of weighted permutations, exactly.
 
 All numbers are whole, so each term makes a further entry zero, and no rounding leaves a rest.
+
+*Stuffing* raises entries until all rows and columns have one sum, without which no such sum of
+permutations exists (Birkhoff and von Neumann). *Peeling* takes one weighted permutation off.
 """
 
 from __future__ import annotations
@@ -37,12 +40,31 @@ class Terms(NamedTuple):
 
 
 def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
-    """Check a square matrix of whole numbers >= 0 of which line sums fit int64."""
+    """Check a square matrix of whole numbers >= 0 of which line sums fit int64.
+
+    Parameters
+    ----------
+    ticks
+        The matrix, shape (n, n).
+
+    Returns
+    -------
+    ndarray
+        A copy of it as int64, which may be changed.
+
+    Raises
+    ------
+    InputError
+        If it is not square, or if a number is negative, or if a line sums to 2**62 or more; the
+        message names the first such place or line.
+    """
     given = frozen("matrix", ticks, 2, np.int64)
     if given.shape[0] != given.shape[1]:
         raise InputError(f"matrix has shape {given.shape}: must be square", where="matrix")
     for i, j in np.argwhere(given < 0)[:1]:
         raise InputError(f"matrix[{i}, {j}] = {given[i, j]}: must be >= 0", where="matrix")
+
+    # Only large entries can overflow, and only then is it worth while to add them up as floats.
     if int(given.max(initial=0)) * len(given) >= 2**62:
         for axis, line in ((1, "row"), (0, "column")):
             rough = given.astype(np.float64).sum(axis=axis)
@@ -55,7 +77,23 @@ def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
 
 
 def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
-    """Check further that all lines have the same sum, as weighted permutations have."""
+    """Check further that all lines have the same sum, as weighted permutations have.
+
+    Parameters
+    ----------
+    ticks
+        The matrix, shape (n, n).
+
+    Returns
+    -------
+    ndarray
+        A copy of it as int64, which may be changed.
+
+    Raises
+    ------
+    InputError
+        If `whole_square` raises it, or if a line has another sum than row 0.
+    """
     whole = whole_square(ticks)
     for axis, line in ((1, "row"), (0, "column")):
         sums = whole.sum(axis=axis)
@@ -69,7 +107,18 @@ def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
 
 @kernel
 def _raise_in_order(places, matrix, rows, columns):
-    """Raise entries one by one by the amount that both of their lines lack."""
+    """Raise entries one by one by the amount that both of their lines lack.
+
+    Parameters
+    ----------
+    places : int array, shape (n * n,)
+        The entries in order, each as row * n + column.
+    matrix : int array, shape (n, n)
+        In and out.
+    rows, columns : int array, shape (n,)
+        In and out: what each line lacks to the common sum, >= 0. Both are all 0 at the end, for
+        after an entry has been raised one of its lines lacks nothing.
+    """
     n = len(matrix)
     for place in places:
         row = place // n
@@ -87,10 +136,23 @@ def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
     Entries that are not zero come first, the largest first, each as far as its lines allow; then
     zeros.
 
-    Whole numbers >= 0 become int64, nowhere less than they were.
-
     QuickStuff of Solstice (Liu et al. 2015, doi 10.1145/2716281.2836126), in time
     :math:`O(n^2 \log n)`.
+
+    Parameters
+    ----------
+    ticks
+        Whole numbers >= 0, shape (n, n).
+
+    Returns
+    -------
+    ndarray
+        The stuffed matrix as int64, nowhere less than it was.
+
+    Raises
+    ------
+    InputError
+        If the matrix is not square, or has other numbers, or too large ones.
     """
     matrix = whole_square(ticks)
     if not matrix.any():
@@ -137,15 +199,32 @@ def decompose(
         entry is as large as can be, among these one of small entries: the fewest terms.
     stop_ticks
         Stop as soon as the rest of each line is at most this.
+    max_terms
+        The most terms; None for no limit.
     deadline
         Stop soon after `counted_time` has reached this; at least some terms are found.
+
+    Returns
+    -------
+    Terms
+        The permutations with their weights, and the rest that they leave, which is zero unless one
+        of the three limits or Ctrl-C has stopped the search.
+
+    Raises
+    ------
+    InputError
+        If lines have different sums, or if the matrix or the rule is not valid.
     """
+    # Each term makes an entry zero, so there is room enough for as many terms as entries.
     matrix = equal_sums(ticks)
     if rule not in get_args(Rule):
         raise InputError(f"rule = {rule!r}: one of {', '.join(get_args(Rule))}", where="rule")
     most = int(np.count_nonzero(matrix))
     if max_terms is not None:
         most = min(most, max_terms)
+
+    # The kernel fills blocks of limited size, between which the clock and Ctrl-C come to their
+    # turn; it keeps its matching from one block to the next.
     n = len(matrix)
     blocks = [(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))]
     left = None
@@ -162,6 +241,8 @@ def decompose(
                 break
     except KeyboardInterrupt:
         left = None  # the terms of a lost slice may be subtracted already
+
+    # After Ctrl-C the kernel's own rest cannot be trusted, and is computed from the terms.
     permutations, weights = (np.concatenate(part) for part in zip(*blocks, strict=True))
     if left is not None:
         return Terms(permutations, weights, left.reshape(n, n))
@@ -170,7 +251,25 @@ def decompose(
 
 
 def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
-    """Set up the memory of a rule: the rest of the matrix, and the kernel that peels terms."""
+    """Set up the memory of a rule.
+
+    Parameters
+    ----------
+    matrix
+        The matrix, of which all lines have one sum > 0, shape (n, n).
+    rule
+        Which permutation comes next.
+    stop
+        The sum of a line at which peeling ends.
+
+    Returns
+    -------
+    left : ndarray, shape (n * n,)
+        The rest of the matrix, row by row; it changes with each call of `peel`.
+    peel : function
+        Writes terms into arrays of permutations (terms, n) and weights (terms,), and returns how
+        many it has written.
+    """
     space = set_up(matrix)
     peel = peeling.peel_first if rule == "first" else peeling.peel_bottleneck
     return space.left, lambda rows, counts: peel(space, stop, rows, counts)

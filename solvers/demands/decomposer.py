@@ -5,6 +5,13 @@ many entries zero; the weights of both are drawn anew for each run. The sum of a
 decomposition is a smaller problem of the same kind: if it splits into fewer, so does the whole.
 On a mesh not every permutation can be realised, so a term is a matching of some of the ports. Each
 term makes at least one demand zero, and every demand alone can be routed, so there is an end.
+
+A *term* is a matching with its weight in ticks; in a `Plan` it is a slot and its duration. To
+*hold* a matching is to have routes for all its circuits at once. A term is *realisable* if the
+fabric holds it.
+
+As an example, ``[[3, 2], [2, 3]]`` is 3 times the identity and 2 times the exchange: two terms,
+the fewest that there are, since each line has two entries.
 """
 
 from __future__ import annotations
@@ -31,13 +38,30 @@ from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.params import DemandParams
 
 _CHOICES = 6  # least entries that are compared for a term
-_CLOSED = -1e6
+_CLOSED = -1e6  # the value of an entry that a term may not use: below any sum of other values
 
 
 class Decomposer:
     """Random decompositions of one matrix with equal line sums into permutations.
 
-    On `fabric` the permutations are to be held; None if that does not matter.
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n), of which all lines have one sum.
+    rng
+        The random numbers.
+    fabric
+        The fabric whose cell states `states` finds; it holds every permutation. None if no states
+        are asked for.
+
+    Attributes
+    ----------
+    space
+        The workspace of assignments.
+    ports
+        The numbers from 0 to n - 1.
+    former
+        The decomposition that `take_up` has made of a former one; None without one.
     """
 
     def __init__(
@@ -64,6 +88,9 @@ class Decomposer:
         """
         if former is None:
             return None
+
+        # A former term counts as often as its least entry still allows, but no more often than
+        # before; on a mesh it may lose circuits that have no routes.
         rest = self.demand.copy()
         matchings, weights = list[NDArray[np.int32]](), list[int]()
         for wished, ticks in zip(former.matchings, former.ticks.tolist(), strict=True):
@@ -79,11 +106,17 @@ class Decomposer:
         return self.former
 
     def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return what the fabric holds of a matching."""
+        """Return what the fabric holds of ``matching[source]``, shape (n,): here all of it."""
         return matching
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
-        """Return the states of all cells in all slots of a decomposition made here."""
+        """Return the states of all cells in all slots of a decomposition made here.
+
+        Returns
+        -------
+        ndarray or None
+            ``cell_states[slot, cell]``; None on a switch without cells.
+        """
         if self.fabric is None or self.fabric.graph is None:
             return None
         return route_cheaply(self.fabric, plan.matchings).states
@@ -93,7 +126,21 @@ class Decomposer:
         return self._decompose(self.demand)
 
     def redraw(self, plan: Plan) -> Plan:
-        """Decompose the sum of a few terms anew; return `plan` if they would be more."""
+        """Decompose the sum of a few terms anew: a move of large neighbourhood search.
+
+        Parameters
+        ----------
+        plan
+            A decomposition of the demand.
+
+        Returns
+        -------
+        Plan
+            A decomposition of no more terms: the terms that stay, then the new ones; or `plan` if
+            the new ones would be more than those they replace.
+        """
+        # From 2 to 12 terms go. The power of ticks is drawn as well: with 0 all terms are equally
+        # likely to go, with 1 the light ones go more often.
         slots = len(plan.ticks)
         count = int(self.rng.integers(2, max(3, min(slots, 12)) + 1))
         weights = self.rng.random(slots) * plan.ticks.astype(np.float64) ** self.rng.choice(
@@ -122,6 +169,8 @@ class Decomposer:
         rest = demand.copy()
         matchings: list[NDArray[np.int32]] = []
         weights: list[int] = []
+
+        # How terms are chosen is drawn once for the whole, so that decompositions differ.
         zeros, noise = self.rng.choice([0.02, 0.1, 0.3, 1.0]), self.rng.choice([0.1, 1.0, 3.0])
         while rest.any() and (most is None or len(weights) <= most):
             matching = self._term(rest, float(zeros), float(noise))
@@ -158,6 +207,8 @@ class Decomposer:
         ValueError
             If there is no permutation, because lines have different sums.
         """
+        # Bisection for the bottleneck: the greatest size at which the entries of at least that
+        # size have a perfect matching, which is one of value n where each of them counts 1.
         sizes = np.unique(rest[rest > 0])
         low, high = 0, len(sizes) - 1  # of the greatest least entry of a permutation
         while low < high:
@@ -167,6 +218,9 @@ class Decomposer:
             else:
                 high = middle - 1
         top = sizes[low]
+
+        # Each weight gets the permutation of entries no less than it that has the most entries of
+        # just that size, which become zero, and otherwise small ones.
         best, chosen = -1.0, None
         jitter = self.rng.random(rest.shape) * noise
         for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
@@ -210,6 +264,21 @@ class RealisedDecomposer(Decomposer):
         """Choose a matching of entries of a certain size or more, some of them of just this size.
 
         Ports with many entries left come first: each of these needs a term of its own.
+
+        Parameters
+        ----------
+        rest
+            ``rest[source, destination]`` in ticks, shape (n, n), not all zero.
+        zeros
+            How much more an entry of just the size counts, which becomes zero by this term.
+        noise
+            How much chance counts, in tenths of what the busiest ports count.
+
+        Returns
+        -------
+        ndarray
+            The destination of each source, shape (n,), IDLE where the term has no circuit. It has
+            routes, and no circuit without an entry.
         """
         size = np.quantile(rest[rest > 0], self.rng.choice(_LEVELS), method="lower")
         entries = (rest > 0).sum(axis=1)[:, None] + (rest > 0).sum(axis=0)
@@ -232,9 +301,28 @@ def solve_matchings(
     start: Solution | None = None,
     most: int = DemandParams().decompositions,
 ) -> Solution:
-    """Decompose a demand into few weighted permutations.
+    """Decompose a demand into few weighted permutations, or realisable matchings.
 
-    An iteration is one decomposition, of the whole or of a part; `most` of them without a limit.
+    Parameters
+    ----------
+    problem
+        The demand, with objective ``"matchings"``; all its lines have the same sum.
+    limits
+        The limits of time, gap and iterations. An iteration is one decomposition, of the whole or
+        of a part.
+    rng
+        The random numbers.
+    on_event
+        Called with each better number of matchings, and with the bound.
+    start
+        A former solution, of which terms that still fit are kept; None if there is none.
+    most
+        How many decompositions are drawn if neither time nor iterations are limited.
+
+    Returns
+    -------
+    Solution
+        Its objective is the number of matchings, its certificate a `CountProof` if there is one.
     """
     return take_fewest(
         problem, limits, rng, on_event, name="best", most=most, draw=_draw, start=start
@@ -254,8 +342,21 @@ def take_fewest(
 ) -> Solution:
     """Take decompositions until a limit is reached or one meets the bound.
 
-    `draw` yields decompositions, of which without a limit `most` are taken; it may use those that
-    the decomposer draws.
+    Parameters
+    ----------
+    problem, limits, rng, on_event, start
+        Like those of `solve_matchings`.
+    name
+        The name of the method, for the solution.
+    most
+        How many decompositions are taken if neither time nor iterations are limited.
+    draw
+        Gets the decomposer of the problem and yields decompositions, perhaps those that it draws.
+
+    Returns
+    -------
+    Solution
+        The decomposition of the fewest terms among those without too short a slot.
     """
     clock = limits.start()
     proof, counted = count_terms(problem.ticks)
@@ -264,6 +365,7 @@ def take_fewest(
     searches: list[Decomposer] = []
 
     def plans() -> Iterator[tuple[float, Plan] | None]:
+        """Yield the number of terms with each decomposition; None if one has too short a slot."""
         searches.append(decomposer(problem, rng))
         former = searches[0].take_up(former_plan(problem, start))
         if former is not None:
@@ -287,7 +389,18 @@ def lasts(problem: Demand, plan: Plan) -> bool:
 def _draw(search: Decomposer) -> Iterator[Plan]:
     """Yield whole decompositions, then the best of them with parts redrawn.
 
-    Of a few ports every second one comes from a walk over all decompositions.
+    Where ports are few, every second one comes from a walk over all decompositions.
+
+    Parameters
+    ----------
+    search
+        The decomposer; if it has a former decomposition, parts of that are redrawn from the
+        beginning.
+
+    Yields
+    ------
+    Plan
+        Decompositions without end, good and bad ones.
     """
     best = search.former
     walk: VertexWalk | None = None
@@ -328,7 +441,32 @@ def conclude_count(
     proof: CountProof | None,
     search: Decomposer | None,
 ) -> Solution:
-    """Report how many matchings were found and how many are proved to be needed."""
+    """Report how many matchings were found and how many are proved to be needed.
+
+    Parameters
+    ----------
+    problem
+        The demand.
+    best
+        The decomposition of the fewest terms; None if none was found.
+    bound
+        No decomposition has fewer terms; infinite if there is none at all.
+    limit
+        The limit that ended the search, if one did.
+    name
+        The name of the method.
+    stats
+        Further statistics of the solution.
+    proof
+        What shows the bound by counting; None if nothing does.
+    search
+        The decomposer that made `best` and knows its cell states.
+
+    Returns
+    -------
+    Solution
+        Its objective is the number of terms of `best`.
+    """
     if best is None or search is None:
         return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
     count = len(best.ticks)

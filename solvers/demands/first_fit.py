@@ -46,8 +46,8 @@ WORD = 62
 
 FULL = (1 << WORD) - 1
 
-# A table that gives k for 2**k: 2 is a primitive root of the prime 67, so that the powers from 2**0
-# to 2**65 leave 66 different remainders.
+# The table gives k for the remainder of 2**k. Since 2 is a primitive root of the prime 67, the
+# powers from 2**0 to 2**65 leave 66 different remainders.
 BIT_OF_RESIDUE = np.array(
     [next((bit for bit in range(66) if pow(2, bit, 67) == residue), 0) for residue in range(67)]
 )

@@ -2,6 +2,17 @@
 
 A schedule follows from an order of the entries: each slot takes, entry by entry, all that fit. The
 search is over orders: first those of the relaxation to a concurrent open shop, then small changes.
+
+A *bonus* belongs to an order: a number of delays, for which an entry that ends within a slot
+counts as if it had been served for that much longer when the length of the slot is chosen. With a
+great bonus slots tend to last until many entries end. A *candidate* is a plan of one order with
+its cost, the sum over groups of weight times lateness in seconds. The *former* plan is that of an
+earlier solution, from which the search may begin.
+
+As an example, group 0 has an entry of 4 ticks from port 0 to 1 and group 1 one of 2 ticks from
+port 1 to 0, in this order and with a delay of 1 tick. Both fit one slot. With a bonus of 0 it may
+last 2 ticks, which serve (3 * 2 + 2) / 3 for each tick with the delay, or 4, which serve
+(3 * 4 + 2) / 5; the first group counts three times. The 4 ticks serve more, and end both entries.
 """
 
 from __future__ import annotations
@@ -39,9 +50,9 @@ _ENDLESS = 10**9
 class OrderedEntries(NamedTuple):
     """The entries of a demand in the order in which they are served."""
 
-    source: NDArray[np.int64]  # (entries,)
-    destination: NDArray[np.int64]  # (entries,)
-    group: NDArray[np.int64]  # (entries,)
+    source: NDArray[np.int64]  # (entries,): the port that sends
+    destination: NDArray[np.int64]  # (entries,): the port that receives
+    group: NDArray[np.int64]  # (entries,): the number of the entry's group
     left: NDArray[np.int64]  # (entries,): ticks that are not served yet; changes
 
 
@@ -50,13 +61,16 @@ class SlotTimes(NamedTuple):
 
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks
-    bonus: float  # delays that a finished entry earns
+    bonus: float  # delays by which an entry that ends in a slot counts as more service
 
 
 class GroupSlots(NamedTuple):
-    """What a kernel writes, and scratch."""
+    """The slots that `_serve_in_order` writes, with the ends of groups and its scratch.
 
-    ends: NDArray[np.int64]  # (groups,), in: 0: when the last entry of each group is complete
+    Each slot ends an entry at least, so there are no more slots than entries.
+    """
+
+    ends: NDArray[np.int64]  # (groups,): 0 at first, then the tick when each group is complete
     matchings: NDArray[np.int32]  # (entries, n): the destination of each source, -1 for none
     ticks: NDArray[np.int64]  # (entries,): how long each slot lasts
     is_taken: NDArray[np.bool_]  # (n,): scratch, the destinations of the present slot
@@ -100,11 +114,33 @@ def _choose_entries(entries, first, matching, slots):
 def _choose_length(entries, first, times, chosen, count):
     """Return the length, of those that one entry needs, that serves most for its time.
 
-    Entries of the group of the first one count more, and what is finished earns a bonus.
+    Each entry of the slot proposes what is left of it as the length w. Such a slot serves an entry
+    with r ticks left for min(r, w) ticks. The rate is the sum of these over w + delay, where an
+    entry that ends (r <= w) counts the bonus too, and entries of the group of the first entry
+    count `_FIRST_GROUP_WEIGHT` times. The greatest rate wins, the first one of several.
+
+    Parameters
+    ----------
+    entries : OrderedEntries
+        In: the groups of entries, and the ticks that are left of each.
+    first : int
+        The first entry in the order that is not served yet; its group is the most urgent one.
+    times : SlotTimes
+        The delay, the shortest slot and the bonus.
+    chosen : int array, shape (n,)
+        In its first `count` places: the entries whose circuits the slot has.
+    count : int
+        The number of circuits of the slot, > 0.
+
+    Returns
+    -------
+    int
+        The length in ticks without the delay, at least ``times.shortest``.
     """
     best_rate = -1.0
     best_length = times.shortest
     for candidate in range(count):
+        # What all circuits serve if the slot ends with this entry.
         length = entries.left[chosen[candidate]]
         total = 0.0
         for position in range(count):
@@ -128,8 +164,12 @@ def _serve_in_order(entries, times, slots):
     Parameters
     ----------
     entries : OrderedEntries
+        In and out: the entries in the order of service; ``left`` is all 0 at the end.
     times : SlotTimes
+        The delay, the shortest slot and the bonus.
     slots : GroupSlots
+        Out: ``matchings`` and ``ticks`` of the slots below the result, and ``ends``, which counts
+        ticks from the start of the schedule. The rest is scratch.
 
     Returns
     -------
@@ -145,6 +185,9 @@ def _serve_in_order(entries, times, slots):
             continue
         count = _choose_entries(entries, first, slots.matchings[n_slots], slots)
         length = _choose_length(entries, first, times, slots.chosen, count)
+
+        # Circuits are up after the delay. An entry is complete when it has been served, which may
+        # be before the slot ends.
         clock += times.delay
         for position in range(count):
             entry = slots.chosen[position]
@@ -182,7 +225,15 @@ class _OrderSearch:
         self._group = groups.astype(np.int64)
 
     def _serve(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
-        """Make the plan of an order, ``order[position] = entry``."""
+        """Make the plan of an order, and count its cost.
+
+        Parameters
+        ----------
+        order
+            ``order[position] = entry``, a permutation of all entries, shape (entries,).
+        bonus
+            Delays that an entry counts beside its service in the slot where it ends.
+        """
         problem = self._problem
         n_ports = problem.fabric.n_ports
         entries = OrderedEntries(
@@ -230,13 +281,28 @@ class _OrderSearch:
             yield np.lexsort((-self._ticks, rank_of_group[self._group]))
 
     def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
-        """Draw a change: another bonus, a group at another place, or an entry not far away."""
+        """Draw a change: another bonus, a group at another place, or an entry not far away.
+
+        Parameters
+        ----------
+        order
+            ``order[position] = entry``, shape (entries,).
+        bonus
+            The bonus of the order, in delays.
+
+        Returns
+        -------
+        order, bonus : tuple
+            The same with one change; `order` itself is left as it was.
+        """
         kind = self._rng.random()
         if kind < _NEW_BONUS_SHARE:
             return order, float(self._rng.uniform(0, _BONUSES[-1]))
         if kind < _NEW_BONUS_SHARE + _GROUP_MOVE_SHARE:
             is_moved = self._group[order] == self._rng.integers(len(self._weights))
             return _put_before(order, is_moved, int(self._rng.integers(len(order)))), bonus
+
+        # An entry that moves further than a slot has circuits would change many slots at once.
         position = int(self._rng.integers(len(order)))
         n_ports = self._problem.fabric.n_ports
         target = max(0, position + int(self._rng.integers(-n_ports, n_ports + 1)))
@@ -287,7 +353,17 @@ class _OrderSearch:
 def _put_before(
     order: NDArray[np.int64], is_moved: NDArray[np.bool_], position: int
 ) -> NDArray[np.int64]:
-    """Put some entries of an order before the others from a position on."""
+    """Put some entries of an order before the others from a position on.
+
+    Parameters
+    ----------
+    order
+        ``order[position] = entry``, shape (entries,).
+    is_moved
+        Whether the entry at each position moves, shape (entries,).
+    position
+        How many of the others stay before those that move.
+    """
     others = order[~is_moved]
     return np.concatenate([others[:position], order[is_moved], others[position:]])
 
@@ -300,14 +376,47 @@ def solve_groups(
     start: Solution | None = None,
     orders: int = DemandParams().orders,
 ) -> Solution:
-    """Schedule entries by their groups, in the best order of these, then in orders near the best.
+    """Schedule groups of entries (coflows) for the least weighted lateness, by orders of entries.
 
-    Each slot is a greedy matching of the entries in that order, so idle ports serve later groups.
+    Each slot is a greedy matching of the entries in an order, so idle ports serve later groups.
     Without delays slots end with their first circuit, which makes this the 4-approximation of
-    Sincronia [1]_: while an entry waits, its source or its destination serves an earlier one. Then
-    a group or a single entry goes to another place of the order, at random, or the bonus changes.
-    Every matching must be possible on the fabric. An iteration is one order; without a limit of
-    time there are `orders` of them.
+    Sincronia [1]_: while an entry waits, its source or its destination serves an earlier one.
+
+    The first orders are that of a former plan, if there is one, that of the primal-dual rule
+    (`order_groups`) and that of deadlines, each with all `_BONUSES`. Then moves follow from the
+    best order so far: a group or a single entry goes to another place of the order, at random, or
+    the bonus changes. A move is kept if the cost does not rise. An iteration is one order with one
+    bonus.
+
+    Parameters
+    ----------
+    problem
+        A demand with groups, and objective ``"weighted-completion-s"``: the sum over groups of the
+        weight times the seconds from the deadline to the end of the group. Every matching must be
+        possible on its fabric.
+    limits
+        The limits of time, gap and iterations.
+    rng
+        The random numbers that draw moves.
+    on_event
+        Called with a tick before each order, with better objectives and with the bound.
+    start
+        A former solution; None if there is none. The order in which it completed entries is tried
+        first. One of this very problem is also the first best answer, so that none worse comes
+        out.
+    orders
+        How many moves follow the first orders where no time is given.
+
+    Returns
+    -------
+    Solution
+        Its schedule and weighted lateness in seconds, with the bound of the relaxation to a
+        concurrent open shop. ``stats`` has how many plans were made, and the slots of the best.
+
+    Raises
+    ------
+    InputError
+        If the fabric does not hold every matching.
 
     References
     ----------
@@ -320,6 +429,8 @@ def solve_groups(
             " every matching",
             where="objective",
         )
+
+    # A solution of another demand gives its order alone; one of this demand is an answer as it is.
     clock = limits.start()
     bound_s = problem.lower_bound()
     former = former_plan(problem, start)
@@ -336,6 +447,8 @@ def solve_groups(
     if best is None:
         return conclude(problem, "best", None, bound_s, limit)
     plan, best_s = best
+
+    # A fabric of cells needs routes for the slots of the one plan that is returned.
     states = None
     if problem.fabric.graph is not None:
         with uncounted():

@@ -1,4 +1,11 @@
-"""The least completion time: CP-SAT gets a model for each number of slots that could do."""
+"""The least completion time: CP-SAT gets a model for each number of slots that could do.
+
+A plan with k slots takes the sum of their durations and k delays, so the number of slots is fixed
+first: the model of k slots then minimises the sum of durations alone. A pair (of a source and a
+destination) is *held* in a slot if the slot has its circuit; how long a pair is held over all
+slots may exceed its demand, by its *spare* ticks at most. A *line* is a source or a destination
+with all its entries.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +37,21 @@ from optmatch.solvers.frame import ROUNDING, conclude, limit_of
 
 
 class SlotModel:
-    """The variables of k slots, the longest first, that last at most `most` ticks together."""
+    """The CP-SAT variables of k slots, the longest first, with at most `most` ticks together.
+
+    Attributes
+    ----------
+    ticks
+        The duration of each slot, a list of k variables that does not rise.
+    total
+        The sum of all durations in ticks, which is minimised.
+    uses
+        For each slot, by pair, whether the slot has the circuit of the pair.
+    parts
+        For each slot, by pair, the duration of the slot if it has the circuit, else 0.
+    held
+        By pair, the sum of its parts: how many ticks its circuit is up.
+    """
 
     def __init__(
         self,
@@ -57,14 +78,22 @@ class SlotModel:
             The sum of all durations is no greater, in ticks.
         """
         self.n, self.model = len(demand), model
+
+        # While a pair is held, neither of its ports serves another entry. A pair can therefore be
+        # held for what its busier line leaves of `most`, beyond the other entries of that line,
+        # and no slot is longer than the longest of these.
         sums = np.maximum.outer(demand.sum(axis=1), demand.sum(axis=0))
         largest = max(int((demand + most - sums)[demand > 0].max()), shortest)
         self.longest = min(largest, most)
         self.ticks = [model.new_int_var(shortest, self.longest, "") for _ in range(k)]
+
+        # An order of the slots by duration leaves one of k! equal plans.
         for longer, shorter in itertools.pairwise(self.ticks):
             model.add(longer >= shorter)
         self.total = model.new_int_var(int(sums.max()), most, "")
         model.add(sum(self.ticks) == self.total)
+
+        # Circuits are only for pairs with demand; each line has at most one of them in a slot.
         pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
         self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
         self.parts: list[dict[tuple[int, int], cp_model.IntVar]] = [{} for _ in range(k)]
@@ -77,7 +106,22 @@ class SlotModel:
                     self._share([p for p in pairs if p[axis] == line], entries[entries > 0])
 
     def _hold(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
-        """Hold a circuit long enough, over all slots; `spare` bounds the ticks beyond its size."""
+        """Hold a circuit long enough, over all slots.
+
+        Parameters
+        ----------
+        pair
+            Source and destination.
+        size
+            The demand of the pair in ticks, > 0.
+        spare
+            The circuit is up for at most so many ticks more.
+
+        Returns
+        -------
+        variable
+            How many ticks the circuit is up in all slots.
+        """
         model = self.model
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
             parts[pair] = self._duration_if(uses[pair], ticks)
@@ -104,6 +148,8 @@ class SlotModel:
             Their demands in ticks, > 0, in any order, shape (pairs,).
         """
         model, k = self.model, len(self.ticks)
+
+        # In each slot the port serves one pair or is idle, and this takes the whole slot.
         idle_ticks = []
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
             idle = model.new_bool_var("")
@@ -133,10 +179,10 @@ class SlotModel:
         return Plan(matchings, np.array(ticks, dtype=np.int64))
 
 
-_WARM_STARTS = 200
-_FEW_STARTS = 30  # before the model of planes
-_LARGEST = 20_000  # circuits in all slots of a model
-_WRITTEN_PER_S = 8_000  # of them, and presolved in part: neither looks at the clock
+_WARM_STARTS = 200  # plans of `rebuild` before the first model
+_FEW_STARTS = 30  # the same before the model of planes, or after a former plan
+_LARGEST = 20_000  # the most circuits in all slots of a model: larger ones are refused
+_WRITTEN_PER_S = 8_000  # circuits written and presolved in a second, during which no clock is read
 
 
 def solve_makespan(
@@ -150,15 +196,35 @@ def solve_makespan(
 
     The model is of all-stop switching on one plane of an ideal switch, without packet network.
     Other small demands on ideal switches go to a model of all planes; the rest gets the plans of
-    `best`. Slots last whole ticks, and iterations are conflicts of CP-SAT, for each number of
-    slots. The solution is OPTIMAL where the line bound or prices prove it, or where CP-SAT refutes
-    all else: ``stats["bound_by"]`` is "cp-sat" then.
+    `best`.
+
+    Parameters
+    ----------
+    problem
+        The demand, with objective ``"completion-s"``. Slots last whole ticks.
+    limits
+        The limits of time, gap and iterations, which are conflicts of CP-SAT for each number of
+        slots.
+    rng
+        The random numbers of the first plans, and of the seeds of CP-SAT.
+    on_event
+        Called with better objectives and bounds.
+    start
+        A former solution, perhaps of another demand; its slots are repaired for this one.
+
+    Returns
+    -------
+    Solution
+        It is OPTIMAL where the line bound or prices prove it, or where CP-SAT refutes all else;
+        ``stats["bound_by"]`` is ``"cp-sat"`` if CP-SAT is the only witness of the bound.
     """
     plain = problem.fabric.graph is None and not problem.fabric.bidirectional
     alone = problem.planes == 1 and problem.packet_share == 0
     if not (plain and alone and problem.switching == "all-stop"):
         if not plain or problem.fabric.n_ports > MOST_PORTS:
             return solve_demand(problem, limits, rng, on_event, "ilp", rebuild, start=start)
+
+        # Half of the time for plans from rules, the rest for the model of all planes.
         clock = limits.start()
         half = limits.time_s and limits.time_s / 2
         few = replace(limits, time_s=half, iterations=min(_FEW_STARTS, limits.iterations or 10**9))
@@ -176,7 +242,25 @@ def solve_makespan(
 
 
 class _MakespanSearch:
-    """Best plan and bound, in ticks."""
+    """The search over numbers of slots, with the best plan and the bound so far.
+
+    Attributes
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+    delay, shortest
+        The ticks before each slot, and those of the shortest slot.
+    busiest
+        The sum of the busiest line in ticks: all slots last at least so long together.
+    fewest
+        The most entries of a line: there are at least so many slots.
+    best
+        The best plan; None at first.
+    bound
+        No plan takes less, in ticks with delays.
+    by_search
+        Whether the bound comes from a refutation by CP-SAT rather than from a formula.
+    """
 
     def __init__(
         self,
@@ -206,19 +290,23 @@ class _MakespanSearch:
         return None if self._proved() else self._by_model()
 
     def _proved(self) -> bool:
+        """Tell whether the best plan takes no longer than the bound."""
         return self.best is not None and self.best.cost(self.delay) <= self.bound
 
     def _take(self, plan: Plan) -> None:
+        """Keep a plan that serves the demand if it is better than the best one."""
         if self.best is None or plan.cost(self.delay) < self.best.cost(self.delay):
             self.best = plan
             self.on_event(NewBest(plan.cost(self.delay) * self.problem.tick_s))
 
     def _lift(self, bound: int) -> None:
+        """Raise the bound to what CP-SAT has proved, in ticks with delays, if that is more."""
         if bound > self.bound:
             self.bound, self.by_search = bound, True
             self.on_event(Bound(bound * self.problem.tick_s))
 
     def _warm_start(self) -> None:
+        """Take plans of quick rules first, whose cost bounds the models that follow."""
         work = CoverTask(
             self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock
         )
@@ -261,10 +349,14 @@ class _MakespanSearch:
             if circuits > _WRITTEN_PER_S * self.clock.remaining_s:
                 return Limit.TIME
             later = (slots + 1) * self.delay + busiest
+
+            # Only plans that are better than the best one are asked for.
             outcome, terms = self._ask(slots, upper)
             if outcome.found:
                 self._take(trim(terms.read(outcome), self.demand, self.shortest))
             if not (outcome.infeasible or outcome.optimal):
+                # This number of slots is not settled. Its relaxation is a bound for so many slots,
+                # and `later` is one for more of them: the smaller one holds for all.
                 least = min(
                     later, slots * self.delay + max(busiest, int(max(outcome.lower_bound, 0.0)))
                 )
@@ -275,6 +367,14 @@ class _MakespanSearch:
         return Limit.EXHAUSTED
 
     def _ask(self, slots: int, upper: int) -> tuple[Outcome, SlotModel]:
+        """Ask CP-SAT for a plan of exactly so many slots that takes less than `upper` ticks.
+
+        Returns
+        -------
+        outcome, terms : Outcome, SlotModel
+            Whether there is one and what is proved of the sum of durations, in ticks without
+            delays; and the model, which reads the plan.
+        """
         model = cp_model.CpModel()
         most = upper - 1 - slots * self.delay
         terms = SlotModel(model, self.demand, slots, shortest=self.shortest, most=most)
@@ -306,6 +406,7 @@ class _MakespanSearch:
 
 
 def _busiest_line(problem: Demand) -> LineProof | None:
+    """Return the line whose ticks and delays are the highest bound; None if there is no demand."""
     lines = np.concatenate([problem.ticks, problem.ticks.T])
     if not lines.any():
         return None

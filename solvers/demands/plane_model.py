@@ -1,7 +1,9 @@
 """CP-SAT model of schedules of all planes, with circuits that go on and a packet network.
 
 Each plane has so many slots at most; the rest of a pair goes to the packet network. The end is
-a fraction of a tick where packets end last, so the objective counts parts of a tick.
+a fraction of a tick where packets end last, so the objective counts *parts* of a tick: if packets
+carry the share p / q of what a circuit carries in a tick, a tick is p parts. A rest of r ticks
+then takes r q / p ticks, which are r q parts, a whole number.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from optmatch.problems import Demand, PlaneSchedules, completion_s
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.frame import stoppable
 
-MOST_PORTS = 6
-_MOST_CIRCUITS = 2_000  # in all slots of all planes
-_MOST_PARTS = 2**40  # of a tick in the end, so that sums of them are exact
+MOST_PORTS = 6  # of the problems that other modules send here
+_MOST_CIRCUITS = 2_000  # the most circuits in all slots of all planes; larger models are refused
+_MOST_PARTS = 2**40  # the most parts of a tick in the end, so that sums of them are exact
 
 
 def finish_small(
@@ -47,12 +49,34 @@ def finish_small(
 ) -> Solution:
     """Improve on a schedule of a small demand on an ideal switch, or prove it the best.
 
-    Iterations are conflicts of CP-SAT; `work` is what it may do at most, in its own seconds, which
-    are the same on every machine.
+    Parameters
+    ----------
+    problem
+        The demand, with objective ``"completion-s"``, on an ideal switch.
+    found
+        The solution so far. CP-SAT searches only for schedules that end before it.
+    clock
+        Its limits end the search; iterations are conflicts of CP-SAT.
+    rng
+        Draws the seed of CP-SAT.
+    on_event
+        Called at the end with a better objective and a higher bound.
+    work
+        What CP-SAT may do at most, in its own seconds, which are the same on every machine.
+
+    Returns
+    -------
+    Solution
+        The better schedule, or `found`, with the higher of both bounds in seconds. It is OPTIMAL
+        if CP-SAT refutes all that end earlier. ``stats["bound_by"]`` is ``"cp-sat"`` where its
+        bound counts. If the model is too large the limit is ``Limit.MEMORY``.
     """
     end = found.objective
     if found.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
         return found
+
+    # The end of the schedule in ticks, exact to a part of a tick. A better one has fewer ticks on
+    # each plane, which with a delay and a shortest slot each leave room for so many slots.
     share = Fraction(repr(problem.packet_bytes_per_s)) / Fraction(repr(problem.rate_bytes_per_s))
     parts = share.numerator or 1
     ticks = round(end / problem.tick_s * parts) / parts
@@ -65,12 +89,16 @@ def finish_small(
     circuits = slots * problem.planes * np.count_nonzero(problem.ticks)
     if circuits > _MOST_CIRCUITS or max(ticks, 1) * max(parts, share.denominator) > _MOST_PARTS:
         return replace(found, limit=Limit.MEMORY)
+
+    # From here on an interrupt returns what there is, also while the model is written.
     with stoppable() as stop:
         model = PlaneModel(problem, share, slots, round(ticks * parts) - 1)
     if stop.limit is not None:
         return replace(found, limit=stop.limit)
     seed = int(rng.integers(1 << 30))
     outcome = minimise(model.model, clock, on_event, seed=seed, work=work, tell=False)
+
+    # The model has only what ends before `found`: if it is infeasible, that end is the bound.
     proved = end if outcome.infeasible else outcome.lower_bound / parts * problem.tick_s
     if outcome.found:
         schedules = model.schedules(outcome)
@@ -101,16 +129,34 @@ def finish_small(
 
 
 class PlaneModel:
-    """The variables of at most so many slots on each plane, and of packets.
-
-    The model has `slots` slots on each plane of an ideal switch.
+    """The CP-SAT variables of at most so many slots on each plane, and of packets.
 
     Parameters
     ----------
+    problem
+        The demand on an ideal switch.
     share
-        The load that the packet network carries per tick of one port, in ticks of a circuit.
+        What the packet network carries of a port in a tick, in ticks of a circuit; 0 without one.
+    slots
+        How many slots each plane may use.
     below
-        The largest end that counts, in parts of a tick: as many as the numerator of `share`.
+        The largest end that counts, in parts of a tick: a tick has as many as the numerator of
+        `share`, or one.
+
+    Attributes
+    ----------
+    pairs
+        Source and destination of each entry of the demand.
+    joined
+        The pairs that may have a circuit.
+    longest
+        The ticks of the longest slot that could be of use.
+    held
+        By pair, the terms whose sum is how many ticks circuits serve it on all planes.
+    uses
+        ``uses[plane][slot][pair]``: whether the slot has the circuit of a pair.
+    ticks
+        ``ticks[plane][slot]``: the duration, 0 if the slot is not used.
     """
 
     def __init__(self, problem: Demand, share: Fraction, slots: int, below: int) -> None:
@@ -148,11 +194,14 @@ class PlaneModel:
         ticks = [model.new_int_var(0, self.longest, "") for _ in used]
         uses = [{pair: model.new_bool_var("") for pair in self.joined} for _ in used]
         for slot, (on, duration, circuits) in enumerate(zip(used, ticks, uses, strict=True)):
+            # A slot in use has a length and circuits, one of each port at most; others have none.
             model.add(duration >= problem.min_slot_ticks * on)
             model.add(duration <= self.longest * on)
             for axis in (0, 1):
                 for port in range(problem.fabric.n_ports):
                     model.add(sum(c for p, c in circuits.items() if p[axis] == port) <= on)
+
+            # A circuit serves its pair for no longer than the slot lasts, and only if it is up.
             for pair, circuit in circuits.items():
                 part = model.new_int_var(0, self.longest, "")
                 model.add(part <= duration)
@@ -176,19 +225,42 @@ class PlaneModel:
         return sum(ticks) + problem.delay_ticks * sum(used)
 
     def _leave(self, demand: NDArray[np.int64], share: Fraction, end: cp_model.IntVar) -> None:
-        """Let packets take the rest that circuits leave, if there are any, until the end."""
+        """Let packets take the rest that circuits leave, if there are any, until the end.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks of a circuit, shape (n, n).
+        share
+            What the packet network carries of a port in a tick, in ticks of a circuit.
+        end
+            The end of the schedule in parts of a tick.
+        """
         left = {}
         for pair in self.pairs:
             size = int(demand[pair])
             left[pair] = self.model.new_int_var(0, size if share else 0, "")
             self.model.add(sum(self.held[pair]) + left[pair] >= size)
+
+        # What each port leaves to packets takes as many parts as the denominator, for each tick.
         for axis in (0, 1):
             for port in range(len(demand)):
                 line = sum(rest for pair, rest in left.items() if pair[axis] == port)
                 self.model.add(share.denominator * line <= end)
 
     def schedules(self, outcome: Outcome) -> tuple[Schedule, ...]:
-        """Read the schedules of all planes."""
+        """Read the schedules of all planes from a solution; slots without duration are left out.
+
+        Parameters
+        ----------
+        outcome
+            A run of CP-SAT that has found a solution.
+
+        Returns
+        -------
+        tuple of Schedule
+            One for each plane, in the order of `uses`.
+        """
         found = []
         for uses, ticks in zip(self.uses, self.ticks, strict=True):
             durations = [outcome.value(duration) for duration in ticks]

@@ -1,4 +1,11 @@
-"""The frame of all methods for demands: plans come in, the best becomes the solution."""
+"""The frame of all methods for demands: plans come in, the best becomes the solution.
+
+A *plan* is a list of matchings with durations in ticks, as if the fabric held every matching and
+had one plane. A *candidate* is what a plan becomes: a schedule for each plane, routed, with the
+time at which all demand is served. A problem is *plain* if nothing but the slots and delays of a
+plan decides that time. The *former* plan is that of an earlier solution, repaired for this demand;
+the *known* answer is an earlier solution of this very problem, taken as it is.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +61,8 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
     """
     demand, delay = problem.directed_ticks, problem.delay_ticks
     ports = np.arange(problem.fabric.n_ports)
+
+    # What a slot of w ticks serves, divided by w and the delay; the best slots are kept.
     use = [
         np.minimum(demand[ports, m], w)[m >= 0].sum() / (w + delay)
         for m, w in zip(plan.matchings, plan.ticks.tolist(), strict=True)
@@ -63,10 +72,12 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
     best = min(kept, key=lambda part: max(_ends(problem, part)))
 
     def shorter(k: int) -> Plan:
+        """Shorten all slots to k parts of `_PARTS`, but not below the shortest slot."""
         ticks = np.maximum(best.ticks * k // _PARTS, problem.min_slot_ticks)
         return Plan(best.matchings, ticks)
 
     def is_long(k: int) -> bool:
+        """Tell whether circuits end no earlier than packets with slots of k parts."""
         circuits, packets = _ends(problem, shorter(k))
         return circuits >= packets
 
@@ -77,7 +88,20 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
 
 def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
-    """Return when circuits and packets are done, in ticks, with planes that end together."""
+    """Return when circuits and packets are done, if all planes could end together.
+
+    Parameters
+    ----------
+    problem
+        The demand, with ``packet_share`` > 0.
+    plan
+        Slots of all planes, in ticks; packets carry what they leave.
+
+    Returns
+    -------
+    circuits, packets : float
+        Ticks from the start, the latter of the port with most left to packets.
+    """
     left = np.maximum(problem.directed_ticks - serve(plan), 0)
     busiest = int(max(left.sum(axis=0).max(), left.sum(axis=1).max()))
     return plan.cost(problem.delay_ticks) / problem.planes, busiest / problem.packet_share
@@ -191,6 +215,7 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
         return np.arange(slots)
     stays = np.zeros((slots, slots), dtype=np.int64)
     for k in range(slots):
+        # Idle ports do not count: an idle port that stays idle keeps no circuit.
         stays[k] = ((matchings == matchings[k]) & (matchings != IDLE)).sum(axis=1)
     np.fill_diagonal(stays, 0)
     order = [int(stays.sum(axis=1).argmin())]
@@ -246,10 +271,27 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
 
 
 def repair(problem: Demand, former: Plan) -> Plan:
-    """Make a plan of another demand serve this one: slots last longer, and some are added."""
+    """Make a plan of another demand serve this one: slots last longer, and some are added.
+
+    Parameters
+    ----------
+    problem
+        The demand to serve, in its ticks.
+    former
+        Matchings and ticks of a plan for another demand of as many ports.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole demand, trimmed of what it does not need. Beside packets it is
+        the former plan, tidied, since packets carry what it leaves.
+    """
     plan, demand, shortest = tidy(former), problem.ticks, problem.min_slot_ticks
     if problem.packet_share > 0:
         return plan  # packets take what it leaves
+
+    # An entry that is served too little makes the longest slot that has its circuit last longer;
+    # entries without such a slot are left to `complete`.
     for i, j in np.argwhere(demand > serve(plan)):
         own = plan.matchings[:, i] == j
         missing = demand[i, j] - plan.ticks[own].sum()
@@ -259,13 +301,29 @@ def repair(problem: Demand, former: Plan) -> Plan:
 
 
 def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
-    """Return all slots of a former solution as one plan; what it serves may be another demand."""
+    """Return all slots of a former solution as one plan; what it serves may be another demand.
+
+    Parameters
+    ----------
+    problem
+        The present demand, whose ticks are the unit of the plan.
+    start
+        The former solution, of one plane or of several; None if there is none.
+
+    Returns
+    -------
+    Plan or None
+        The slots of all planes one after the other, their durations rounded up to ticks. None if
+        there is no schedule, or if it is of another number of ports.
+    """
     if start is None or start.objective is None:
         return None
     schedules = [start.schedule] if start.schedule is not None else start.answer.schedules
     matchings = np.concatenate([each.matchings for each in schedules])
     if matchings.shape[1] != problem.fabric.n_ports:
         return None
+
+    # Durations of a millionth of a tick too much are rounding errors of seconds.
     lasts = np.concatenate([each.durations_s for each in schedules]) / problem.tick_s
     return Plan(matchings, np.ceil(np.round(lasts, 6)).astype(np.int64))
 
@@ -416,7 +474,10 @@ class Candidate(NamedTuple):
 
 
 def _plain(problem: Demand) -> bool:
-    """Tell whether only the slots and delays of a plan decide when it ends."""
+    """Tell whether only the slots and delays of a plan decide when it ends.
+
+    That is so if every matching has routes, on one plane that stops as a whole, without packets.
+    """
     return (
         holds_every_matching(problem.fabric)
         and problem.planes == 1
@@ -426,7 +487,20 @@ def _plain(problem: Demand) -> bool:
 
 
 def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
-    """Choose how a plan becomes schedules: as it is, routed, or cut down to what has routes."""
+    """Choose how a plan becomes schedules: as it is, routed, or cut down to what has routes.
+
+    Parameters
+    ----------
+    problem
+        The demand; its fabric decides.
+
+    Returns
+    -------
+    function
+        Takes a plan that serves the demand on an ideal switch and returns its candidate. On an
+        ideal switch it is used as it is. On a network of cells that holds every matching each slot
+        is routed. On others slots whose circuits do not fit side by side are split.
+    """
     fabric = problem.fabric
     if not holds_every_matching(fabric):
         with uncounted():

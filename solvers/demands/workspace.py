@@ -2,6 +2,16 @@
 
 Every entry that is not zero is in the graph of entries that may be used, or in one of the lists of
 those below the threshold.
+
+A *place* is an entry's row and column in one number, row * n + column. A set of columns is kept as
+bits of words: column c is bit c % 64 of word c // 64. A column is *idle* if no row is matched with
+it; a row *waits* if it is matched with no column. The *threshold* is the least entry that may be
+used, so that any matching within the graph has no smaller one.
+
+The lists are the buckets of a radix heap. The list of an entry follows from the highest bit in
+which it differs from the threshold: list k + 1 for bit k. As the entry is below the threshold, it
+has a 0 there, and all bits above are alike: the lower this bit, the larger the entry. With a
+threshold of 12 (0b1100), 9 (0b1001) differs in bit 2; 4 (0b0100) and 7 (0b0111) differ in bit 3.
 """
 
 from __future__ import annotations
@@ -28,10 +38,10 @@ _EXPONENT = 1022  # of float64, for 0.5
 class PeelingWorkspace(NamedTuple):
     """The memory of a decomposition between two permutations, and its room to work in."""
 
-    left: NDArray[np.int64]  # by place: row * n + column
-    graph: NDArray[np.int64]  # (n, words): the entries that may be used
-    column_of: NDArray[np.int64]  # by row, -1 where it waits
-    row_of: NDArray[np.int64]  # by column, -1 where it is idle
+    left: NDArray[np.int64]  # by place: what is left of each entry, in the matrix's unit
+    graph: NDArray[np.int64]  # (n, words): for each row the columns of entries that may be used
+    column_of: NDArray[np.int64]  # by row: the column it is matched with, -1 where it waits
+    row_of: NDArray[np.int64]  # by column: the row it is matched with, -1 where it is idle
     idle: NDArray[np.int64]  # (words): columns without a row
     fresh: NDArray[np.int64]  # (words): columns that no search has seen
     saved: NDArray[np.int64]  # (words): `fresh` before a search
@@ -40,17 +50,27 @@ class PeelingWorkspace(NamedTuple):
     parent: NDArray[np.int64]  # by column: the row that a search came from
     queue: NDArray[np.int64]  # rows that a search has reached
     waiting: NDArray[np.int64]  # rows without a column
-    word: NDArray[np.int64]  # by column: where its bit is
-    bit: NDArray[np.int64]
+    word: NDArray[np.int64]  # by column: the number of the word in which its bit is
+    bit: NDArray[np.int64]  # by column: the word with its bit alone
     first: NDArray[np.int64]  # (LISTS): of entries below the threshold, their first places, or -1
     after: NDArray[np.int64]  # by place: the next one of the same list, -1 after the last
-    state: NDArray[np.int64]
+    state: NDArray[np.int64]  # (2,): the sum of each line of `left`, and the threshold
 
 
 def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     """Lay out the space for a matrix of which all lines have the same sum, and not 0.
 
     The graph is empty, the threshold above all entries, and all of them wait in the first list.
+
+    Parameters
+    ----------
+    matrix
+        Whole numbers >= 0, shape (n, n), with sums below 2**62.
+
+    Returns
+    -------
+    PeelingWorkspace
+        No row is matched. The threshold is the sum of a line and 1.
     """
     n = len(matrix)
     columns = np.arange(n)
@@ -59,8 +79,10 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     places = np.flatnonzero(matrix)
 
     def room(size: int, fill: int = 0) -> NDArray[np.int64]:
+        """Allocate a vector of one number, repeated."""
         return np.full(size, fill, dtype=np.int64)
 
+    # The first list is a chain through the places of all entries, in their order.
     first, after = room(LISTS, -1), room(matrix.size)
     first[0], after[places] = places[0], np.append(places[1:], -1)
     return PeelingWorkspace(
@@ -86,7 +108,23 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
 
 @inner_kernel
 def _list_of(value, threshold):
-    """Return the number of the list, by the first bit in which value and threshold differ."""
+    """Return the number of the list, by the highest bit in which value and threshold differ.
+
+    The exponent of a float is the number of its highest bit: of 0.5 it is `_EXPONENT`, so that bit
+    k is list k + 1 and no difference is list 0.
+
+    Parameters
+    ----------
+    value : int
+        An entry, or a new threshold, >= 0.
+    threshold : int
+        The present threshold.
+
+    Returns
+    -------
+    int
+        From 0 to `LISTS` - 1.
+    """
     differing = value ^ threshold
     alone = np.float64(differing & ~(differing >> 1))  # no rounding can make it a power of two
     return max(0, (alone.view(np.int64) >> 52) - _EXPONENT)
@@ -94,7 +132,17 @@ def _list_of(value, threshold):
 
 @inner_kernel
 def wait(space, place, value):
-    """Put an entry below the threshold into its list."""
+    """Put an entry below the threshold into its list, as the first one there.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: ``first`` and ``after``.
+    place : int
+        The entry, as row * n + column.
+    value : int
+        What is left of it, > 0.
+    """
     number = _list_of(value, space.state[THRESHOLD])
     space.after[place] = space.first[number]
     space.first[number] = place
@@ -104,9 +152,17 @@ def wait(space, place, value):
 def lower(space, threshold):
     """Lower the threshold: the graph gets the entries of at least that.
 
-    An entry is the larger, the further on it differs from the threshold. So those of the first
-    lists are all larger than those of the next, and only the last one that is reached holds both:
-    a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990).
+    An entry is the larger, the lower the highest bit in which it differs from the threshold.
+    Those of the first lists are therefore larger than those of the next, and only the last list
+    that is reached holds entries on both sides of the new threshold: a radix heap (Ahuja,
+    Mehlhorn, Orlin and Tarjan 1990).
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: ``graph`` gets entries, lists lose them, ``state`` has the new threshold.
+    threshold : int
+        The new threshold, > 0 and below the present one.
     """
     left, first, after = space.left, space.first, space.after
     n = len(space.word)
@@ -117,6 +173,8 @@ def lower(space, threshold):
         first[number] = -1
         while place >= 0:
             following = after[place]
+            # An entry that is still too small joins its list by the new threshold; the next one of
+            # the chain was read before, since `after` changes.
             if left[place] < threshold:
                 wait(space, place, left[place])
             else:
