@@ -1,4 +1,12 @@
-"""Which slot of a rolling schedule comes next: for short waits, or by a plan of the queue."""
+"""Which slot of a rolling schedule comes next: for short waits, or by a plan of the queue.
+
+A *committed* slot is one that is fixed already; what it serves is *reserved* and waits for no
+other slot. The *rest* of the queue is what committed slots leave. The *hold* of a slot is its
+least length in ticks, unless less waits: it grows with the queue, so that delays take a smaller
+share of the time when much waits. The present matching is called *held*. The *worth* of a circuit
+is a number by which circuits are compared: flows that could be completed in a tick, or ticks that
+wait. A *crowd* is a queue so long that throughput counts, not short waits.
+"""
 
 from __future__ import annotations
 
@@ -158,11 +166,17 @@ class SlotChooser:
         rest
             The queue without what committed slots serve.
         held
-            The present matching.
+            The present matching: ``held[source] = destination``, -1 where idle, shape (n,).
         must
-            A circuit that the matching has.
+            A circuit that the new matching has to have, such as that of a flow that is overdue;
+            None if there is none.
         offers
             The matchings there are, shape (matchings, n); None for all.
+
+        Returns
+        -------
+        SlotChoice
+            The new matching, perhaps the present one, and its length in ticks.
         """
         crowd = Crowd.of(rest, must)
         flow_ticks = float(rest.left.sum()) / max(1.0, float(rest.queue.n_flows.sum()))
@@ -188,6 +202,9 @@ class SlotChooser:
 
     def _is_crowded(self, rest: Rest, flow_ticks: float) -> bool:
         """Tell whether so much waits that throughput counts, not the waits of short flows.
+
+        That is so if much waits for each port; or if it waits for each circuit that is asked for,
+        where ports have several partners.
 
         Parameters
         ----------
@@ -254,7 +271,18 @@ class SlotChooser:
         return best if is_better else staying
 
     def _choose_length(self, rest: Rest, matching: NDArray[np.int32], hold: int) -> int:
-        """Hold a matching until a flow is complete, and the longer the more waits.
+        """Choose how long a matching is held: until a flow is complete, and at least the hold.
+
+        With the delay d, the time f until the first flow is complete and the time b that the
+        busiest circuit needs, the length is ``min(max(hold, min(max(f, d), 10 * d)), b)``:
+
+        - Until a flow is complete, because a slot that ends before has served nobody to the end.
+        - No shorter than a delay, and no longer than `_LONGEST` delays for one flow's sake, so
+          that new demand need not wait for the end of a long flow.
+        - At least the hold, which is long where much waits: then many flows share the delay.
+        - No longer than any circuit has something to carry.
+
+        Without a delay changes cost nothing, and the slot ends with the first flow.
 
         Parameters
         ----------
@@ -263,13 +291,15 @@ class SlotChooser:
         matching
             ``matching[source] = destination``, -1 where idle; it serves a flow at least.
         hold
-            The least length in ticks, where as much waits for a circuit.
+            The least length in ticks, unless none of the circuits has as much to carry (`_hold`).
 
         Returns
         -------
         int
             Ticks, no more than wait for the busiest of the circuits.
         """
+        # Of all circuits: the most ticks that wait, and the fewest until a flow is complete. Ticks
+        # that committed slots serve are skipped.
         longest = 0
         first_complete: int | None = None
         for source, destination in enumerate(matching.tolist()):
@@ -301,6 +331,11 @@ class SlotChooser:
             What waits for the circuits of the heaviest matching.
         factor
             The coefficient of what waits, in delays to the power `_GROWTH`.
+
+        Returns
+        -------
+        int
+            Ticks without the delay, > 0.
         """
         if not self._delay:
             return 1
@@ -314,7 +349,21 @@ class SlotChooser:
 def _worth_of_short_flows(rest: Rest, hold: int) -> NDArray[np.float64]:
     """Return the worth of each circuit: how soon flows end, and how busy its ports are.
 
-    A circuit that has less to serve than a slot of `hold` ticks counts in proportion.
+    The worth is the square root of the rate, in flows that are complete per tick, times the ticks
+    that wait at both ports. A circuit that has less to serve than a slot of `hold` ticks counts in
+    proportion.
+
+    Parameters
+    ----------
+    rest
+        The queue without what committed slots serve.
+    hold
+        The least length of the slot in ticks, > 0.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        ``worth[source, destination]`` >= 0; 0 where nothing waits.
     """
     load_of_ports = rest.left.sum(axis=1)[:, None] + rest.left.sum(axis=0)
 
@@ -392,6 +441,11 @@ class QueuePlan:
             The queue without what committed slots serve; some of it waits.
         held
             The present matching, shape (n,), -1 where idle; None if there has been none.
+
+        Returns
+        -------
+        SlotChoice
+            A slot of the plan or the first part of one; what remains stays planned.
         """
         plan = self.make(rest)
         ports = np.arange(len(rest.left))

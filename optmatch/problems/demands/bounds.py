@@ -4,6 +4,11 @@ A line, which is a source or a destination, serves one entry at a time, each in 
 set of groups is therefore complete no earlier than its busiest line has had its time, nor than
 the line with most slots, which may be another one, has had a delay before each. Every two lines
 are so a machine that serves groups one after another: a concurrent open shop.
+
+Terms: an *entry* is the demand of one source for one destination, a *partner* of a port one with
+which it has an entry. A *group* is a set of entries that count as one job (a coflow): it has a
+weight and a deadline, and is complete with its last entry. A *plane* is one of several switches
+side by side. *All-stop* and *per-circuit* say which circuits stop while some change.
 """
 
 from __future__ import annotations
@@ -95,6 +100,12 @@ def bound_lines(problem: DemandInTicks) -> NDArray[np.float64]:
     need circuits: then both :math:`(S + k \delta) / (s + r)` and what is left over :math:`r` are
     bounds, and the best :math:`k` counts.
 
+    Parameters
+    ----------
+    problem
+        The demand. With objective ``"matchings"`` the bound is a number of slots, else it is in
+        seconds.
+
     Returns
     -------
     array of float, shape (2 * ports,)
@@ -126,6 +137,13 @@ def _line_sums(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sum the ticks of each line, where each entry lasts one shortest slot at least.
 
+    Parameters
+    ----------
+    ticks
+        ``ticks[source, destination]``, shape (ports, ports).
+    problem
+        The demand, for its shortest slot.
+
     Returns
     -------
     busy_ticks, n_partners : array of int, shape (2 * ports,)
@@ -140,20 +158,43 @@ def _line_sums(
 
 
 def bound_together(problem: DemandInTicks) -> float:
-    r"""Bound the objective by all ports together: by how long circuits and how many slots last.
+    r"""Bound the objective by all ports together: by the length and the number of all slots.
 
-    The durations of all slots add up to at least the sum of the busiest line, and there are at
-    least as many slots as the line with most partners has: where all circuits stop, each after a
-    delay. Of :math:`n` bidirectional ports that want something at most :math:`k = \lfloor n / 2
-    \rfloor` pairs have circuits side by side. So :math:`m` pairs of :math:`T` ticks in all take
-    at least :math:`\lceil T / k \rceil` ticks and :math:`\lceil m / k \rceil` slots; per circuit,
-    where a pair holds its ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On
-    :math:`s` planes it is a share of :math:`1 / s`. 0 beside packets.
+    Let :math:`D` be a bound on the sum of the durations of all slots, and :math:`K` one on their
+    number; :math:`\delta` is the delay and :math:`s` the number of planes. The objective is at
+    least
+
+    - :math:`K`, if the number of slots is minimised (``"matchings"``);
+    - :math:`\lceil (D + K \delta) / s \rceil` ticks, if all circuits stop at each change
+      (``"all-stop"``), for each slot then has a delay of its own;
+    - :math:`\lceil C / s \rceil` ticks, if circuits that stay go on (``"per-circuit"``), with the
+      :math:`C` below, which is 0 unless ports are bidirectional.
+
+    In general :math:`D` is the sum of the busiest line and :math:`K` the most partners of a port.
+    Both may be on different lines, which is what this bound adds to `bound_lines`. If ports are
+    bidirectional, at most :math:`k = \lfloor n / 2 \rfloor` pairs of the :math:`n` ports with
+    demand have circuits at once. The :math:`m` pairs of :math:`T` ticks in all hence give
+    :math:`D \ge \lceil T / k \rceil` and :math:`K \ge \lceil m / k \rceil`. With per-circuit
+    switching each pair takes its ports for a delay too: :math:`C = \lceil (T + m \delta) / k
+    \rceil`.
+
+    Parameters
+    ----------
+    problem
+        The demand. Each of its entries counts the shortest slot at least.
+
+    Returns
+    -------
+    float
+        A number of slots with objective ``"matchings"``, else seconds. 0 if there is no demand, or
+        if a packet network may carry a part of it.
     """
     ticks = problem.ticks
     delay_ticks = problem.delay_ticks
     if problem.packet_share > 0 or not ticks.any():
         return 0.0
+
+    # The durations and the number of all slots, by the busiest lines.
     line_ticks, n_partners = _line_sums(ticks, problem)
     busy_ticks = int(line_ticks.max())
     n_slots = int(n_partners.max())
@@ -223,7 +264,19 @@ EXACT = 12
 
 
 def check_groups(problem: GroupedDemand) -> None:
-    """Check that groups are given where they are asked for, and cover the demand."""
+    """Check that groups are given where they are asked for, and cover the demand.
+
+    Parameters
+    ----------
+    problem
+        A demand of any objective; groups belong to ``"weighted-completion-s"`` alone.
+
+    Raises
+    ------
+    InputError
+        If groups, weights or deadlines are given for another objective, if groups are missing or
+        do not fit the demand, or if the switch is not one that groups are defined for.
+    """
     groups = problem.groups
     if problem.objective != "weighted-completion-s":
         if groups is not None or problem.weights or problem.deadlines_s:
@@ -265,7 +318,15 @@ def check_groups(problem: GroupedDemand) -> None:
 
 
 def weigh_groups(problem: GroupedDemand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return weight and deadline in seconds of each group, 1 and 0 where none are given."""
+    """Return weight and deadline of each group, 1 and 0 where none are given.
+
+    Returns
+    -------
+    weights : array of float, shape (groups,)
+        The cost of a second of lateness.
+    deadlines_s : array of float, shape (groups,)
+        Seconds from the start; a group that is complete later is late by the difference.
+    """
     n_groups = int(problem.groups.max(initial=-1)) + 1
     weights = np.array(problem.weights or (1.0,) * n_groups)
     deadlines_s = np.array(problem.deadlines_s or (0.0,) * n_groups)
@@ -274,6 +335,11 @@ def weigh_groups(problem: GroupedDemand) -> tuple[NDArray[np.float64], NDArray[n
 
 def load_lines(problem: GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sum the load of each group on each line.
+
+    Parameters
+    ----------
+    problem
+        The demand with its groups.
 
     Returns
     -------
@@ -307,20 +373,41 @@ def order_groups(
     weights: NDArray[np.float64],
     due: NDArray[np.float64],
 ) -> tuple[list[int], float]:
-    """Order groups for the concurrent open shop, and return a bound for all orders.
+    """Order groups for the concurrent open shop, and bound the weighted lateness of all orders.
 
-    The primal-dual rule of [1]_ while there are more than `EXACT` groups: the last group is the
-    one whose weight is smallest for its time on the busiest machine, and the other groups pay for
-    that machine by their weights. These payments are a bound. Where the last group, alone and
-    late, costs more than the payment, that cost counts instead. The other groups are put in the
-    best order for the rest of their weights, by dynamic programming over sets.
+    In a concurrent open shop each group needs some time of every machine, and is complete when
+    the last machine has served it. A machine is here a pair of lines, one for the circuits and
+    one for the delays, since no schedule ends before the ticks of the former and the delays of
+    the latter are over. The same line may be both.
+
+    While there are more than `EXACT` groups, the primal-dual rule of [1]_ finds the last one:
+
+    1. The machine with most time for all remaining groups is taken.
+    2. The last group is the one with the smallest weight for each tick of its time there. This
+       quotient is the price of a tick.
+    3. Each group pays with a part of its weight: the price times its own time on the machine. The
+       last group pays all it has. With weights in proportion to times, the machine costs the same
+       in every order, ``price * (T**2 + sum(t**2)) / 2`` for times t of sum T, less what deadlines
+       allow: this payment is added to the bound.
+    4. If the last group costs more than that even when it is served alone, its own cost is added
+       instead, and no other group pays.
+
+    The groups that are left are put in the best order for the rest of their weights, by dynamic
+    programming over sets, and its cost is added to the bound.
+
+    As an example of one step, two groups of weight 1 need 2 and 6 ticks of one machine and have no
+    deadlines. The second one has the smaller weight for each tick, 1/6, and comes last. Both pay
+    1/6 for each tick, together 1/6 * (64 + 40) / 2 = 8 2/3. The first one has 2/3 of its weight
+    left and costs 2/3 * 2 more. The bound is 10, which is the cost of this order: 2 + 8.
 
     Parameters
     ----------
-    served, delayed : array of int, shape (groups, lines)
-        Ticks of circuits and of delays.
+    served : array of int, shape (groups, lines)
+        Ticks of circuits that each group needs on each line: sources, then destinations.
+    delayed : array of int, shape (groups, lines)
+        Ticks of delays that it needs there: one delay for each of its entries.
     weights : array, shape (groups,)
-        The weight of each tick of lateness.
+        The cost of a tick of lateness.
     due : array, shape (groups,)
         The deadlines in ticks.
 
@@ -329,7 +416,7 @@ def order_groups(
     order : list of int
         The groups, the first one first.
     bound : float
-        The weighted lateness of no order is less.
+        The weighted lateness of no order is less: weights times ticks.
 
     References
     ----------
@@ -375,10 +462,10 @@ def order_groups(
 
 
 class _BestOrders(NamedTuple):
-    """The best order of each set of groups; the bits of a number are a set."""
+    """The best order of each set of groups; group k is in a set if bit k of its number is 1."""
 
-    cost: NDArray[np.float64]
-    last_group: NDArray[np.int64]
+    cost: NDArray[np.float64]  # (sets,): the least weighted lateness of the groups of the set
+    last_group: NDArray[np.int64]  # (sets,): the group that is last in this order
 
 
 def _order_exactly(
@@ -394,8 +481,12 @@ def _order_exactly(
 
     Parameters
     ----------
-    served, delayed, weights, due
-        As of `order_groups`.
+    served, delayed : array of int, shape (groups, lines)
+        Ticks of circuits and of delays that each group needs on each line.
+    weights : array, shape (groups,)
+        The cost of a tick of lateness.
+    due : array, shape (groups,)
+        The deadlines in ticks.
 
     Returns
     -------
