@@ -1,6 +1,11 @@
 """Assignments: the perfect matching of greatest value, found again and again for similar values.
 
 All kernels for demands that ask for an assignment share the code and the workspace that are here.
+
+A *price* is the dual variable of a row or a column. Prices are feasible if row + column price is
+at least the value everywhere; a matching whose circuits all have equality is then the best one.
+The *gain* of a row at a column is value less column price. *Settled* columns are those whose
+shortest distance is final, as in Dijkstra's algorithm.
 """
 
 from __future__ import annotations
@@ -85,6 +90,12 @@ def _take_best_columns(space):
     Each row's price becomes its greatest gain, value less column price, so that row + column price
     >= value everywhere, with equality in the matching. Where rows have the same best column,
     the first one gets it; the others stay free, which is -1 in ``space.column_of``.
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        In: ``value`` and ``column_price``. Out: ``row_price``, and the matching in ``column_of``
+        and ``row_of``, -1 for free lines. From ``work[0]`` the places looked at are taken off.
     """
     n = len(space.value)
     space.row_of[:] = -1
@@ -108,7 +119,23 @@ def _take_best_columns(space):
 def _find_free_column(space, start):
     """Search the shortest augmenting path from a free row (Dijkstra); update the prices.
 
-    Returns the free column at its end; ``space.before`` has the way back.
+    Lengths are sums of reduced costs, row + column price less value, which are never negative.
+    The path is not applied to the matching here.
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        In: ``value``, and the matching in ``row_of``, with a free column at least. In and out:
+        both prices, feasible before and after. Out: ``before``, for each column of the path the
+        row before it. ``distance``, ``open_columns``, ``rows_seen`` and ``columns_seen`` are
+        scratch. From ``work[0]`` the places looked at are taken off.
+    start : int
+        The row without a column from which the path begins.
+
+    Returns
+    -------
+    int
+        The free column at the end of the path.
     """
     n = len(space.value)
     for k in range(n):
@@ -136,6 +163,8 @@ def _find_free_column(space, start):
                 nearest = distance
                 place = k
         space.work[0] -= n_open
+
+        # The nearest column is settled. If it is taken, the path may go on from its row.
         row_distance = nearest
         column = space.open_columns[place]
         n_open -= 1
@@ -164,8 +193,17 @@ def assign(space):
     By shortest augmenting paths, with row + column price >= value throughout. Any column prices
     will do to start from; those of similar values make the paths few and short. O(n**3).
 
-    Writes it to ``space.column_of`` and returns its value; -inf if ``space.work`` was used up
-    before it was found.
+    Parameters
+    ----------
+    space : AssignmentSpace
+        In: ``value``, shape (n, n). In and out: ``column_price``, from which it starts, and
+        ``work[0]``, the places that may still be looked at. Out: ``column_of``, the column of each
+        row; ``row_of`` and ``row_price``. Other arrays are scratch.
+
+    Returns
+    -------
+    float
+        The value of the matching; -inf if ``work`` was used up before it was found.
     """
     n = len(space.value)
     _take_best_columns(space)
@@ -190,7 +228,22 @@ def assign(space):
 
 
 def assign_afresh(space: AssignmentSpace, value: NDArray[Any]) -> float:
-    """Do as `assign`, from prices of zero: a function of these values alone."""
+    """Find the perfect matching of greatest value from prices of zero, as `assign` does.
+
+    With prices of an earlier problem, ties between equally good matchings could fall otherwise.
+
+    Parameters
+    ----------
+    space
+        The workspace for n ports; ``space.column_of`` receives the column of each row.
+    value
+        ``value[row, column]``, shape (n, n): numbers or booleans.
+
+    Returns
+    -------
+    float
+        The value of the matching.
+    """
     space.value[:] = value
     space.column_price[:] = 0.0
     total: float = assign(space)

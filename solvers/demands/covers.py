@@ -1,6 +1,9 @@
 """Covers after papers: `solstice`, `eclipse`, `tms`, `spectra`, and two by heaviness.
 
 Each is a function that yields plans; `solve_demand` is the frame of all of them.
+
+A *cover* is a plan that serves every entry for as long as it needs; circuits may be up for longer.
+Each function takes a `CoverTask` with the demand in ticks, and yields one plan or several.
 """
 
 from __future__ import annotations
@@ -43,7 +46,20 @@ def yield_solstice(work: CoverTask) -> Iterator[Plan]:
     Liu, Mukerjee et al. (2015), Scheduling techniques for hybrid circuit/packet networks, CoNEXT,
     doi 10.1145/2716281.2836126. The plan goes on here until everything is served, or packets take
     the rest.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, the shortest slot, and the clock.
+
+    Yields
+    ------
+    Plan
+        One cover. If time runs out before everything is served, `complete` adds the slots that are
+        missing.
     """
+    # All numbers are of the stuffed demand, whose lines have one sum: a perfect matching of its
+    # entries exists at each step, at the latest with a threshold of 1.
     rest = stuff(work.demand)
     n, ports = len(rest), np.arange(len(rest))
     space = new_workspace(n)
@@ -82,7 +98,13 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
     rating
         How slots are compared.
     demand
-        What is covered, in ticks; None for all of the task, and then slots are trimmed.
+        What is covered, in ticks, shape (n, n); None for all of the task, and then slots are
+        trimmed.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole of it.
     """
     whole = work.demand if demand is None else demand
     rest = whole.copy()
@@ -92,6 +114,9 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
     n_room = max(16, 4 * n)
     matchings = np.zeros((n_room, n), dtype=np.int32)
     ticks = np.zeros(n_room, dtype=np.int64)
+
+    # The kernel makes a few slots at a time, as many as fit between two looks at the clock. Slots
+    # up to `done` are made, and those up to `until` are made by the next call.
     done = 0
     took_s = 0.0
     until = 1
@@ -119,6 +144,16 @@ def yield_tms(work: CoverTask) -> Iterator[Plan]:
     doi 10.1145/2390231.2390244; Porter et al. (2013), doi 10.1145/2486001.2486007. The demand is
     scaled to equal line sums (Sinkhorn), decomposed, and held for as long as its greatest line
     needs. There is a plan for each doubling of the number of terms; the rest of each is covered.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, and the shortest slot.
+
+    Yields
+    ------
+    Plan
+        Covers of 1, 2, 4, ... terms and the slots that complete them, trimmed.
     """
     demand = work.demand
     greatest = int(max(demand.sum(axis=0).max(), demand.sum(axis=1).max()))

@@ -60,13 +60,29 @@ def _list_slots(demand: NDArray[np.int64]) -> _ListedSlots:
 
 
 def shortest_plan(problem: Demand, clock: Clock) -> Plan | None:
-    """Find the plan that ends first; None if the time does not suffice.
+    """Find the plan that ends first, by an integer programme over all permutations.
 
-    The variables are the ticks of each slot, then whether there is a slot at all.
+    With S permutations there are 2 S whole variables: how many ticks the slot of each lasts, then
+    whether there is one. The sum of the ticks, and a delay for each slot, is minimised.
+
+    Parameters
+    ----------
+    problem
+        A demand for which `suits` is true.
+    clock
+        Its time limit ends the search.
+
+    Returns
+    -------
+    Plan or None
+        The optimal plan; None if the time did not suffice, or if rounding in the programme has
+        made an answer that does not hold in whole ticks.
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp
 
+    # Each entry is served for as long as it needs. A permutation without a slot has no ticks, and
+    # one with a slot at least those of the shortest.
     slots = _list_slots(problem.ticks)
     n_slots = len(slots.matchings)
     longest = int(max(problem.ticks.max(), problem.min_slot_ticks))
@@ -130,6 +146,7 @@ def solve_few(
     shortest: list[Plan] = []
 
     def build(work: CoverTask) -> Iterator[Plan]:
+        """Yield the optimal plan if there is time, or else those of the other method."""
         plan = shortest_plan(problem, work.clock)
         if plan is None:
             yield from build_otherwise(work)
@@ -140,6 +157,9 @@ def solve_few(
     solution = solve_demand(problem, limits, rng, on_event, "best", build)
     if not shortest or solution.limit is not Limit.EXHAUSTED:
         return solution
+
+    # The only plan was taken and the iterator ended: the search over all plans is the proof, until
+    # `certify` finds one that can be checked.
     optimal = replace(
         solution,
         status=Status.OPTIMAL,

@@ -4,6 +4,10 @@ A term has one entry of each line. So the terms join the entries of two lines, a
 vertices of a graph, and each entry is the sum of the weights of its edges. A graph with v vertices
 and c components has v - c edges or more, and in a component both lines have the same sum: the
 fewest terms are the entries of both lines less the most groups of the same sum.
+
+As an example, a row with entries 1, 4 and 5 and a column with entries 3, 3 and 4 have the sum 10.
+The 4 of both may be a group, one term, and 1 and 5 with 3 and 3 another: two groups. Both lines
+have six entries, so four terms are needed at least, one more than either line alone says.
 """
 
 from __future__ import annotations
@@ -116,10 +120,26 @@ def _most_groups(numbers: list[int]) -> int:
 
 
 def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[int], bool]]:
-    """Yield sets of likely weights, the boldest first, and whether no others need be tried.
+    """Yield sets of likely weights, the boldest first.
 
-    With as many terms as a line has entries, these are the weights. A weight stands alone in about
-    a third of the lines, and most sums occur once; the sum of two others of a set is left out.
+    With as many terms as a line has entries, these are the weights. Otherwise numbers that occur
+    often are guessed: a weight stands alone in about a third of the lines, and most sums of
+    weights occur once. A number that is the sum of two others of the set is left out.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n); all lines have the same sum.
+    most
+        The number of terms that are looked for.
+
+    Yields
+    ------
+    weights : list of int
+        Weights of some or all of the terms, in ticks, at most as many as `most`.
+    is_certain : bool
+        Whether all decompositions of so many terms have them, so that no other set needs to be
+        tried. The last set is certain: it is empty where weights have to be guessed.
     """
     for line in (*demand, *demand.T):
         if np.count_nonzero(line) == most:

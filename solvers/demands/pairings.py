@@ -3,6 +3,10 @@
 A demand of bidirectional ports is a graph: an edge for each pair, as long as the larger of both
 directions. Slots of equal length would be its edge colouring (Vizing); here edges have lengths,
 and a slot lasts as long as its longest.
+
+A *pair* is two ports that need a circuit; a *pairing* is a matching of bidirectional ports, in
+which ``matching[port]`` is the partner of a port and the partner's partner is the port itself. A
+plan *divides* a pair if several slots serve it.
 """
 
 from __future__ import annotations
@@ -36,9 +40,9 @@ _MOST_SHORTENED = 100
 class _Pairs(NamedTuple):
     """The pairs that have something to carry; all arrays have the shape (pairs,)."""
 
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    ticks: NDArray[np.int64]
+    first: NDArray[np.int64]  # the port of the lower number
+    second: NDArray[np.int64]  # the other port
+    ticks: NDArray[np.int64]  # how long the pair needs its circuit, > 0
 
     @classmethod
     def of(cls, demand: NDArray[np.int64]) -> _Pairs:
@@ -58,7 +62,21 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
     A large neighbourhood search: some slots are taken out, and what they served is put into the
     first slot that has room, or into new slots that may divide it, the longest pairs first, with
     noise. A result that is a little longer than the best is still gone on from.
+
+    Parameters
+    ----------
+    work
+        The symmetric demand in ticks, delay and shortest slot, limits and random numbers; a former
+        plan comes first.
+
+    Yields
+    ------
+    Plan
+        Plans that serve the demand, good and bad ones: without end if there is a limit of time or
+        of iterations, else with `_REBUILDS` rebuilds.
     """
+    # Three plans to begin with: first fit, the same with durations by a linear programme, and one
+    # whose slots may divide pairs. The search goes on from the shorter of the last two.
     demand = work.demand
     if work.former is not None:
         yield work.former
@@ -73,6 +91,8 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
     has_limit = work.clock.limits.time_s is not None or work.clock.limits.iterations is not None
     n_rebuilds = 0
     while len(plan.ticks) > 1 and (has_limit or n_rebuilds < _REBUILDS):
+        # From 2 to 8 slots are taken out, whichever; the others may serve a part of what these
+        # did.
         n_rebuilds += 1
         n_out = int(work.rng.integers(2, max(3, min(len(plan.ticks), 8)) + 1))
         is_kept = np.ones(len(plan.ticks), dtype=np.bool_)
@@ -84,10 +104,14 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
             rebuilt = trim(join(kept, cover_dividing(left, work, noise)), demand, work.shortest)
         else:
             rebuilt = first_fit(_Pairs.of(left), kept, work, noise)
+
+        # The linear programme takes longer than a rebuild, and is kept for new best plans.
         cost = rebuilt.cost(work.delay)
         if cost < best_cost and len(rebuilt.ticks) <= _MOST_SHORTENED:
             rebuilt = shorten(rebuilt, demand, work.shortest)
             cost = rebuilt.cost(work.delay)
+
+        # The cube makes small excesses likely and large ones rare.
         if cost <= best_cost * (1 + _WORSE * work.rng.random() ** 3):
             plan = rebuilt
             best_cost = min(best_cost, cost)

@@ -1,4 +1,12 @@
-"""The record of a controller: failed parts, applied changes, and how to undo them."""
+"""The record of a controller: failed parts, applied changes, and how to undo them.
+
+A *record* (`Record`) is all that a controller knows: the running state with the failures that were
+answered in it, the failures that are still *pending*, and the stand-ins of failed units. A change
+makes a new record. The *history* has the records before the last changes, for `rollback`. The
+*snapshot* is the present record with answers that were prepared for it in memory; the snapshot in
+a file is a record with its history. The *journal* is a file beside it with a line for each change
+since. The *notes* are another, optional file for people and other programs, which nothing reads.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +46,11 @@ _LIMITS_IN_FOREGROUND = Limits(time_s=0.1)
 class Options(NamedTuple):
     """How a controller works; the fields are arguments of `Rerouter`."""
 
-    prepare: Ahead
-    background: bool
-    history: int
-    on_event: Callable[[Call], None] | None
-    priorities: Mapping[int, int] | None
+    prepare: Ahead  # whether answers to failures of units, or of "all" parts, are prepared ahead
+    background: bool  # whether a thread of its own prepares them
+    history: int  # how many changes can be taken back at most
+    on_event: Callable[[Call], None] | None  # is told of each call that has ended
+    priorities: Mapping[int, int] | None  # by job, >= 0; jobs that are not named have 0
 
 
 def begin_record(state: Reroute | None) -> Record:
@@ -229,10 +237,29 @@ class Keeper:
         state
             The state to begin with, where there is no such file yet.
         durable
-            Whether each change is on disk before its call returns, or those of the last second
-            may be lost if the machine, not the process, crashes.
+            ``"always"``: each change is on disk before its call returns. ``"interval"``: those of
+            the last second may be lost if the machine, not the process, crashes.
         compact_lines
             After how many lines a new snapshot takes the place of the journal.
+        prepare
+            Whether the answer to the failure of each unit (a chip of a rack, a port of a switch)
+            is worked out ahead, now and after each change; ``"all"`` for fibres and cells in use
+            as well.
+        background
+            Whether a thread of its own does that, so that changes take no longer for it.
+        history
+            How many changes can be taken back at most; older ones are not read from the files.
+        on_event
+            Is called with a `Call` when a call of the controller has returned or raised, in the
+            thread of the call; None for nobody.
+        priorities
+            The priority of jobs, >= 0, by the numbers in ``state.owners``; 0 for jobs that are not
+            named. Circuits of jobs with lower ones make room first. Files do not keep them.
+
+        Returns
+        -------
+        Rerouter
+            The controller as it was after its last change, or one that begins with `state`.
 
         Raises
         ------
@@ -244,7 +271,10 @@ class Keeper:
         """
         options = Options(prepare, background, history, on_event, priorities)
         journal = Journal(path, durable, compact_lines)
+
+        # The files are locked from here on, so that whatever fails has to release them.
         try:
+            # The records of the files, the oldest first, the present one last; none in new files.
             records = journal.read(integer("history", history, at_least=0))
             if not records and state is None:
                 raise InputError("is not there: a state to begin with", path=path_name(path))
@@ -252,11 +282,15 @@ class Keeper:
             controller = cls.__new__(cls)
             controller._set_up(present, options)
             controller._history.extend(past)
+
+            # A new controller has its first snapshot on disk before anything can change.
             remembered = [*controller._history, controller._now.record]
             journal.compact(remembered, always=not journal.has_snapshot)
         except BaseException:
             journal.close()
             raise
+
+        # Changes are written from now on; what was read must not be written again.
         controller._journal = journal
         return controller
 
@@ -316,9 +350,29 @@ class Keeper:
             raise InputError("the controller is closed: open it again")
 
     def _note(self, event: str, record: Record, reported: Set[int] = frozenset()) -> None:
-        """Go on to a record of the same state; the caller holds the lock.
+        """Take over a record that differs only in failures on record, not in circuits or cells.
 
-        Past records learn of chips that are `reported` to have failed by themselves.
+        That is a report of a failure, with an answer that is not applied yet, or without any. As
+        the running state is the same, there is nothing to undo: the history gets no record, and
+        answers that were prepared stay valid. The journal gets a line. The caller holds the lock.
+
+        Parameters
+        ----------
+        event
+            The name of the event in the journal: `REFUSED` or `ANSWERED`.
+        record
+            The new record, with the same state as the present one. Nothing is done if it is the
+            present one.
+        reported
+            Chips that have failed by themselves, and not only lost the fibres of their server. The
+            records of the history learn of them, so that a rollback does not forget the report.
+
+        Raises
+        ------
+        InputError
+            If the controller is closed.
+        OSError
+            If the journal cannot be written; then nothing has changed.
         """
         self._check_open()
         before = self._now.record
@@ -333,7 +387,22 @@ class Keeper:
         self._compact()
 
     def _change(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
-        """Go on to a new state, and remember the last one; the caller holds the lock."""
+        """Go on to a new state, and remember the last one; the caller holds the lock.
+
+        Parameters
+        ----------
+        record
+            The record with the new state.
+        event
+            The name of the change in the journal and the notes, such as ``"fail"``.
+        parts
+            The parts that the change is about, for the notes.
+
+        Returns
+        -------
+        Snapshot
+            The present record from now on.
+        """
         before = self._now.record
         snapshot = self._take_over(record, event, parts)
         self._history.append(before.with_answered_of(record))
@@ -341,7 +410,29 @@ class Keeper:
         return snapshot
 
     def _take_over(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
-        """Go on to a state, once that is noted on disk; the caller holds the lock."""
+        """Go on to a state, once that is noted on disk; the caller holds the lock.
+
+        Parameters
+        ----------
+        record
+            The record with the new state.
+        event
+            The name of the change in the journal and the notes.
+        parts
+            The parts that the change is about, for the notes.
+
+        Returns
+        -------
+        Snapshot
+            The present record from now on.
+
+        Raises
+        ------
+        InputError
+            If the controller is closed.
+        OSError
+            If a file cannot be written; then the present record is still the former one.
+        """
         self._check_open()
         snapshot = take_snapshot(record, self._priorities, self._now)
         if self._notes is not None:
@@ -373,7 +464,25 @@ class Keeper:
 
 
 def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> NDArray[np.int64]:
-    """Return ``priorities[circuit]``, those of the jobs that own the circuits."""
+    """List the priorities of circuits, which are those of the jobs that own them.
+
+    Parameters
+    ----------
+    state
+        The running state, with the owner of each circuit.
+    priorities
+        A whole number >= 0 by job; jobs that are not named have 0. None for no job.
+
+    Returns
+    -------
+    ndarray, shape (circuits,)
+        ``priorities[circuit]``.
+
+    Raises
+    ------
+    InputError
+        If it is no mapping, or a priority is negative, no whole number or beyond 64 bits.
+    """
     if priorities is None:
         priorities = {}
     if not isinstance(priorities, Mapping):

@@ -1,4 +1,10 @@
-"""Reroute: something has failed in a running state, and circuits must get around it."""
+"""Reroute: something has failed in a running state, and circuits must get around it.
+
+A *handover* is a choice of spares: each lost unit gets the spare that takes over its circuits. A
+circuit is *hit* if the failure takes its light, or if one of its ends is on a lost unit. A loss is
+*stated* if an ideal switch has it in a table by source and destination; otherwise it is that of
+the cells and fibres on the way.
+"""
 
 from __future__ import annotations
 
@@ -51,22 +57,42 @@ MOST_HANDOVERS = 720
 class Asked(NamedTuple):
     """What the bound of a `Reroute` needs to know of it."""
 
-    units: Units
-    circuits: NDArray[np.int32]
-    hit: NDArray[np.bool_]
-    lost: tuple[int, ...]
-    spares: tuple[int, ...]
+    units: Units  # chips in servers with the fibres that work, or ports of a switch
+    circuits: NDArray[np.int32]  # (circuits, 2): source port and destination port, before
+    hit: NDArray[np.bool_]  # (circuits,): whether a circuit has lost its light or an end
+    lost: tuple[int, ...]  # the units that a spare has to take over
+    spares: tuple[int, ...]  # the units that can take over
     loss_units: tuple[int, int]
     """The loss of a cell and of a fibre, in hundredths of a dB."""
 
 
 def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
-    """Bound the five levels of the objective from below; None where a circuit has no route at all.
+    """Bound the five levels of the objective of a `Reroute` from below.
 
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
     shortest route between its ends. Every choice of spares for lost units is tried, and the best
     one counts; where there are more than 720 of them, each end may be any spare by itself.
+
+    Parameters
+    ----------
+    asked
+        The units, circuits and losses; there are at least as many live spares as lost units.
+
+    Returns
+    -------
+    tuple of five int, or None
+        In the order of the objective:
+
+        0. circuits of others that are disturbed: 0, since nothing shows that any have to be;
+        1. circuits that change: the number of hit ones;
+        2. cells that are set: 0, since those that are needed may be in the right state already;
+        3. the loss of the worst new route, in hundredths of a dB;
+        4. the length of all new routes together, in cells and fibres.
+
+        None if with each choice of spares some circuit has no route at all.
     """
+    # Of each handover, one row, and each hit circuit, one column: the length of a shortest route.
+    # An ideal switch may state losses, which do not follow from cells and fibres.
     end_units = asked.circuits[asked.hit] // asked.units.ports_per_unit  # (circuits, 2)
     lengths = asked.units.route_lengths()
     cells = _try_handovers(asked, lengths.cells, end_units)
@@ -74,11 +100,15 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     stated = stated_losses(asked.units)
     if stated is not None:
         stated = _try_handovers(asked, stated, end_units)
+
+    # Handovers that leave a circuit without any route are no answers.
     has_routes = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
     if not has_routes.any():
         return None
     cells = cells[has_routes]
     fibres = fibres[has_routes]
+
+    # The best handover by the levels in their order: first the worst loss, then the length.
     cell_loss, fibre_loss = asked.loss_units
     losses = cells * cell_loss + fibres * fibre_loss
     if stated is not None:
@@ -405,12 +435,24 @@ class Reroute(_Looked):
         Parameters
         ----------
         transition
-            A transition of this problem; `optmatch.verify` tells whether it is a right one.
+            A transition of this problem; `optmatch.verify` tells whether it is a right one. Its
+            ``moves`` say which spares are used up, ``changed``, ``circuits`` and ``routes`` the
+            new ports and routes of circuits, and its steps of kind `SET` the new states of cells.
         more
-            What has failed beside, if the transition is for that, or is a spare from then on, by
-            the names of the fields.
+            Parts to add to fields of the new state: by the field's name, such as
+            ``"failed_chips"``, ``"stuck_bar"`` or ``"spares"``, the numbers of the parts. These
+            are failures that this state does not have yet, if the transition is an answer to
+            them, and units that become spares by it. None adds nothing.
+
+        Returns
+        -------
+        Reroute
+            The state after all steps. Spares that have taken over are spares no more; lost units
+            and other failed parts stay listed as failed.
         """
         more = more or {}
+
+        # Circuits that change get their new ports; units that take over are no spares any more.
         circuits = np.array(self.circuits)
         circuits[transition.changed] = transition.circuits
         used_spares = set(transition.moves[:, 1].tolist())
@@ -418,6 +460,9 @@ class Reroute(_Looked):
             "circuits": circuits,
             "spares": tuple(unit for unit in self.spares if unit not in used_spares),
         }
+
+        # Without cells a circuit's route is its list of fibres. With cells their states say it:
+        # stuck cells are in their states whatever they are told, all others as the steps set them.
         if self.cell_states is None:
             routes = list(self.routes)
             for circuit, route in zip(transition.changed, transition.routes, strict=True):

@@ -62,7 +62,7 @@ class RunningState(Protocol):
 class Passed(NamedTuple):
     """The fibres or terminals of all routes, one route after another."""
 
-    part: NDArray[np.int64]
+    part: NDArray[np.int64]  # (parts,): a fibre in a rack without cells, else a terminal of a cell
     circuit: NDArray[np.int64]
     """``circuit[k]``: whose ``part[k]`` is."""
 
@@ -83,8 +83,21 @@ class Damage(NamedTuple):
 def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
     """Refuse circuits whose ports do not exist, or are in use twice; the error names one.
 
-    ``circuits[k] = source, destination``. A port that is not bidirectional has two sides, of which
-    each may be in use once.
+    A port that is not bidirectional has two sides, a sending and a receiving one, of which each
+    may be in use once. A bidirectional port may be in use once.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, for its number of ports and whether they are bidirectional.
+    circuits
+        ``circuits[k] = source port, destination port``, shape (circuits, 2).
+
+    Raises
+    ------
+    InputError
+        Naming the first end whose port does not exist, or else the first end whose port an earlier
+        one uses, with the circuit of that one.
     """
     wrong = (circuits < 0) | (circuits >= fabric.n_ports)
     for circuit, end in np.argwhere(wrong)[:1].tolist():
@@ -93,6 +106,7 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
         message = f"{where} = {port}: ports are 0 .. {fabric.n_ports - 1}"
         raise InputError(message, where=where)
 
+    # Each side of a port has a number of its own; a number that was there before is in use twice.
     n_sides = 1 if fabric.bidirectional else 2
     side_of_end = np.arange(2) % n_sides
     keys = (circuits + side_of_end * fabric.n_ports).ravel()
@@ -106,7 +120,20 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
 
 
 def _find_first(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
-    """Return for each of some numbers below `n_keys` where it stands first among them."""
+    """Return for each of some numbers below `n_keys` the position where it comes first.
+
+    Parameters
+    ----------
+    keys
+        Numbers from 0 to `n_keys` - 1, shape (keys,).
+    n_keys
+        The bound of the numbers.
+
+    Returns
+    -------
+    ndarray, shape (keys,)
+        ``first[k]``: the least position at which the number ``keys[k]`` stands, k at most.
+    """
     first = np.empty(n_keys, dtype=np.int64)
     first[keys[::-1]] = np.arange(len(keys))[::-1]  # of equal ones the last assignment stays
     return np.asarray(first[keys])
@@ -300,10 +327,23 @@ def assess(state: RunningState, passed: Passed) -> Damage:
 
 
 def _assess_racks(state: RunningState, passed: Passed) -> Damage:
-    """Do the same where no light passes chips: racks are lost, and replaced, as a whole.
+    """Assess failures where no light passes chips: racks are lost, and replaced, as a whole.
 
     A rack is lost if a dead port or a failed fibre of it is in use. A rack can take over if all of
     its chips are spares and nothing of it has failed.
+
+    Parameters
+    ----------
+    state
+        The running state with its failures, of a `RackFabric`.
+    passed
+        The fibres of all routes.
+
+    Returns
+    -------
+    Damage
+        The chips of lost racks as lost units, and the chips of racks that can take over as spares.
+        A circuit is hit if one of its ends is in a lost rack.
     """
     fabric = state.fabric
     assert isinstance(fabric, RackFabric)
@@ -313,6 +353,7 @@ def _assess_racks(state: RunningState, passed: Passed) -> Damage:
     is_dead[list(state.failed_chips)] = True
     is_dead.reshape(-1)[list(state.failed_ports)] = True
 
+    # Racks with a dead port that a circuit ends at, or a failed fibre that one passes, are lost.
     rack_of_port = np.arange(fabric.n_ports) // (per_rack * fabric.ports_per_chip)
     in_use = np.zeros(fabric.n_ports, dtype=np.bool_)
     in_use[state.circuits] = True
@@ -322,6 +363,7 @@ def _assess_racks(state: RunningState, passed: Passed) -> Damage:
     is_lost[fabric.rack_of_fibre[passed.part[passes_failed]]] = True
     hit = np.asarray(is_lost[rack_of_port[state.circuits]].any(axis=1))
 
+    # A rack that takes over has to be all spare and all sound, also where nothing is in use.
     has_failed = np.array(is_dead.any(axis=1).reshape(-1, per_rack).any(axis=1))  # by rack
     has_failed[fabric.rack_of_fibre[failed_fibres]] = True
     is_spare = np.zeros(fabric.n_chips, dtype=np.bool_)
