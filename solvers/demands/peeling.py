@@ -4,6 +4,10 @@ The rest of an entry is in `PeelingWorkspace.left`. The entries that may be used
 a set of bits for each row, so that a search passes over dozens of columns in one step. Matchings
 are kept from one permutation to the next: only rows whose entry is used up look for another
 column.
+
+The words *place*, *idle*, *waiting*, *threshold* and *list* are those of `workspace`. A row is
+*reached* if an alternating path leads to it from a waiting row; a column is *fresh* if no search
+has come to it. The *bottleneck* of a matching is its smallest entry.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import numpy as np
 from optmatch.solvers.demands.workspace import LINE_SUM, LISTS, THRESHOLD, WORD, lower, wait
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-_TURN = 0x022FDD63CC95386D  # six bits of it are a number that no other six of them are
+_TURN = 0x022FDD63CC95386D  # a de Bruijn sequence: each six bits in a row occur once
 _PLACE = np.zeros(WORD, dtype=np.int64)
 for _k in range(WORD):
     _PLACE[(_TURN << _k >> 58) & 63] = _k
@@ -211,7 +215,18 @@ def _release(space, row):
 def _descend(space):
     """Lower the threshold to the largest entry from a row that is reached to a fresh column.
 
-    Returns False if there is no such entry.
+    No other entry helps: the search that has just failed would come no further with it.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In: ``reached`` and ``fresh``, as `_match` leaves them. In and out: the lists, the graph
+        and the threshold (`lower`).
+
+    Returns
+    -------
+    bool
+        False if there is no such entry; then there is no perfect matching, and nothing changes.
     """
     left = space.left
     unseen = space.fresh
@@ -236,10 +251,20 @@ def _descend(space):
 
 @inner_kernel
 def _touch_all(space):
-    """Lower the threshold until all rows and columns have an entry; False if one has none.
+    """Lower the threshold until all rows and columns have an entry in the graph.
 
-    Without that no matching is perfect, and it is found without a search. ``space.fresh`` is
-    scratch: the columns without an entry in the graph.
+    Without that no matching is perfect, and it is found without a search.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: the graph, the lists and the threshold. ``fresh`` is scratch: the columns
+        without an entry in the graph.
+
+    Returns
+    -------
+    bool
+        False if a row or a column has no entry at all that is not zero.
     """
     graph = space.graph
     bare_columns = space.fresh
@@ -277,11 +302,23 @@ def _touch_all(space):
 
 @inner_kernel
 def _find_bottleneck(space, size):
-    """Match all `size` waiting rows at the largest threshold that allows it; False if none does.
+    """Match all waiting rows at the largest threshold that allows it (bottleneck matching).
 
     After a search, entries matter only if one leads from a row that waiting rows reach to a column
     that they do not. Without the last that did, no matching is perfect: their value is the largest
     minimum. There is no use in a search before each row and column has an entry.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: the matching, the graph and the threshold.
+    size : int
+        How many rows are in ``waiting``.
+
+    Returns
+    -------
+    bool
+        False if no threshold allows a perfect matching.
     """
     if not _touch_all(space):
         return False
@@ -301,7 +338,17 @@ def _settle(space):
     Rows that have a column keep it where the threshold stays. Where it falls, rows with entries
     above it are matched anew, with small entries if there are any.
 
-    Returns the smallest entry, which then is the threshold; 0 if there is no perfect matching.
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: the matching, in which some rows may have no column yet, the graph and the
+        threshold. ``waiting`` is scratch.
+
+    Returns
+    -------
+    int
+        The smallest entry of the matching, which is the new threshold; 0 if there is no perfect
+        matching.
     """
     state = space.state
     waiting = space.waiting

@@ -3,6 +3,10 @@
 Two lines bound the number in a way that can be checked (`CountProof`). Where that many terms are
 enough, they are found by guessing weights: with most of them known, CP-SAT is done at once. With
 exactly as many terms as a line has entries, these are all weights.
+
+A *term* is a permutation with its weight in ticks. *Known* weights are those that are given to the
+model as constants, because they are guessed or certain. A bound is *searched* if CP-SAT has found
+that fewer terms do not exist, which nobody can check without searching again.
 """
 
 from __future__ import annotations
@@ -69,10 +73,29 @@ def solve_count(
 ) -> Solution:
     """Decompose a demand into the fewest weighted permutations.
 
-    Weights are whole ticks, and iterations are conflicts of CP-SAT, for each number of terms. On a
-    fabric that does not hold every matching CP-SAT is left out: which permutations could be terms
-    is not known there. The solution is OPTIMAL with a `CountProof` where counting is enough; else
-    the bound is CP-SAT's word (``stats["bound_by"]``).
+    On a fabric that does not hold every matching CP-SAT is left out: which permutations could be
+    terms is not known there.
+
+    Parameters
+    ----------
+    problem
+        The demand, with objective ``"matchings"``: all lines have the same sum in ticks. Weights
+        are whole ticks.
+    limits
+        The limits of time, gap and iterations, which are conflicts of CP-SAT, for each number of
+        terms.
+    rng
+        The random numbers of the first decompositions, and of the seeds of CP-SAT.
+    on_event
+        Called with each better number of terms and each higher bound.
+    start
+        A former solution, of which terms that still fit are kept; None if there is none.
+
+    Returns
+    -------
+    Solution
+        It is OPTIMAL with a `CountProof` where counting is enough. Otherwise ``stats["bound_by"]``
+        is ``"cp-sat"``: the bound was found by search.
     """
     clock = limits.start()
     proof, counted = count_terms(problem.ticks)
@@ -204,8 +227,25 @@ def _look_for_terms(
 ) -> tuple[Plan | None, Limit | None]:
     """Look for a decomposition into so many terms, with weights that are guessed, then without.
 
-    Returns the plan if one was found, and the limit that ended the search; neither of them if
-    there is no such decomposition.
+    Parameters
+    ----------
+    problem
+        The demand, of which all lines have the same sum.
+    n_terms
+        How many terms the decomposition has.
+    clock
+        Its limits end the search.
+    seed
+        The seed of CP-SAT.
+    on_event
+        Called with ticks of CP-SAT.
+
+    Returns
+    -------
+    plan : Plan or None
+        A decomposition, if one was found.
+    limit : Limit or None
+        The limit that ended the search. If both are None there is no such decomposition.
     """
     demand = problem.ticks
     limit: Limit | None = None
@@ -223,11 +263,21 @@ def _look_for_terms(
 
 
 class _Terms:
-    """The variables of a decomposition into k terms."""
+    """The variables of a decomposition into k terms.
+
+    Attributes
+    ----------
+    weights
+        The weight of each term in ticks: constants for known ones, then variables that do not
+        rise, which leaves one of many equal orders.
+    uses
+        For each term, by source and destination, whether its permutation has this entry.
+    """
 
     def __init__(
         self, model: cp_model.CpModel, demand: NDArray[np.int64], k: int, known: list[int]
     ) -> None:
+        """Add the variables of k terms to a model, `known` weights in ticks among them."""
         free = [model.new_int_var(1, int(demand.max()), "") for _ in range(k - len(known))]
         for longer, shorter in pairwise(free):
             model.add(longer >= shorter)
@@ -283,6 +333,7 @@ def _model(
 
 
 def _read(terms: _Terms, outcome: object, n: int) -> Plan:
+    """Return the terms of a solution as a plan of n ports, with their weights as ticks."""
     matchings = np.empty((len(terms.uses), n), dtype=np.int32)
     for slot, uses in enumerate(terms.uses):
         for (i, j), use in uses.items():

@@ -1,7 +1,8 @@
 """Plans: matchings and durations in ticks, and operations on them without a search.
 
 In all of this room demands are in ticks, the slots of a plan serve them together, and no slot is
-shorter than `shortest`.
+shorter than `shortest`. A circuit is *up* in the slots whose matching has it; an entry is *served*
+by the ticks that its circuit is up, over all slots.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from optmatch.solvers.kernels.decorators import kernel
 class Plan(NamedTuple):
     """Matchings and how long each is held."""
 
-    matchings: NDArray[np.int32]  # (slots, ports)
-    ticks: NDArray[np.int64]  # (slots,)
+    matchings: NDArray[np.int32]  # (slots, ports): the destination of each source, -1 (IDLE): none
+    ticks: NDArray[np.int64]  # (slots,): how long each slot lasts, without the delay before it
 
     @classmethod
     def of(cls, matchings: Sequence[NDArray[np.int32]], ticks: Sequence[int], ports: int) -> Plan:
@@ -103,7 +104,23 @@ def _trim(demand, served, matchings, ticks, order, shortest):
 
 
 def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Shorten each slot by the time that no demand needs, shortest first; drop empty slots."""
+    """Shorten each slot by the time that no demand needs, shortest first; drop empty slots.
+
+    Parameters
+    ----------
+    plan
+        Any slots; they need not serve the whole demand.
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+    shortest
+        No slot of the result is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        The slots that are left, in their order. Each entry is served as far as before, or as far
+        as it needs.
+    """
     served = serve(plan)
     ticks = plan.ticks.copy()
     _trim(demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest)
@@ -121,7 +138,17 @@ def join(first: Plan, second: Plan) -> Plan:
 def tidy(plan: Plan) -> Plan:
     """Put slots with the same matching together, the longest slots first.
 
-    Slots of the same length come in the order of their matchings, read as numbers.
+    Parameters
+    ----------
+    plan
+        Slots in any order.
+
+    Returns
+    -------
+    Plan
+        A slot for each different matching, of all ticks that this has in `plan`. Slots of the same
+        length come in the order of their matchings, read as numbers, so that the result does not
+        depend on the order of `plan`.
     """
     if not len(plan.ticks):
         return plan
@@ -138,7 +165,17 @@ def tidy(plan: Plan) -> Plan:
 
 
 def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Take out circuits without demand, drop empty slots, lengthen slots that are too short."""
+    """Take out circuits without demand, drop empty slots, lengthen slots that are too short.
+
+    Parameters
+    ----------
+    plan
+        Any slots.
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+    shortest
+        No slot of the result is shorter, in ticks.
+    """
     n = plan.matchings.shape[1]
     places = plan.matchings + np.arange(n) * n  # of idle ports any place
     is_demanded = demand.ravel().take(places, mode="clip") > 0

@@ -6,6 +6,11 @@ weights other than zero (Marcus and Ree 1959), and fewer where it is degenerate.
 is a pivot of the simplex method, to a neighbour that is drawn. Steps to vertices of more terms are
 rarely taken, so the walk stays where many weights are zero at once.
 
+The words are those of the simplex method. The *basis* is a set of permutations, one for each
+equation, whose weights may be other than zero; the *tableau* tells how these weights change as the
+weight of another permutation rises from zero. A *pivot* takes that one, the *entering* one, into
+the basis, in exchange for the one whose weight is zero first, the *leaving* one.
+
 References
 ----------
 Marcus and Ree (1959). Diagonals of doubly stochastic matrices. *Quarterly Journal of Mathematics*
@@ -67,7 +72,19 @@ class _Walk(NamedTuple):
 def _leaving_row(walk, column):
     """Find the row whose weight is zero first as that of a column rises (the ratio test).
 
-    Returns the row, or -1 if the weight of the column cannot rise, and by how much it rises.
+    Parameters
+    ----------
+    walk : _Walk
+        In: the tableau.
+    column : int
+        A permutation that is not in the basis.
+
+    Returns
+    -------
+    leaving : int
+        The row; -1 if no weight falls as that of the column rises.
+    rise : float
+        The weight of the column, in ticks, at which this is so; infinite with -1.
     """
     weights = walk.tableau[:, walk.tableau.shape[1] - 1]
     leaving = -1
@@ -83,7 +100,20 @@ def _leaving_row(walk, column):
 
 @inner_kernel
 def _count_terms_after(walk, column, leaving, rise):
-    """Count the terms of the vertex at which the weight of a column has risen."""
+    """Count the terms of the vertex at which the weight of a column has risen.
+
+    Parameters
+    ----------
+    walk : _Walk
+        In: the tableau of the present vertex.
+    column, leaving, rise
+        The permutation that enters, the row that leaves and the weight, as of `_leaving_row`.
+
+    Returns
+    -------
+    int
+        How many weights are above `_ZERO` there.
+    """
     weights = walk.tableau[:, walk.tableau.shape[1] - 1]
     n_terms = 0
     if rise > _ZERO:
@@ -96,7 +126,19 @@ def _count_terms_after(walk, column, leaving, rise):
 
 @inner_kernel
 def _pivot(walk, column, leaving):
-    """Take the permutation of a column into the basis in place of that of a row."""
+    """Take the permutation of a column into the basis in place of that of a row.
+
+    A step of Gauss-Jordan elimination: the column becomes a unit vector.
+
+    Parameters
+    ----------
+    walk : _Walk
+        In and out: the tableau, ``basis`` and ``row_of``.
+    column : int
+        The permutation that enters.
+    leaving : int
+        The row whose permutation leaves; its number in the column is not zero.
+    """
     tableau = walk.tableau
     n_columns = tableau.shape[1]
     divisor = tableau[leaving, column]
@@ -117,6 +159,12 @@ def _keep_if_whole(walk):
     """Keep the present vertex as the best one if its weights are whole; tell whether they are.
 
     Weights of vertices may be fractions, and those are no slots.
+
+    Parameters
+    ----------
+    walk : _Walk
+        In: the tableau and ``basis``. Out, if all weights are whole: ``best_basis`` and
+        ``best_weights``.
     """
     last = walk.tableau.shape[1] - 1
     for row in range(len(walk.basis)):
@@ -193,6 +241,7 @@ class VertexWalk:
     """
 
     def __init__(self, demand: NDArray[np.int64], rng: np.random.Generator) -> None:
+        """List the permutations within the demand, and the equations that their weights fulfil."""
         self._demand = demand
         self._rng = rng
         n_ports = len(demand)
@@ -200,7 +249,8 @@ class VertexWalk:
         every = np.array(list(permutations(range(n_ports))), dtype=np.int32)
         self._permutations = every[(demand[ports, every] > 0).all(axis=1)]
 
-        # Equations: the entries but those of the last line each way, and the sum of all weights.
+        # Equations: the entries but those of the last row and column, which follow from the others
+        # and the sum of all weights. The equations have a row each and a column by permutation.
         holds = np.zeros((len(self._permutations), n_ports, n_ports))
         for number, permutation in enumerate(self._permutations):
             holds[number, ports, permutation] = 1.0
@@ -278,13 +328,26 @@ class VertexWalk:
 
 
 def _independent_rows(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Choose rows that span all others, the first ones first (Gaussian elimination)."""
+    """Choose rows that span all others, the first ones first (Gaussian elimination).
+
+    Parameters
+    ----------
+    matrix
+        Any matrix, shape (rows, columns), with numbers of about 1.
+
+    Returns
+    -------
+    ndarray
+        The numbers of the chosen rows, ascending; no other row is independent of these.
+    """
     left = matrix.copy()
     chosen: list[int] = []
     for row in range(len(left)):
         column = int(np.abs(left[row]).argmax())
         if abs(left[row, column]) < _SMALLEST_PIVOT:
             continue
+
+        # The row's largest number becomes the only one of its column below it.
         chosen.append(row)
         factors = left[row + 1 :, column] / left[row, column]
         left[row + 1 :] -= factors[:, None] * left[row]
