@@ -113,7 +113,7 @@ def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     demand
         ``demand[source, destination]`` in ticks, shape (n, n).
     shortest
-        No slot of the result is shorter, in ticks.
+        No slot is made shorter than this, in ticks, but slots without any use are dropped.
 
     Returns
     -------

@@ -3,6 +3,10 @@
 `portfolio` takes the plans of the rules that fit into the time and keeps the best. `best` goes on
 from there: some slots are taken out, their service is covered anew by a rule drawn at random, and
 the result is kept if it is not longer (a large neighbourhood search).
+
+A *rule* is a way to make a whole plan, with an estimate of the seconds that it takes. A *move*, or
+*rebuild*, covers a part of a plan anew. A *rating* is how slots are compared by a rule that takes
+the best slot again and again (`Rating`).
 """
 
 from __future__ import annotations
@@ -60,11 +64,32 @@ def solve_best(
 ) -> Solution:
     """Solve a demand by the portfolio and rebuilds of the best plan; the default.
 
-    An iteration is one rule or one rebuild; without limits there are `rebuilds` of them, fewer
-    beyond 256 ports. That takes a few seconds for 64 dense ports, 15 for 128, and at most a
-    minute for 256 to 1,024. Of at most three ports all slots are listed instead. The objective
+    Without limits it takes a few seconds for 64 dense ports, 15 for 128, and at most a minute for
+    256 to 1,024. With at most three ports all slots are listed instead. The objective
     ``"matchings"`` takes decompositions instead of covers (two seconds for 32 dense ports, five
     for 64), ``"weighted-completion-s"`` orders (less than a second for 16 ports).
+
+    Parameters
+    ----------
+    problem
+        The demand, of any objective and on any fabric.
+    limits
+        The limits of time, gap and iterations. An iteration is one rule or one rebuild.
+    rng
+        The random numbers.
+    on_event
+        Called with ticks, better objectives and better bounds.
+    start
+        A former solution, perhaps of another demand, from which the search begins; None if there
+        is none.
+    params
+        How many rebuilds, decompositions or orders there are without limits (rebuilds are fewer
+        beyond 256 ports); None for the defaults.
+
+    Returns
+    -------
+    Solution
+        The best schedule that was found, and the best bound.
     """
     params = params or DemandParams()
     if problem.objective == "weighted-completion-s":
@@ -82,6 +107,9 @@ def solve_best(
         build = pairings.rebuild_pairings
     if few_ports.suits(problem):
         return few_ports.solve_few(problem, limits, rng, on_event, build)
+
+    # Where packets or several planes have a part in it and ports are few, the exact model may be
+    # done in a moment. If it is not, its answer competes with that of the search.
     fabric, exact = problem.fabric, None
     several = problem.packet_share > 0 or problem.planes > 1
     if several and fabric.graph is None and fabric.n_ports <= _FEW_PORTS:
@@ -99,7 +127,13 @@ def solve_best(
 def _try_exact(
     problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Give the best plan of the first rules to the exact model, for a while."""
+    """Give the best plan of the first rules to the exact model, for a while.
+
+    Returns
+    -------
+    Solution
+        Its limit is None if the exact model has proved the best plan.
+    """
     with uncounted():
         from optmatch.solvers.demands.plane_model import finish_small  # loads OR-tools
 
@@ -115,7 +149,7 @@ def _try_exact(
 class TimedRule(NamedTuple):
     """A rule of the portfolio, and what it is estimated to take, in seconds."""
 
-    estimate_s: float
+    estimate_s: float  # a function of the size of the demand alone, whatever machine it is
     build: Callable[[CoverTask], Iterator[Plan]]
 
 
@@ -156,10 +190,12 @@ def _yield_quick(work: CoverTask, rule: PlanRule) -> Iterator[Plan]:
 
 
 def _yield_rated(work: CoverTask, rating: Rating) -> Iterator[Plan]:
+    """Yield the cover by slots of the best rating."""
     yield cover_by(work, rating)
 
 
 def _tidy_and_trim(work: CoverTask, plan: Plan) -> Plan:
+    """Put equal slots of a plan together, and shorten slots to what the demand needs."""
     return trim(tidy(plan), work.demand, work.shortest)
 
 
@@ -189,6 +225,19 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
 
     A large neighbourhood search. After `_STUCK` rebuilds without any gain it goes on from the plan
     of a rule that is drawn.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, delay and shortest slot, limits and random numbers; a former plan if
+        there is one.
+    rebuilds
+        The most rebuilds if neither time nor iterations are limited.
+
+    Yields
+    ------
+    Plan
+        Plans that serve the demand, good and bad ones.
     """
     best = work.former
     plans_of_rules: list[Plan] = []

@@ -1,4 +1,10 @@
-"""A plan of a demand within milliseconds: quick rules, then parts of the best covered anew."""
+"""A plan of a demand within milliseconds: quick rules, then parts of the best covered anew.
+
+A *rule* makes a whole plan (`quick_rules`); a *move* takes some slots of a plan out and covers
+what they served anew; to *patch* is to add slots for what a plan leaves. The *previous* plan is
+one of a demand like this one. The *rating* of a slot is what it serves for its time with the
+delay. Times are seconds of `counted_time`, and a deadline is such a time.
+"""
 
 from __future__ import annotations
 
@@ -95,6 +101,11 @@ def plan_quickly(
         ``demand[source, destination]`` in ticks, int64, shape (n, n).
     delay, deadline, previous
         Like those of `plan_entries`.
+
+    Returns
+    -------
+    Plan
+        Slots that together serve the whole demand.
     """
     return plan_entries(Entries.of_matrix(demand), delay, deadline, previous)
 
@@ -118,12 +129,19 @@ def plan_entries(
     deadline
         When to stop, by `counted_time`; infinite for a number of moves.
     previous
-        Slots of a demand like this one, to start from.
+        Slots of a demand like this one, to start from; None if there are none.
+
+    Returns
+    -------
+    Plan
+        The plan of least cost that was found, which serves all entries.
     """
     if not len(entries.ticks):
         return Plan.of([], [], entries.n_ports)
     # Without a limit the answer is the same each time, so that no clock may decide.
     best_slots_until = np.inf if deadline == np.inf else counted_time() + _GRACE_S
+
+    # Two rules that take time for entries alone; a plan that meets the lower bound is the best.
     lines = LineSums.of(entries)
     bound = lines.bound(delay)
     size = Size.of_entries(entries, lines, delay)
@@ -142,6 +160,8 @@ def plan_entries(
     if previous is None and not may_look_for_best_slots and counted_time() >= late:
         return first
 
+    # All that follows works on the full matrix. A former plan is patched in the time that there
+    # is, and what it takes is added to the deadline, so that other steps miss nothing by it.
     task = QuickTask(entries.to_matrix(), delay)
     if may_look_for_best_slots:
         first = _shorter_by_best_slots(task, first, best_slots_until)
@@ -169,7 +189,21 @@ def _shorter_by_best_slots(task: QuickTask, first: Plan, deadline: float) -> Pla
 def _improve(task: QuickTask, first: Plan, best: Plan, bound: int) -> Plan:
     """Return the best plan of rules and moves that start from `first`, and of `best`.
 
-    It ends at the deadline of the task, or when a plan takes no longer than the lower bound.
+    Parameters
+    ----------
+    task
+        The demand, and the deadline at which the search ends.
+    first
+        The plan from which moves begin.
+    best
+        The best plan so far, perhaps the same.
+    bound
+        A lower bound on the cost in ticks; a plan that meets it ends the search.
+
+    Returns
+    -------
+    Plan
+        A plan that costs no more than `best`.
     """
     delay = task.delay
     steps = yield_plans(task, first, endless=task.deadline < np.inf)
@@ -239,6 +273,11 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
         A plan that is known.
     endless
         Whether moves go on until the deadline; else there is a fixed number of them.
+
+    Yields
+    ------
+    Plan
+        Plans that serve the demand, each with equal slots put together and without surplus.
     """
     delay = task.delay
     size = Size.of(task.demand, delay)
@@ -265,8 +304,30 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
 def cover_part_anew(task: QuickTask, plan: Plan, rng: np.random.Generator, size: Size) -> Plan:
     """Take out some slots, short ones rather than long ones, and cover what they served anew.
 
-    A move of large neighbourhood search; raises `TimeUp` at the deadline.
+    A move of large neighbourhood search.
+
+    Parameters
+    ----------
+    task
+        The demand, and the deadline.
+    plan
+        Slots that serve it, two at least.
+    rng
+        The random numbers.
+    size
+        The size of the demand, which says whether slots of the best rating are quick enough.
+
+    Returns
+    -------
+    Plan
+        Another plan, shorter or longer.
+
+    Raises
+    ------
+    TimeUp
+        At the deadline.
     """
+    # A slot stays the more likely, the longer it is; its length counts as much as chance.
     n_slots = len(plan.ticks)
     stay = plan.ticks / plan.ticks.max() + rng.random(n_slots)
     n_out = int(rng.integers(min(2, n_slots - 1), n_slots))
@@ -285,7 +346,20 @@ def _patch(task: QuickTask, plan: Plan, rule: int) -> Plan:
 
 
 def _patch_previous(task: QuickTask, previous: Plan) -> Plan:
-    """Complete the slots of a former plan, in a time that does not depend on the limit."""
+    """Complete the slots of a former plan, in a time that does not depend on the limit.
+
+    Parameters
+    ----------
+    task
+        The demand; its deadline has no effect here.
+    previous
+        Slots of any plan of as many ports.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the demand, trimmed of what it does not need.
+    """
     rest = np.maximum(task.demand - serve(previous), 0)
     patch = task._replace(demand=rest, deadline=np.inf)
     if _best_slots_s(Size.of(rest)) < _GRACE_S:

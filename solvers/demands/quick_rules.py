@@ -2,6 +2,10 @@
 
 Which rules run is decided by these estimates alone: they are functions of the number of ports, of
 entries, and of partners of the busiest port.
+
+The *degree* of a demand is the most entries of a row or a column. A *term* is a permutation with
+its weight, of a decomposition of the stuffed demand; a term is *held* for as long as its slot
+lasts, which may be shorter than its weight.
 """
 
 from __future__ import annotations
@@ -47,8 +51,8 @@ _WORK_PER_S = 4e8
 class Size(NamedTuple):
     """What the time of a rule depends on."""
 
-    n_ports: int
-    n_entries: int
+    n_ports: int  # rows and columns of the demand
+    n_entries: int  # pairs with a demand
     degree: int
     """The entries of the line with most of them."""
     delays_per_entry: float = 1.0
@@ -89,8 +93,8 @@ class Size(NamedTuple):
 class QuickTask(NamedTuple):
     """A demand that is to be covered, all numbers in ticks."""
 
-    demand: NDArray[np.int64]  # (n, n)
-    delay: int
+    demand: NDArray[np.int64]  # (n, n): by source and destination
+    delay: int  # before each slot
     shortest: int = 1
     """No slot is shorter."""
     deadline: float = np.inf
@@ -100,10 +104,10 @@ class QuickTask(NamedTuple):
 class PlanRule(NamedTuple):
     """A way to make a plan."""
 
-    name: str
+    name: str  # for messages and measurements
     build: Callable[[QuickTask], Plan]
     """Makes a plan, or raises `TimeUp` soon after the deadline of the task."""
-    estimate_s: Callable[[Size], float]
+    estimate_s: Callable[[Size], float]  # estimates the seconds that it takes
 
 
 def cover_by_rule(task: QuickTask, rule: int) -> Plan:
@@ -143,6 +147,9 @@ def cover_listed_by_rule(entries: Entries, terms: CoverTerms, deadline: float) -
     n = entries.n_ports
     ports = port_vectors(n)
     left = left_of(entries)
+
+    # The kernel makes so many slots at a time that the clock is looked at often enough; its work
+    # is limited too, since a single slot of many ports may take longer.
     count = len(left.row)
     plans = [Plan.of([], [], n)]
     slots_at_once = 1
@@ -173,8 +180,15 @@ def cover_listed_by_rule(entries: Entries, terms: CoverTerms, deadline: float) -
 def hold_as_needed(rest, permutations, ticks):
     """Shorten terms in turn to what their largest unserved entry still needs.
 
-    ``rest[source, destination]`` is what is unserved, in and out; ``ticks`` in and out, 0 for
-    terms without use.
+    Parameters
+    ----------
+    rest : int array, shape (n, n)
+        In and out: ``rest[source, destination]``, what is not served yet, in ticks.
+    permutations : int array, shape (terms, n)
+        The destination of each source.
+    ticks : int array, shape (terms,)
+        In and out: the weight of each term in ticks, then how long it is held; 0 for terms
+        without use.
     """
     for term in range(len(ticks)):
         needed = np.int64(0)
@@ -205,7 +219,25 @@ def decompose_in_delays(task: QuickTask) -> Plan:
 
 
 def _decompose_in_units(task: QuickTask, unit: int) -> Plan:
-    """Decompose what a demand takes of a unit of ticks, and hold terms as long as needed."""
+    """Decompose what a demand takes of a unit of ticks, and hold terms as long as needed.
+
+    Parameters
+    ----------
+    task
+        The demand and the deadline.
+    unit
+        The ticks of a unit; entries are rounded up to whole units before they are decomposed.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the demand itself, not rounded.
+
+    Raises
+    ------
+    TimeUp
+        If the deadline comes before the decomposition is complete.
+    """
     if counted_time() >= task.deadline:
         raise TimeUp
     deadline = None if task.deadline == np.inf else task.deadline

@@ -4,6 +4,10 @@ A slot of a plan is a wish. Its circuits are routed, all at once or else one by 
 most left to carry first; ports that stay idle take further circuits. Demand that a plan leaves
 fills further slots. Where most pairs want something, the matchings of an all-to-all are a second
 way.
+
+A *wish* is the matching of a slot of the plan that is asked for. A matching is *realisable* if
+there are routes for all its circuits side by side; the *cell states* that make the routes are then
+*known*. Ports are *mutual* if they are bidirectional, so that each circuit leads back as well.
 """
 
 from __future__ import annotations
@@ -87,7 +91,24 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
 
 def _repair(plan: Plan, demand: NDArray[np.int64], shortest: int) -> Plan:
-    """Lengthen slots until all demand is served: for each pair the longest slot that has it."""
+    """Lengthen slots until all demand is served: for each pair the longest slot that has it.
+
+    Parameters
+    ----------
+    plan
+        Slots among which each pair with a demand has its circuit in one at least; some slots may
+        have no ticks.
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+    shortest
+        No slot that is lengthened is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        The same matchings, each with as many ticks or more. The largest lack is mended first, as
+        that may mend others.
+    """
     ticks = plan.ticks.copy()
     while True:
         missing = demand - serve(Plan(plan.matchings, ticks))
@@ -107,9 +128,26 @@ Pair = tuple[int, int]
 
 
 class Realiser:
-    """Turns plans into plans that the fabric of a problem can hold, and knows the cell states."""
+    """Turns plans into plans that the fabric of a problem can hold, and knows the cell states.
+
+    Attributes
+    ----------
+    has_cells
+        Whether the fabric has cells to set; an ideal switch has none.
+    router
+        The router of a fabric with cells.
+    n, mutual
+        The number of ports, and whether they are bidirectional.
+    known
+        The states of all cells, shape (cells,), by the bytes of a matching.
+    all_pairs
+        The plan by the matchings of an all-to-all; None if few pairs have a demand.
+    demand
+        ``demand[source, destination]`` in ticks, without pairs that have no route at all.
+    """
 
     def __init__(self, problem: Demand) -> None:
+        """Prepare the router, and the matchings of an all-to-all if most pairs have a demand."""
         self.problem = problem
         self.has_cells = problem.fabric.graph is not None
         if self.has_cells:
@@ -240,7 +278,22 @@ class Realiser:
         return self.place([*wished_pairs, *all_pairs])
 
     def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
-        """Route as many pairs side by side as it finds ways for, the first ones first."""
+        """Route as many pairs side by side as it finds ways for, the first ones first.
+
+        Parameters
+        ----------
+        pairs
+            Pairs of source and destination, the most wanted first; some may come twice, or need a
+            port that an earlier one has.
+
+        Returns
+        -------
+        ndarray
+            The matching of the pairs that have routes, shape (n,), IDLE for other ports. If there are
+            cells, their states for it are known from now on.
+        """
+        # All pairs with free ports are tried together. If they have no routes, one pair after the
+        # other is added: those that were left out for their ports get a chance, too.
         chosen = self._compatible(pairs)
         if not self.has_cells:
             return self._matching(chosen)
@@ -253,7 +306,18 @@ class Realiser:
         return matching
 
     def _compatible(self, pairs: list[Pair]) -> list[Pair]:
-        """Keep pairs, in order, whose ports are still free."""
+        """Keep pairs, in order, whose ports are still free.
+
+        Parameters
+        ----------
+        pairs
+            Pairs of source and destination, the most wanted first.
+
+        Returns
+        -------
+        list of Pair
+            Those whose ports no earlier pair has; of bidirectional ports the lower one is first.
+        """
         busy_sources = set[int]()
         busy_destinations = set[int]()
         compatible = list[Pair]()
@@ -272,7 +336,20 @@ class Realiser:
     def _route(
         self, pairs: list[Pair], efforts: tuple[Effort, ...] = (_QUICK, EFFORTS[1])
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
-        """Find routes for all pairs together."""
+        """Find routes for all pairs together.
+
+        Parameters
+        ----------
+        pairs
+            Pairs of source and destination, no port twice.
+        efforts
+            How much the router does, one after the other, until it succeeds.
+
+        Returns
+        -------
+        tuple of (routes, lengths), or None
+            As those of `CellRouter`; None if no routes were found.
+        """
         order, partner = self._order(pairs)
         for effort in efforts:
             routes, lengths = self.router.empty_routes()
@@ -281,6 +358,13 @@ class Realiser:
         return None
 
     def _order(self, pairs: list[Pair]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Order the sources of pairs for the router: those with the longest ways come first.
+
+        Returns
+        -------
+        order, partner : array of int64, shapes (pairs,) and (n,)
+            The sources in their order; the destination of each port, IDLE if it is no source.
+        """
         partner = np.full(self.n, IDLE, dtype=np.int64)
         for i, j in pairs:
             partner[i] = j
@@ -318,6 +402,7 @@ class Realiser:
         return kept, (routes, lengths)
 
     def _matching(self, pairs: list[Pair]) -> NDArray[np.int32]:
+        """Return ``matching[source]``, shape (n,), IDLE without a pair; both ways if mutual."""
         matching = np.full(self.n, IDLE, dtype=np.int32)
         for i, j in pairs:
             matching[i] = j

@@ -1,6 +1,10 @@
 """What a small bidirectional switch holds: its matchings, and bounds and plans of demands by them.
 
 A small mesh holds some matchings of its ports; an ideal switch holds all of them.
+
+To *hold* a matching is to have routes for all its circuits at once. It is *open* whether a
+matching is held if the search for routes ended at its limit: bounds count it as held, plans do not
+use it.
 """
 
 from __future__ import annotations
@@ -43,13 +47,19 @@ def suits(problem: Demand) -> bool:
 class Held(NamedTuple):
     """Matchings that a mesh holds, those that are parts of others left out."""
 
-    matchings: NDArray[np.int32]  # (matchings, ports)
+    matchings: NDArray[np.int32]  # (matchings, ports): each port's partner, -1 (IDLE) if none
     states: NDArray[np.int8]  # (matchings, cells): all free where it is open whether there are any
     has_states: NDArray[np.bool_]  # (matchings,): False where it is open whether there are any
 
 
 def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
-    """Find prices that no slot earns which the mesh holds."""
+    """Find prices at which no slot that the mesh holds earns more than it takes.
+
+    Returns
+    -------
+    ConfigurationProof or None
+        The lower bound of `bound_by_prices` with the listed matchings; None if there is none.
+    """
     return bound_by_prices(problem, clock, list_matchings(problem.fabric).matchings)
 
 
@@ -57,6 +67,13 @@ def plan_on_mesh(
     problem: Demand, clock: Clock
 ) -> tuple[Plan, Callable[[Plan], NDArray[np.int8] | None]]:
     """Find how long to hold which of the listed matchings: the best, or what a second finds.
+
+    Parameters
+    ----------
+    problem
+        A demand for which `suits` is true; symmetric, in ticks.
+    clock
+        Its time limit ends the search; its limit of iterations has no effect.
 
     Returns
     -------
@@ -109,7 +126,16 @@ def plan_on_mesh(
 def list_matchings(fabric: Fabric) -> Held:
     """List the matchings that a fabric with bidirectional ports holds.
 
-    A matching of which it is open whether it has routes is listed, without states.
+    Parameters
+    ----------
+    fabric
+        A fabric of few ports: all ways to join them in pairs are tried.
+
+    Returns
+    -------
+    Held
+        The matchings, the largest first. One of which it is open whether it has routes is listed,
+        without states.
     """
     held: list[Pairs] = []
     states_of_held: list[NDArray[np.int8]] = []
@@ -140,7 +166,18 @@ def list_matchings(fabric: Fabric) -> Held:
 
 
 def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
-    """Yield all ways to connect some ports in pairs, also those that leave ports out."""
+    """Yield all ways to connect some ports in pairs, also those that leave ports out.
+
+    Parameters
+    ----------
+    ports
+        The ports, ascending.
+
+    Yields
+    ------
+    tuple of (port, port)
+        Pairs with the lower port first. Three ports have four ways: none, and one pair each.
+    """
     if not ports:
         yield ()
         return
@@ -163,7 +200,21 @@ def _matching_of(pairs: Pairs, n_ports: int) -> NDArray[np.int32]:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    """Return states of the cells; None if it is proved that there are none, free cells if not."""
+    """Find cell states that hold a matching.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    matching
+        The partner of each port, -1 (IDLE) for none, shape (n,).
+
+    Returns
+    -------
+    ndarray or None
+        The state of each cell, shape (cells,). None if it is proved that no states hold the
+        matching; all cells free (-1) if the search ended without an answer.
+    """
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search  # loads OR-tools
 
