@@ -6,6 +6,11 @@ length and which matching serve most for their time is Eclipse's question (Venka
 make covers shorter than Eclipse's: a circuit that is *finished* saves its ports a further
 reconfiguration, so it earns (part of) a delay; and service to ports with much left to do counts
 more than service to others.
+
+The *rest* is what earlier slots leave of the demand. The *bonus* is what a finished circuit earns,
+in ticks. The *rate* of a slot is its weighed service, with bonuses, divided by its length and the
+delay. *Pressure* is how much more busy ports count. *Known* prices are column prices of the last
+slot's assignments, for a unit of time, from which the next assignments start.
 """
 
 from __future__ import annotations
@@ -225,6 +230,11 @@ def _find_best_slot(space, rest, terms, count, matching):
         The number of lengths.
     matching : int array, shape (n,)
         Out: the destination of each source.
+
+    Returns
+    -------
+    int
+        The length in ticks; 0 if the work was used up before a slot was found.
     """
     bonus = terms.rating.finish_bonus * terms.delay
     best_rate = -1.0
@@ -256,7 +266,7 @@ class RatedTerms(NamedTuple):
 
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks
-    rating: Rating
+    rating: Rating  # how slots are compared
 
 
 @kernel
@@ -270,6 +280,7 @@ def cover(space, rest, terms, matchings, lengths, done):
     rest : int array, shape (n, n)
         In and out: ``rest[source, destination]`` in ticks, what is not served.
     terms : RatedTerms
+        The delay, the shortest slot and the rating.
     matchings : int32 array, shape (slots, n)
         Out: the destination of each source, from slot `done` on.
     lengths : int array, shape (slots,)
@@ -294,6 +305,7 @@ def cover(space, rest, terms, matchings, lengths, done):
         if space.work[0] < 0:
             break
 
+        # No shorter than the least entry of the matching that has a rest: so a slot ends one.
         least = np.int64(1) << 62
         for i in range(n):
             ticks = rest[i, matchings[done, i]]
@@ -309,6 +321,21 @@ def cover(space, rest, terms, matchings, lengths, done):
 
 
 def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Serve the rest of a demand after a plan, heaviest first."""
+    """Serve the rest of a demand after a plan, heaviest first.
+
+    Parameters
+    ----------
+    plan
+        Any slots.
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+    shortest
+        No slot that is added is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        The slots of `plan`, then those of `cover_heaviest_first`, if anything is left for them.
+    """
     rest = np.maximum(demand - serve(plan), 0)
     return join(plan, cover_heaviest_first(rest, shortest)) if rest.any() else plan

@@ -12,6 +12,10 @@ are free, all slots of 256 ports and heavy tails are together 8 % longer, and wi
 
 Then two slots at a time are made as short as they can be: their entries form paths and cycles,
 each of which may be exchanged as a whole. The heavier side of each goes to the one slot.
+
+An entry is known by its *rank*, its place in descending order. A *slot* is a colour. *Words* and
+*places* are those of `first_fit`. A *component* is a path or a cycle that the entries of two slots
+form.
 """
 
 from __future__ import annotations
@@ -177,17 +181,18 @@ def _colour_edges(entries, bit_number, colouring):
     Parameters
     ----------
     entries : SortedEntries
-        Heaviest first.
+        The entries, heaviest first.
     bit_number : int array, shape (67,)
-        `BIT_OF_RESIDUE`.
+        `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
     colouring : Colouring
-        Of at least as many slots as the busiest port has entries. It is complete unless
-        ``colouring.work`` is negative.
+        In and out: without entries at first, with at least as many slots as the busiest port has
+        entries. It is complete unless ``colouring.work`` is negative.
     """
     n_slots = len(colouring.entry_of_row)
     for entry in range(len(entries.ticks)):
         source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
         slot = _first_common_slot(colouring, source, destination, bit_number)
+        # No slot is free at both ports: one that is free at the source is freed at the destination.
         if slot < 0:
             slot = _last_free_slot(colouring.row_busy, source, n_slots)
             other = _nearest_free_slot(colouring.column_busy, destination, slot, n_slots)

@@ -11,6 +11,10 @@ Six rules choose the next slot:
   Liang et al. 2026, arXiv 2603.07373; Konig's theorem).
 - ``LARGEST``, ``MEDIAN``, ``LEAST``: the heaviest matching, held until its largest, median or
   least entry is served.
+
+The *worth* of an entry is the value of one tick of its service; its *value* is that of its service
+in a slot of the length that is looked at. An entry is *finished* by a slot that serves all that is
+left of it.
 """
 
 from __future__ import annotations
@@ -39,14 +43,14 @@ class CoverTerms(NamedTuple):
 
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks
-    rule: int  # one of the six
+    rule: int  # how slots are chosen: STABLE, RATED, CRITICAL, LARGEST, MEDIAN or LEAST
 
 
 class SlotTable(NamedTuple):
     """Room for the slots that a kernel finds."""
 
     matchings: NDArray[np.int32]  # (slots, n): out, the destination of each source, -1 for none
-    ticks: NDArray[np.int64]  # (slots,): out
+    ticks: NDArray[np.int64]  # (slots,): out, how long each slot lasts
 
 
 @inner_kernel
@@ -324,7 +328,9 @@ def cover_entries(ports, left, count, terms, slots):
     count : int
         The number of these entries.
     terms : CoverTerms
+        The delay, the shortest slot and the rule.
     slots : SlotTable
+        Out: the slots in the order in which they are chosen; its length limits their number.
 
     Returns
     -------
@@ -333,6 +339,7 @@ def cover_entries(ports, left, count, terms, slots):
     """
     done = 0
     while count > 0 and done < len(slots.ticks):
+        # The value of each entry, in which the rules differ.
         length = np.int64(0)
         is_rated = terms.rule in (STABLE, RATED)
         if is_rated:
@@ -348,6 +355,7 @@ def cover_entries(ports, left, count, terms, slots):
                 left.value[entry] = left.ticks[entry]
         ports.work[0] -= 8 * count
 
+        # The matching for these values.
         if terms.rule == STABLE:
             _match_stably(ports, left, count, length, terms.delay)
         else:

@@ -289,8 +289,8 @@ class Realiser:
         Returns
         -------
         ndarray
-            The matching of the pairs that have routes, shape (n,), IDLE for other ports. If there are
-            cells, their states for it are known from now on.
+            The matching of the pairs that have routes, shape (n,), IDLE for other ports. If there
+            are cells, their states for it are known from now on.
         """
         # All pairs with free ports are tried together. If they have no routes, one pair after the
         # other is added: those that were left out for their ports get a chance, too.

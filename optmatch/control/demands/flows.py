@@ -1,4 +1,10 @@
-"""The queue of a switch: flows that wait, in whole ticks, and which of them should go next."""
+"""The queue of a switch: flows that wait, in whole ticks, and which of them should go next.
+
+A *demand* has a number and one *flow* or several, each for another *place*, which is the circuit
+from a source to a destination. A flow is *due* when it goes before all others, and *overdue* when
+the queue has noticed that; it is *urgent* while its deadline is near. A *committed* slot is fixed
+already: its service is *reserved*, and is taken off the queue only while the slot runs.
+"""
 
 from __future__ import annotations
 
@@ -361,7 +367,18 @@ class FlowQueue:
         return ticks
 
     def serve(self, place: Place, ticks: int, begin: int) -> None:
-        """Let a circuit carry the oldest flows for so many ticks, from the tick `begin` on."""
+        """Let a circuit carry the first flows that wait for it.
+
+        Parameters
+        ----------
+        place
+            Source and destination of the circuit.
+        ticks
+            How long it carries; what is more than waits has no effect.
+        begin
+            The tick at which it begins to carry; flows are complete one after the other from
+            then on.
+        """
         flows = self._flows.get(place)
         room = ticks
         while flows and room:
@@ -375,7 +392,16 @@ class FlowQueue:
         self._note(place)
 
     def take_back(self, place: Place, ticks: int, now: int) -> int:
-        """Take ticks of the newest flows of a circuit out of the queue, at the tick `now`.
+        """Take ticks of the last flows of a circuit out of the queue: they need not be served.
+
+        Parameters
+        ----------
+        place
+            Source and destination of the circuit.
+        ticks
+            How many ticks are taken back, if there are as many.
+        now
+            The present tick, at which flows that have nothing left count as complete.
 
         Returns
         -------
@@ -396,7 +422,20 @@ class FlowQueue:
         return ticks - room
 
     def _take(self, flow: Flow, ticks: int, now: int) -> None:
-        """Shorten a flow; if nothing is left it is complete at the tick `now`."""
+        """Shorten a flow; if nothing is left it is complete at the tick `now`.
+
+        All figures of the queue follow but those of the circuit, which `_note` brings up to date:
+        the caller takes a complete flow out of the list of its circuit, and calls that.
+
+        Parameters
+        ----------
+        flow
+            A flow that waits.
+        ticks
+            How many ticks of it go, no more than it has.
+        now
+            The tick at which the last of these goes.
+        """
         flow.ticks -= ticks
         self._work -= ticks
         if not flow.ticks:
@@ -420,7 +459,13 @@ class FlowQueue:
             del self._not_due[bisect_left(self._not_due, _by_due(flow), key=_by_due)]
 
     def _close(self, number: int) -> None:
-        """Note that a demand is complete, if it is."""
+        """Note that a demand is complete, if it is: none of its flows waits any more.
+
+        Parameters
+        ----------
+        number
+            The number of the demand, which is in `waiting`.
+        """
         demand = self.waiting[number]
         if demand.flows:
             return

@@ -32,13 +32,13 @@ _FORMAT = "optmatch/rolling-schedule/1"
 class Committed:
     """A slot that is not over yet, in ticks."""
 
-    plane: Index
-    matching: NDArray[np.int32]
+    plane: Index  # the number of the plane that holds it
+    matching: NDArray[np.int32]  # (n,): the destination of each source, -1 where idle
     kept: NDArray[np.int32]
     """The circuits that carry from `start` on, -1 for others."""
-    start: Index
-    light: Index
-    end: Index
+    start: Index  # when the slot before has ended
+    light: Index  # when circuits that are new carry, a delay later
+    end: Index  # when the slot has ended
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -174,7 +174,13 @@ class RollingState:
                 raise InputError(f"flows: {flow}: a port out of range, or no ticks", where="flows")
 
     def fill(self, queue: FlowQueue) -> None:
-        """Put waiting flows into a queue."""
+        """Put waiting flows, and the figures of complete demands, into a queue.
+
+        Parameters
+        ----------
+        queue
+            A queue without flows, of a switch of as many ports; it is changed.
+        """
         queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
         queue.counts = Counts(*self.weighted_done, *self.deadlines_done)
         urgency_of_demand: dict[int, Urgency] = {}
@@ -190,7 +196,15 @@ class RollingState:
             queue.append(Flow(place, demand, ticks, due, *urgency_of_demand[demand]))
 
     def now_with(self, queue: FlowQueue, **changed: Any) -> RollingState:
-        """Return the state of a queue."""
+        """Return this state with the flows and figures of a queue in place of its own.
+
+        Parameters
+        ----------
+        queue
+            The queue as it is now.
+        changed
+            Further fields that have other values now, by name.
+        """
         demands = queue.waiting.values()
         weights = tuple(demand.weight for demand in demands)
         deadlines = tuple(demand.deadline for demand in demands)

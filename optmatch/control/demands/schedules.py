@@ -170,9 +170,28 @@ def _name_of_line(line: int, n: int) -> str:
 
 
 def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
-    """Return the unit in which floats are counted; None for whole numbers and what is no matrix.
+    """Choose the unit in which the floats of a matrix are counted as whole numbers.
 
-    An `InputError` if lines of floats differ by more than the tolerance and are not filled up.
+    Parameters
+    ----------
+    matrix
+        What the user has given.
+    fill
+        Whether lines of less than the largest sum are filled up, so that they may differ.
+    tolerance
+        The part of the largest line by which sums of lines may differ.
+
+    Returns
+    -------
+    float or None
+        A power of two, `_UNIT_BITS` bits below that above the largest line. None for whole
+        numbers, which need no unit, and for what is no square matrix of numbers >= 0, which is
+        refused elsewhere.
+
+    Raises
+    ------
+    InputError
+        If lines of floats differ by more than the tolerance and are not filled up.
     """
     array = matrix if isinstance(matrix, np.ndarray) else None
     if array is None or array.dtype.kind != "f" or array.ndim != 2:
@@ -267,7 +286,27 @@ def schedule(
 
 
 def _former_plan(previous: Slots, n_ports: int, tick_s: float) -> Plan | None:
-    """Check a former answer, and return it in ticks; None if it has no slots."""
+    """Check a former answer, and return it in ticks.
+
+    Parameters
+    ----------
+    previous
+        The answer for an earlier demand.
+    n_ports
+        The number of ports of the present demand.
+    tick_s
+        The length of its tick in seconds; durations are rounded to ticks, and are one at least.
+
+    Returns
+    -------
+    Plan or None
+        The slots; None if there are none.
+
+    Raises
+    ------
+    InputError
+        If it is no answer for so many ports.
+    """
     from optmatch.solvers.demands.plans import Plan
 
     form_of(Slots).check("previous", previous)
