@@ -192,7 +192,8 @@ def _colour_edges(entries, bit_number, colouring):
     for entry in range(len(entries.ticks)):
         source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
         slot = _first_common_slot(colouring, source, destination, bit_number)
-        # No slot is free at both ports: one that is free at the source is freed at the destination.
+        # Without a slot that is free at both ports, one that is free at the source is freed at the
+        # destination.
         if slot < 0:
             slot = _last_free_slot(colouring.row_busy, source, n_slots)
             other = _nearest_free_slot(colouring.column_busy, destination, slot, n_slots)

@@ -37,7 +37,7 @@ class Committed:
     kept: NDArray[np.int32]
     """The circuits that carry from `start` on, -1 for others."""
     start: Index  # when the slot before has ended
-    light: Index  # when circuits that are new carry, a delay later
+    light: Index  # when all circuits carry: a delay later if any of them is new
     end: Index  # when the slot has ended
 
     def __post_init__(self) -> None:

@@ -133,6 +133,18 @@ def prepare_answers(
     """Work out the answers to single failures, each within limits, as long as that is wanted.
 
     A search that ends at its limit leaves no answer, since a longer one may find a better way.
+
+    Parameters
+    ----------
+    snapshot
+        The state in which parts could fail. Its ``answers`` get those that are found, and errors
+        where nothing helps.
+    ahead
+        Which failures are looked at: of units, ``"all"`` single ones, or none.
+    limits
+        The limits of each search; None for none.
+    is_wanted
+        Asked before each search; when it says no, the rest is left.
     """
     limits = limits or Limits()
     for failure in _list_single_failures(snapshot, ahead):
@@ -208,6 +220,21 @@ def _search_answer(
     snapshot: Snapshot, failure: FailedParts, *, only_unit: int | None = None
 ) -> Answer:
     """Search a way over a failure that uses no pending part.
+
+    Parameters
+    ----------
+    snapshot
+        The state in which the parts fail.
+    failure
+        The failed parts.
+    only_unit
+        The one unit that may take over, instead of all live spares; the failed parts may then be
+        ones that work, such as a stand-in that gives its circuits back.
+
+    Returns
+    -------
+    Answer
+        The transition, and the chips that lose the last fibres of their server by the failure.
 
     Raises
     ------

@@ -128,7 +128,25 @@ class Record(NamedTuple):
 
 
 def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
-    """Return parts that are given as one, several or none, in ascending order."""
+    """Return parts that are given as one, several or none, in ascending order.
+
+    Parameters
+    ----------
+    name
+        The kind of part, for messages.
+    parts
+        A number, several numbers in any order, or None for none.
+
+    Returns
+    -------
+    tuple of int
+        The numbers, ascending.
+
+    Raises
+    ------
+    InputError
+        If a number is no whole number >= 0, or is named twice.
+    """
     if parts is None:
         return ()
     if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
@@ -241,8 +259,17 @@ def _list_unanswered_failures(
 def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, ...]:
     """Keep each part in the first failure that names it; failures without a part are left out.
 
-    Failures are in the order of their reports. A cell that was reported in several states is kept
-    in the state that was reported last.
+    Parameters
+    ----------
+    failures
+        Pending failures in the order of their reports. A cell may be in several of them, with
+        different faults.
+
+    Returns
+    -------
+    tuple of FailedParts
+        The same without what is named before. A cell that was reported in several states is kept
+        in the state that was reported last.
     """
     last_fault: dict[int, str] = {}
     for failure in failures:
@@ -352,6 +379,18 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
     A repaired unit whose circuits went to a stand-in is a spare from then on. Units that were cut
     off with their server work again once that has fibres both ways. A rack on which whole racks
     take over works again as a whole, or not at all.
+
+    Parameters
+    ----------
+    record
+        The record before the repair.
+    repaired
+        Parts that work again; each has failed in the state or is pending.
+
+    Returns
+    -------
+    Record
+        The record in which they work. Circuits and cells are as they were: nothing moves back.
 
     Raises
     ------

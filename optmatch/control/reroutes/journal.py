@@ -249,7 +249,23 @@ class Journal:
 
 
 def _remember(records: deque[Record], event: Any, before: Record, after: Record) -> deque[Record]:
-    """Return the records before the present one, after one more event of the journal."""
+    """Return the records before the present one, after one more event of the journal.
+
+    Parameters
+    ----------
+    records
+        The history so far, the oldest first; may be changed. Its ``maxlen`` limits it.
+    event
+        The name of the event, as the line has it.
+    before, after
+        The present record before the event and after it.
+
+    Returns
+    -------
+    deque of Record
+        The history: one record less after a rollback, one more after a change of the state, as
+        many after a report.
+    """
     if event == ROLLED_BACK:
         with suppress(IndexError):  # the history that is remembered now may be shorter than then
             records.pop()

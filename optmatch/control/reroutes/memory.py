@@ -289,7 +289,27 @@ def apply_changes(record: Record, changes: Any, where: str) -> Record:
 def _change_routes(
     routes: Sequence[tuple[int, ...]], entries: Any, where: str
 ) -> tuple[tuple[int, ...], ...]:
-    """Replace some routes; each entry is the number of a circuit and its new route."""
+    """Replace some routes, as a line of the journal says.
+
+    Parameters
+    ----------
+    routes
+        ``routes[circuit]``: the fibres of each circuit before.
+    entries
+        What was read: a list of pairs, the number of a circuit and its new route.
+    where
+        The place in the file, for messages.
+
+    Returns
+    -------
+    tuple of tuples
+        The routes of all circuits after.
+
+    Raises
+    ------
+    FormatError
+        If an entry is no such pair, or names a circuit that does not exist.
+    """
     place = pointer(where, "routes")
     changed = list(routes)
     for entry in _check_list(entries, place):
@@ -445,7 +465,24 @@ def add_note(journal: Path, event: str, parts: FailedParts, stand_ins: dict[int,
 
 
 def append_bytes(file: BinaryIO, text: bytes, path: Path, *, sync: bool = False) -> None:
-    """Add bytes to an open file, all of them or none, or raise an `OSError`."""
+    """Add bytes to an open file, all of them or none.
+
+    Parameters
+    ----------
+    file
+        The file, open for appending and without a buffer.
+    text
+        What is added.
+    path
+        The name of the file, for the error.
+    sync
+        Whether it has to be on disk when this returns.
+
+    Raises
+    ------
+    OSError
+        If the disk is full or fails; the file is then as long as it was, if it can be cut.
+    """
     size = os.fstat(file.fileno()).st_size
     try:
         if file.write(text) < len(text):

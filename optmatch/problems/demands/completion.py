@@ -28,6 +28,18 @@ def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
 
     With per-circuit switching, a circuit that was in the matching before sends during the delay.
 
+    Parameters
+    ----------
+    problem
+        The demand, for its tick, its delay and its kind of switching.
+    schedule
+        The slots of one plane.
+
+    Returns
+    -------
+    ndarray
+        ``held[source, destination]``, shape (ports, ports), also of pairs without a demand.
+
     Examples
     --------
     >>> from optmatch.fabrics import IdealSwitch

@@ -1,4 +1,7 @@
-"""Traffic matrices as users have them: arrays, DataFrames, sparse matrices, graphs."""
+"""Traffic matrices as users have them: arrays, DataFrames, sparse matrices, graphs.
+
+A *place* is a row and a column. *Labels* are what a DataFrame or a graph calls its ports.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class SparseEntries(NamedTuple):
     """Shape (entries,)."""
     amounts: NDArray[np.float64]
     """Shape (entries,): finite, not 0."""
-    labels: tuple[str, ...] | None
+    labels: tuple[str, ...] | None  # a label for each port; None where they only count from 0
 
 
 def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:
@@ -99,6 +102,18 @@ def sparse_entries(matrix: Any, name: str = "demand_bytes") -> SparseEntries:
 
     Entries of one place add up.
 
+    Parameters
+    ----------
+    matrix
+        A sparse matrix or array of SciPy, or a graph of networkx.
+    name
+        How messages call it.
+
+    Returns
+    -------
+    SparseEntries
+        The entries that are not zero; those of a graph with the names of its nodes.
+
     Raises
     ------
     InputError
@@ -128,7 +143,26 @@ def add_places(
 ) -> SparseEntries:
     """Add up the entries of each place, and put places in order.
 
-    An `InputError` if whole numbers add up to more than floats count in ones.
+    Parameters
+    ----------
+    shape
+        The numbers of rows and of columns.
+    rows, columns
+        The place of each entry, shape (entries,), in any order; places may come several times.
+    amounts
+        The entries, shape (entries,).
+    name
+        How messages call the matrix.
+
+    Returns
+    -------
+    SparseEntries
+        Each place once, row by row, without those whose sum is 0, and without labels.
+
+    Raises
+    ------
+    InputError
+        If whole numbers add up to more than floats count in ones.
     """
     places, entry_of = np.unique(rows * shape[1] + columns, return_inverse=True)
     sums = np.bincount(entry_of, amounts, minlength=len(places))
@@ -188,7 +222,25 @@ def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64],
 
 
 def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
-    """Return the demands of a graph; whole numbers are added up as such, at any size."""
+    """Return the demands of a graph; whole numbers are added up as such, at any size.
+
+    Parameters
+    ----------
+    graph
+        A graph of networkx, directed or not, perhaps with parallel edges.
+    weight
+        The attribute of edges that has the demand; an edge without it counts 1.
+
+    Returns
+    -------
+    SparseEntries
+        The sums by source and destination. Ports are nodes in the order of the graph.
+
+    Raises
+    ------
+    InputError
+        If a weight is no real number, or no float is equal to a sum of whole numbers.
+    """
     nodes = list(graph.nodes)
     port_of = {node: port for port, node in enumerate(nodes)}
     sums: dict[tuple[int, int], Any] = {}
@@ -236,6 +288,16 @@ def _check_labels(frame: Any) -> None:
     """Refuse a DataFrame of which row k and column k are not the same port.
 
     Frames whose rows only count from 0, as pandas numbers them, take the labels of their columns.
+
+    Parameters
+    ----------
+    frame
+        A DataFrame of pandas, or of a library whose frames have columns but no index.
+
+    Raises
+    ------
+    InputError
+        Naming the first labels that differ, or one that only rows or columns have.
     """
     columns = [str(label) for label in frame.columns]
     rows = [str(label) for label in getattr(frame, "index", columns)]

@@ -1,4 +1,10 @@
-"""Whole numbers for times: a quantum of demands and delays, and matrices whose lines agree."""
+"""Whole numbers for times: a quantum of demands and delays, and matrices whose lines agree.
+
+A *tick* is the unit of time in which everything is a whole number; a tick that the user gives is a
+*quantum*. *Amounts* are bytes, which take ``amount / rate`` seconds of a circuit. A scaling is
+*exact* if no amount had to be rounded. A *line* is a row or a column; lines *agree* if all have
+the same sum.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +53,11 @@ class Scaled(NamedTuple):
     number within a relative 1e-9 of a whole number of ticks counts as that number.
     """
 
-    tick_s: float
-    demand: NDArray[np.int64]
-    delay: int
-    min_slot: int
-    exact: bool
+    tick_s: float  # the length of a tick in seconds
+    demand: NDArray[np.int64]  # (n, n): by source and destination, in ticks
+    delay: int  # the reconfiguration delay in ticks
+    min_slot: int  # the shortest slot in ticks
+    exact: bool  # whether no number was rounded
 
 
 class PlacedAmounts(NamedTuple):
@@ -93,11 +99,11 @@ class PlacedAmounts(NamedTuple):
 class ScaledAmounts(NamedTuple):
     """Amounts in ticks; see `Scaled`."""
 
-    tick_s: float
-    ticks: NDArray[np.int64]  # (places,)
-    delay: int
-    min_slot: int
-    exact: bool
+    tick_s: float  # the length of a tick in seconds
+    ticks: NDArray[np.int64]  # (places,): the amount of each place
+    delay: int  # the reconfiguration delay in ticks
+    min_slot: int  # the shortest slot in ticks
+    exact: bool  # whether no number was rounded
 
 
 class Times(NamedTuple):
@@ -144,10 +150,27 @@ def scale_amounts(
 
     Decimal numbers are taken at their word: 0.1 is one tenth, not the nearest binary fraction.
 
+    Parameters
+    ----------
+    placed
+        The amounts in bytes.
+    rate_bytes_per_s
+        What a circuit carries.
+    delay_s, min_slot_s
+        The reconfiguration delay and the shortest slot in seconds.
+    quantum_s
+        The tick in seconds; None to choose one.
+
+    Returns
+    -------
+    ScaledAmounts
+        The amounts, the delay and the shortest slot in ticks, the latter rounded up.
+
     Raises
     ------
     InputError
-        If floats cannot tell how many ticks a line or all entries together take.
+        If floats cannot tell how many ticks a line or all entries together take, or if the quantum
+        does not divide the delay.
     """
     times = Times(_fraction(rate_bytes_per_s), _fraction(delay_s), _fraction(min_slot_s))
     _check_range(placed, rate_bytes_per_s, times)
@@ -171,7 +194,23 @@ def scale_amounts(
 
 
 def _check_range(placed: PlacedAmounts, rate_bytes_per_s: float, times: Times) -> None:
-    """Refuse numbers so small or so large that float64 cannot add or divide them."""
+    """Refuse numbers so small or so large that float64 cannot add or divide them.
+
+    Parameters
+    ----------
+    placed
+        The amounts in bytes.
+    rate_bytes_per_s
+        What a circuit carries.
+    times
+        The delay and the shortest slot.
+
+    Raises
+    ------
+    InputError
+        If all amounts together take less than `_SMALLEST` or more than `_LARGEST` seconds, or a
+        slot for each port more than that.
+    """
     with np.errstate(over="ignore"):
         seconds = float(placed.amounts.sum() / rate_bytes_per_s)
     if placed.amounts.any() and not _SMALLEST < seconds < _LARGEST:
@@ -219,9 +258,20 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
 
 
 def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
-    """Count in the largest tick that divides everything; None if there is none.
+    """Count in the largest tick that divides everything.
 
-    None also if a line takes so many of these ticks that float64 seconds would lose some.
+    Parameters
+    ----------
+    placed
+        The amounts in bytes.
+    times
+        The rate, the delay and the shortest slot.
+
+    Returns
+    -------
+    ScaledAmounts or None
+        None if no tick divides everything, or if a line takes so many of these ticks that float64
+        seconds would lose some.
     """
     whole = _as_integers(placed.amounts)
     if whole is None:
@@ -243,13 +293,38 @@ def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
 def _round_up_to_quantum(
     placed: PlacedAmounts, times: Times, tick: Fraction, noise: float
 ) -> ScaledAmounts:
-    """Count in a given tick, amounts rounded up; the delay must be whole ticks."""
+    """Count in a given tick, with amounts rounded up.
+
+    Parameters
+    ----------
+    placed
+        The amounts in bytes.
+    times
+        The rate, the delay and the shortest slot; the delay is a whole number of ticks, up to a
+        relative 1e-9.
+    tick
+        The length of a tick in seconds.
+    noise
+        An amount that is relatively so near to a whole number of ticks is that number.
+
+    Returns
+    -------
+    ScaledAmounts
+        It is exact if each amount is a whole number of ticks.
+
+    Raises
+    ------
+    InputError
+        If the tick does not divide the delay, or all together are too many ticks for int64.
+    """
     delay_ticks = round(times.delay / tick)
     if abs(delay_ticks * tick - times.delay) > times.delay / 10**9:
         raise InputError(
             f"quantum_s = {float(tick):g}: does not divide the delay of {float(times.delay):g} s",
             where="quantum_s",
         )
+
+    # Each of n**2 entries is rounded up by less than a tick.
     bytes_per_tick = times.rate * tick
     shortest = count_up(times.min_slot / tick, noise)
     total = Fraction(float(placed.amounts.sum())) / bytes_per_tick + placed.n_ports**2
@@ -276,7 +351,24 @@ def _blocks(n_values: int) -> Iterator[slice]:
 def _count_amounts_up(
     amounts: NDArray[np.float64], unit: float, noise: float
 ) -> tuple[NDArray[np.int64], bool]:
-    """Round ``amounts / unit`` up; tell whether all are whole as far as floats can tell."""
+    """Round amounts up to whole units.
+
+    Parameters
+    ----------
+    amounts
+        Amounts >= 0, shape (places,).
+    unit
+        The amount of one unit, > 0.
+    noise
+        A quotient that is relatively so near to a whole number is that number.
+
+    Returns
+    -------
+    ticks : array of int, shape (places,)
+        ``amounts / unit`` rounded up; at least 1 where there is any amount.
+    is_near : bool
+        Whether all quotients are whole as far as floats can tell.
+    """
     ticks = np.empty(amounts.shape, dtype=np.int64)
     is_near = True
     for block in _blocks(len(amounts)):
@@ -314,10 +406,32 @@ def count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray
 
 
 def _as_integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:
-    """Write values as integers without common factor times a decimal or binary unit."""
+    """Write values as integers without common factor times a decimal or binary unit.
+
+    As an example, 0.5 and 1.25 are 2 and 5 times 1/4: with two decimal digits 50 and 125 times
+    1/100, whose common factor is 25.
+
+    Parameters
+    ----------
+    values
+        Numbers >= 0, shape (places,).
+
+    Returns
+    -------
+    integers : array of int, shape (places,)
+        The values in units; all 0, with a unit of 0, if there is no other value.
+    unit : Fraction
+        The greatest number of which all values are whole multiples.
+
+    Instead of both, None if the values are neither decimal numbers of few digits nor near enough
+    to each other to be whole numbers of 53 bits.
+    """
     largest = float(values.max(initial=0.0))
     if largest == 0.0:
         return np.zeros(values.shape, dtype=np.int64), Fraction(0)
+
+    # A decimal unit comes first: numbers that people write are short decimals, whose binary
+    # fractions have many bits.
     digits = _decimal_digits(values, largest)
     if digits is not None:
         integers = np.empty(values.shape, dtype=np.int64)
@@ -421,24 +535,46 @@ def even_out(
 ) -> Scaled:
     """Round a matrix again, up or down, where its lines agree in sum but not in ticks.
 
-    `scaled` is the matrix in ticks, rounded up; the others say how it was given, as `Demand` does.
-    With `quantum_s`, lines may differ by less than half of it from their mean. Without, lines
-    agree up to `AGREEING`: entries become decimal numbers as they were before they were added up,
-    or have a tick of 1e-12 of a line that divides the delay. `symmetric`: both directions of a
-    pair count as one, the larger.
+    A decomposition into permutations needs lines of exactly one sum, which rounding up destroys.
+    Without a quantum, entries become the decimal numbers that they were before they were added up,
+    or get a tick of 1e-12 of a line that divides the delay. Nothing changes if lines have the same
+    sum, or differ by more than rounding. Zeros stay zero.
 
-    Nothing changes if lines have the same sum, or differ by more than rounding. Zeros stay zero.
+    Parameters
+    ----------
+    scaled
+        The matrix in ticks, rounded up.
+    demand_bytes
+        The matrix as it was given, ``demand_bytes[source, destination]``, shape (n, n).
+    rate_bytes_per_s
+        What a circuit carries.
+    delay_s, min_slot_s
+        The delay and the shortest slot in seconds.
+    quantum_s
+        The tick that was given; then lines may differ by up to half of it from their mean. None if
+        none was given; then lines may differ by the part `AGREEING` of their mean.
+    symmetric
+        Whether both directions of a pair count as one, the larger.
+
+    Returns
+    -------
+    Scaled
+        The matrix whose lines agree, perhaps in other ticks; or `scaled` itself.
     """
     ticks = np.maximum(scaled.demand, scaled.demand.T) if symmetric else scaled.demand
     whole = (demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers
     if _agree(ticks) or whole or (scaled.exact and quantum_s is not None):
         return scaled
+
+    # Lines that differ by more than rounding are meant to differ.
     seconds = demand_bytes / rate_bytes_per_s
     amounts = np.maximum(seconds, seconds.T) if symmetric else seconds
     sums = np.concatenate([amounts.sum(axis=1), amounts.sum(axis=0)])
     mean = float(sums.mean())
     if np.abs(sums - mean).max() > (AGREEING * mean if quantum_s is None else quantum_s / 2):
         return scaled
+
+    # Short decimals if that is what entries were, or else entries rounded to a fine tick.
     found = _decimals(amounts, mean) if quantum_s is None and not delay_s else None
     if found is None:
         tick = quantum_s or mean / ROUNDED_TICKS
@@ -461,7 +597,21 @@ def _agree(ticks: NDArray[Any]) -> bool:
 def _decimals(
     seconds: NDArray[np.float64], mean: float
 ) -> tuple[float, NDArray[np.int64] | None] | None:
-    """Take numbers for short decimals, if then they are near and the lines agree."""
+    """Take numbers for short decimals, if then they are near and the lines agree.
+
+    Parameters
+    ----------
+    seconds
+        The entries in seconds, shape (n, n).
+    mean
+        The mean of the sums of lines, in seconds, with which errors are compared.
+
+    Returns
+    -------
+    tuple of (tick_s, ticks), or None
+        A power of ten in seconds, and the entries as whole numbers of it, shape (n, n). None if no
+        power of ten is a unit of all entries, or if the lines do not agree in it.
+    """
     for digits in range(_DIGITS + 1):
         ticks = np.rint(seconds * 10.0**digits)
         if np.abs(ticks / 10.0**digits - seconds).max() > _ADDED * mean or ticks.max() > 2**53:
@@ -473,7 +623,26 @@ def _decimals(
 def _round(
     seconds: NDArray[np.float64], mean: float, tick: float, symmetric: bool
 ) -> NDArray[np.int64] | None:
-    """Round to a tick, and half the matrix and its mirror image where it is symmetric."""
+    """Round to a tick so that all lines agree.
+
+    Half of a symmetric matrix is rounded, and its mirror image is added, so that the sum is symmetric.
+
+    Parameters
+    ----------
+    seconds
+        ``seconds[source, destination]``, shape (n, n), whose lines have about one sum.
+    mean
+        The mean of the sums of lines, in seconds.
+    tick
+        The length of a tick in seconds.
+    symmetric
+        Whether the matrix is symmetric and has to stay so.
+
+    Returns
+    -------
+    ndarray or None
+        The matrix in ticks, shape (n, n); None if no rounding was found.
+    """
     parts = 2 if symmetric else 1
     total = round(mean / tick / parts)
     rounded = _round_lines(seconds * (total / mean), total) if total else None
@@ -485,7 +654,21 @@ def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] 
 
     Row by row, what is missing goes to the columns that wait longest for theirs; what is then
     left of columns is small, and passed on along the largest entries.
+
+    Parameters
+    ----------
+    amounts
+        The entries in ticks, not whole, shape (n, n).
+    total
+        The sum of each line, a whole number of ticks.
+
+    Returns
+    -------
+    ndarray or None
+        Whole ticks, shape (n, n), 0 where the amount is 0; None if no rounding was found.
     """
+    # What each column has got too little so far, in ticks, decides which entries of a row are
+    # rounded up. Whole entries stay.
     ticks = np.floor(amounts)
     owed = np.zeros(len(amounts))
     for row, amount in zip(ticks, amounts, strict=True):
@@ -499,7 +682,25 @@ def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] 
 
 
 def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | None:
-    """Give each line its sum along a spanning tree of large entries, from the leaves on."""
+    """Give each line its sum by changes of large entries only.
+
+    Lines are the nodes of a graph, rows first, then columns, and entries are its edges. In a
+    spanning tree of large entries (Prim's algorithm) each line, from the leaves on, gets what it
+    misses from the entry that joins it to the tree, which passes the lack on to the next line.
+
+    Parameters
+    ----------
+    ticks
+        Whole ticks, shape (n, n), whose lines have nearly the sum `total`; changed in place.
+    total
+        The sum that each line has to have.
+
+    Returns
+    -------
+    ndarray or None
+        `ticks`, with all lines of this sum; None if a connected part of the graph cannot have it,
+        or if an entry would be negative.
+    """
     n = len(ticks)
     missing = total - np.concatenate([ticks.sum(axis=1), ticks.sum(axis=0)])
     nearest = np.zeros(2 * n, dtype=np.int64)  # the best line of the tree to join
@@ -516,6 +717,8 @@ def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | N
         others = np.arange(n, 2 * n) if line < n else np.arange(n)
         better = others[outside[others] & (crossing > np.maximum(weight[others], 0))]
         weight[better], nearest[better] = crossing[better % n], line
+
+    # The last lines that joined are leaves; the first one of a part takes what is then missing.
     for line in reversed(joined):
         other = int(nearest[line])
         if other >= 0:

@@ -12,7 +12,23 @@ from optmatch.model import InputError, check_size, integer, number
 
 
 def check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:
-    """Refuse entries that no circuit of this fabric could carry."""
+    """Refuse entries that no circuit of this fabric could carry.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    demand
+        ``demand[source, destination]`` in bytes.
+    with_packets
+        Whether a packet network carries what has no circuit.
+
+    Raises
+    ------
+    InputError
+        If the shape is not (ports, ports), if a bidirectional port has a demand for itself or a
+        dead port has any, or if no cells lead from a source to its destination.
+    """
     rows, columns = demand.shape
     if (rows, columns) != (fabric.n_ports, fabric.n_ports):
         raise InputError(
@@ -161,6 +177,31 @@ def zipf_moe(
     Each port has `tokens` tokens of `bytes`, and each token goes to `top` different experts; those
     on its own port cost nothing. The popularity of the k-th expert is 1 / k to the power
     `exponent`.
+
+    Parameters
+    ----------
+    n
+        The number of ports, and of experts.
+    rng
+        The random numbers.
+    tokens
+        The tokens of each port.
+    top
+        How many different experts each token goes to, at most `n`.
+    exponent
+        How skewed the popularity is; 0 for equally popular experts.
+    bytes
+        The size of a token.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        ``demand[source, destination]`` in bytes, 0 from a port to itself.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range, or so skewed that nobody asks for the last expert.
     """
     tokens = integer("tokens", tokens, at_least=0)
     top = integer("top", top, at_least=1)
