@@ -28,9 +28,32 @@ def solve(
     *,
     rule: Rule,
 ) -> Solution:
-    """Solve a demand by decompositions.
+    """Solve a demand by decompositions of its stuffed matrix (Birkhoff and von Neumann).
 
-    An iteration is one decomposition; for the completion time one is all.
+    Parameters
+    ----------
+    problem
+        The demand, with objective ``"completion-s"`` or ``"matchings"``.
+    limits
+        The limits of time, gap and iterations. An iteration is one decomposition; for the
+        completion time one is all.
+    rng
+        Draws other names of ports for further decompositions.
+    on_event
+        Called with ticks, better objectives and better bounds.
+    rule
+        Which permutation comes next, as of `decompose`.
+
+    Returns
+    -------
+    Solution
+        For the completion time, the slots of the decomposition freed of what stuffing has added.
+        For the fewest matchings, the decomposition of the fewest terms.
+
+    Raises
+    ------
+    InputError
+        If the fewest matchings are asked for on a fabric that does not hold every permutation.
     """
     name = f"birkhoff-{rule}"
     if problem.objective == "matchings":
@@ -45,6 +68,7 @@ def solve(
     deadline = None if limits.time_s is None else counted_time() + limits.time_s
 
     def build(work: CoverTask) -> Iterator[Plan]:
+        """Yield one plan; if time runs out, the terms so far and slots for the rest."""
         demand = work.demand
         terms = decompose(stuff(demand), rule, deadline=deadline)
         plan = Plan(terms.permutations, terms.weights)  # terms of a part, if time runs out
@@ -57,12 +81,27 @@ def _rename(search: Decomposer, rule: Rule) -> Iterator[Plan]:
     """Decompose the demand as it is, again and again with other names of ports.
 
     Ties between permutations fall otherwise then, and the number of terms differs.
+
+    Parameters
+    ----------
+    search
+        The decomposer, for its demand, with equal line sums in ticks, and its random numbers.
+    rule
+        Which permutation comes next, as of `decompose`.
+
+    Yields
+    ------
+    Plan
+        A decomposition in the names of the demand, without end; the first one is without new
+        names.
     """
     rows = columns = search.ports
     while True:
         terms = decompose(search.demand[rows][:, columns], rule)
         if terms.residual.any():
             raise KeyboardInterrupt  # `decompose` returned a part
+
+        # Row k and column k of the renamed matrix are port ``rows[k]`` and port ``columns[k]``.
         matchings = np.empty_like(terms.permutations)
         matchings[:, rows] = columns[terms.permutations]
         yield Plan(matchings, terms.weights)

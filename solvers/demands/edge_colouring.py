@@ -326,7 +326,9 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
     colouring : Colouring
         In and out; its sets of busy slots are not kept up to date.
     search : PairSearch
+        Scratch; in: ``pair_of`` of -1.
     n_sweeps : int
+        The most sweeps over all pairs of slots.
     """
     n_slots, n_ports = colouring.entry_of_row.shape
     pair = 0
@@ -354,7 +356,19 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
 
 @kernel
 def _write_slots(entries, entry_of_row, matchings, ticks):
-    """Write the matching of each slot, out, and the ticks of its heaviest entry, in: 0."""
+    """Write the matching of each slot, and the ticks of its heaviest entry.
+
+    Parameters
+    ----------
+    entries : SortedEntries
+        In: the ports and the ticks of each entry, by its rank.
+    entry_of_row : int32 array, shape (slots, n)
+        In: the rank of the entry of each source, -1 for none.
+    matchings : int32 array, shape (slots, n)
+        Out: the destination of each source, -1 for none.
+    ticks : int array, shape (slots,)
+        In: 0. Out: how long each slot lasts.
+    """
     for slot in range(len(entry_of_row)):
         for source in range(entry_of_row.shape[1]):
             entry = entry_of_row[slot, source]
@@ -366,7 +380,10 @@ def _write_slots(entries, entry_of_row, matchings, ticks):
 
 
 def _all_free(n_ports: int, n_slots: int) -> NDArray[np.int64]:
-    """Return sets of busy slots, all free but for those beyond the last slot."""
+    """Return sets of busy slots of all ports, shape (n, words), in which each slot is free.
+
+    Bits beyond the last slot are set, so that no search finds such a slot.
+    """
     busy = np.zeros((n_ports, n_slots // WORD + 1), dtype=np.int64)
     busy[:, -1] = FULL & ~((1 << (n_slots % WORD)) - 1)
     return busy

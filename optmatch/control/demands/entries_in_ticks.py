@@ -33,9 +33,9 @@ same full matrix."""
 class EntriesInTicks(NamedTuple):
     """A demand of an ideal switch, counted in ticks."""
 
-    entries: Entries
-    delay_ticks: int
-    tick_s: float
+    entries: Entries  # those that are not zero, row by row
+    delay_ticks: int  # the reconfiguration delay
+    tick_s: float  # the length of a tick in seconds
     names: tuple[str, ...] | None
     """The labels of the ports, if the matrix has any."""
 

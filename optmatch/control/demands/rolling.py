@@ -53,8 +53,8 @@ class Slot(NamedTuple):
     """When the switch may begin to change."""
     light_s: float
     """The time from which all circuits carry."""
-    end_s: float
-    plane: int = 0
+    end_s: float  # when all circuits cease to carry
+    plane: int = 0  # the number of the plane that holds it
     duration_s: float = 0.0
     """From `light_s` to `end_s`, also where the clock is too late for floats to tell."""
 
@@ -408,6 +408,11 @@ class RollingSchedule:
             The part of the queue that committed slots leave; some of it waits.
         present_matching
             ``present_matching[source] = destination`` of the plane, -1 where idle.
+
+        Returns
+        -------
+        SlotChoice
+            The circuits and how many ticks they carry after the delay.
         """
         overdue = self._queue.most_overdue(self._now, rest.reserved)
         if self._state.aim == "completion" and overdue is None:

@@ -65,6 +65,7 @@ class Committed:
 class RollingState:
     """All that a rolling schedule needs to go on; times and demands are in ticks."""
 
+    # The first fields, up to `packet_bytes_per_s`, are parameters of `RollingSchedule`.
     fabric: Fabric
     delay_s: Amount
     rate_bytes_per_s: Positive = 1.0
@@ -73,9 +74,9 @@ class RollingState:
     planes: Count = 1
     switching: Switching = "all-stop"
     packet_bytes_per_s: Amount = 0.0
-    now: Index = 0
-    next_demand: Index = 0
-    n_slots: Index = 0
+    now: Index = 0  # the present tick
+    next_demand: Index = 0  # the number that the next demand gets
+    n_slots: Index = 0  # how many slots were committed so far
     waiting: tuple[tuple[Index, Index, Index], ...] = ()
     """Number, added and last served of each demand of which flows wait."""
     flows: tuple[tuple[Index, Index, Index, Index, Index], ...] = ()
@@ -90,6 +91,8 @@ class RollingState:
     """Of complete demands: their weights together, and their weights times waits."""
     deadlines_done: tuple[Index, Index] = (0, 0)
     """Of complete demands: those that had a deadline, and those that were complete after it."""
+    # By plane: the last committed matching, shape (planes, n), the states of the cells, shape
+    # (planes, cells), and the tick from which the plane is free. Then the slots that are not over.
     held: Annotated[NDArray[np.int32], Axes(2)] | None = None
     cell_states: Annotated[NDArray[np.int8], Axes(2)] | None = None
     free: tuple[Index, ...] = ()

@@ -13,9 +13,9 @@ from optmatch.problems.reroutes.transition import RAISE, SET, STEP_NAMES
 class Stage(NamedTuple):
     """A part of a recovery."""
 
-    name: str
-    start_s: float
-    end_s: float
+    name: str  # what is done, with the number of cells or circuits
+    start_s: float  # seconds from the failure
+    end_s: float  # the start of the next stage
 
 
 def list_stages(
@@ -53,6 +53,11 @@ def list_stages(
         Until transceivers see each other on a new route.
     restart_s
         Until the job runs on: processes, communicators, a checkpoint.
+
+    Returns
+    -------
+    tuple of Stage
+        From the failure, at 0 s, until the job runs on; no stage overlaps another.
     """
     detect_s = number("detect_s", detect_s)
     decide_s = number("decide_s", decide_s)

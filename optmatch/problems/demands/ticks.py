@@ -75,7 +75,19 @@ class PlacedAmounts(NamedTuple):
 
     @classmethod
     def of_matrix(cls, matrix: NDArray[np.float64]) -> PlacedAmounts:
-        """List the positive entries of a matrix, or all places if most of them are positive."""
+        """List the positive entries of a matrix, or all places if many of them are positive.
+
+        Parameters
+        ----------
+        matrix
+            ``matrix[source, destination]`` >= 0, shape (n, n).
+
+        Returns
+        -------
+        PlacedAmounts
+            The positive entries if they are fewer than one in `_LISTED_SHARE` places; otherwise
+            all places, zeros too, without sources and destinations.
+        """
         n_ports = len(matrix)
         amounts = matrix.reshape(-1)
         with np.errstate(over="ignore"):  # infinite sums are refused by `scale_amounts`
@@ -88,7 +100,7 @@ class PlacedAmounts(NamedTuple):
         return cls(n_ports, amounts[places], sources, destinations, largest_sum)
 
     def largest_line(self, values: NDArray[np.int64] | NDArray[np.float64]) -> int | float:
-        """Return the largest sum of a row or a column of values at these places."""
+        """Return the largest sum of a row or a column of values, shape (places,)."""
         if self.sources is None or self.destinations is None:
             return _largest_line(values.reshape(self.n_ports, self.n_ports))
         sums_of_rows = np.bincount(self.sources, values, minlength=self.n_ports)
@@ -625,7 +637,8 @@ def _round(
 ) -> NDArray[np.int64] | None:
     """Round to a tick so that all lines agree.
 
-    Half of a symmetric matrix is rounded, and its mirror image is added, so that the sum is symmetric.
+    Half of a symmetric matrix is rounded, and its mirror image is added, so that the sum is
+    symmetric.
 
     Parameters
     ----------
