@@ -42,7 +42,7 @@ def solve(
     on_event
         Called with ticks, better objectives and better bounds.
     rule
-        Which permutation comes next, as of `decompose`.
+        Which permutation comes next: ``"first"`` or ``"bottleneck"``; see `decompose`.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def _rename(search: Decomposer, rule: Rule) -> Iterator[Plan]:
     search
         The decomposer, for its demand, with equal line sums in ticks, and its random numbers.
     rule
-        Which permutation comes next, as of `decompose`.
+        Which permutation comes next: ``"first"`` or ``"bottleneck"``; see `decompose`.
 
     Yields
     ------

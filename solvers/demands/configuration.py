@@ -189,7 +189,8 @@ class _Pricing:
         shortest
             No slot is shorter, in ticks.
         matchings
-            The matchings that there are, as of `bound_by_prices`; None for all permutations.
+            ``matchings[matching, port] = partner``, IDLE without a circuit: all that the fabric
+            holds, of bidirectional ports; None for all permutations.
         """
         self.demand, self.delay, self.matchings = demand, delay, matchings
         self.durations = np.unique(np.maximum(demand[demand > 0], shortest))
@@ -216,7 +217,7 @@ class _Pricing:
         """
         found, worst = [], 0.0
         for duration in self.durations.tolist():
-            # What each circuit earns in a slot of this duration, and what it takes.
+            # The earnings of each circuit in a slot of this duration, and the time of the slot.
             value = prices * np.minimum(self.demand, duration)
             time = duration + self.delay
 

@@ -262,7 +262,7 @@ def _find_best_slot(space, rest, terms, count, matching):
 
 
 class RatedTerms(NamedTuple):
-    """What a cover by ratings is asked to do."""
+    """The task of a cover by ratings."""
 
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks

@@ -98,7 +98,7 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
     rating
         How slots are compared.
     demand
-        What is covered, in ticks, shape (n, n); None for all of the task, and then slots are
+        The ticks to be covered, shape (n, n); None for all of the task, and then slots are
         trimmed.
 
     Returns

@@ -458,7 +458,7 @@ def conclude_count(
     stats
         Further statistics of the solution.
     proof
-        What shows the bound by counting; None if nothing does.
+        The proof of the bound by counting; None if there is none.
     search
         The decomposer that made `best` and knows its cell states.
 

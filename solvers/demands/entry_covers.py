@@ -39,7 +39,7 @@ _PRESSURE = 3.0
 
 
 class CoverTerms(NamedTuple):
-    """What a cover is asked to do."""
+    """The task of a cover."""
 
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks

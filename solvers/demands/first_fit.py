@@ -1,7 +1,7 @@
 """First fit, heaviest first: the cover of a demand that takes time for entries alone.
 
 Each entry, in descending order, comes into the first slot in which both its ports are free. A slot
-lasts as long as its heaviest entry, which came first. So no slot can be shortened, each entry is
+lasts as long as its heaviest entry, which came first. No slot can therefore be shortened, each entry is
 served in one slot, and there are at most twice as many slots, less one, as the busiest line has
 entries.
 
@@ -95,7 +95,7 @@ def ports_of(place, bits):
 def _descending_key(float_bits):
     """Return a key of 22 bits that falls while ticks grow.
 
-    Positive floats are in the order of their bits. Of ticks from 1 to 2**62 the exponents are from
+    Positive floats are in the order of their bits. For ticks from 1 to 2**62 exponents are from
     127 to 189, so six bits of them matter, and then 16 of the mantissa.
     """
     return _LAST_KEY - ((float_bits - _BITS_OF_ONE) >> _DROPPED_BITS)

@@ -140,7 +140,7 @@ def _choose_length(entries, first, times, chosen, count):
     best_rate = -1.0
     best_length = times.shortest
     for candidate in range(count):
-        # What all circuits serve if the slot ends with this entry.
+        # The service of all circuits if the slot ends with this entry.
         length = entries.left[chosen[candidate]]
         total = 0.0
         for position in range(count):

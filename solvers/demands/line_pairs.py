@@ -1,6 +1,6 @@
 """How many terms two lines need, and which numbers are likely weights of the terms.
 
-A term has one entry of each line. So the terms join the entries of two lines, as edges join the
+A term has one entry of each line. The terms hence join the entries of two lines, as edges join the
 vertices of a graph, and each entry is the sum of the weights of its edges. A graph with v vertices
 and c components has v - c edges or more, and in a component both lines have the same sum: the
 fewest terms are the entries of both lines less the most groups of the same sum.

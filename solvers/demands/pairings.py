@@ -232,7 +232,7 @@ def _fit_pairs(pairs, matchings, ticks, n_slots, delay):
     n_slots : int
         How many slots there are at the beginning.
     delay : int
-        What a new slot costs beside its length, in ticks.
+        The cost of a new slot beside its length, in ticks.
     """
     for pair in range(len(pairs.ticks)):
         first = pairs.first[pair]

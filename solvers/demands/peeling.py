@@ -286,7 +286,7 @@ def _touch_all(space):
                 largest = max(largest, left[place])
             threshold = min(threshold, largest)
 
-    # So do columns.
+    # Columns without one need their largest one, too.
     for w in range(len(bare_columns)):
         while bare_columns[w]:
             lowest = _lowest(bare_columns[w])
@@ -365,7 +365,7 @@ def _settle(space):
     if weight in (0, threshold_before):
         return weight
 
-    # Of the matchings with this minimum, one of small entries leaves the fewest behind. The first
+    # Among the matchings with this minimum, one of small entries leaves the fewest behind. The first
     # one has large entries, so all its circuits above the minimum are chosen anew.
     n_waiting = 0
     for row in range(n):

@@ -125,7 +125,7 @@ def solve_count(
 
 @dataclass(slots=True)
 class _Count:
-    """What is known of the fewest matchings; kept up to date, since Ctrl-C may end the search."""
+    """The state of the search for the fewest matchings, kept up to date, since Ctrl-C may end it."""
 
     bound: float
     best: Plan | None = None
@@ -205,7 +205,7 @@ def _refute_counts(
         if count.limit is not None:
             return
         if count.bound * problem.min_slot_ticks > line_ticks:
-            # So many slots would take longer than a line.
+            # As many slots as the bound says would take longer than a line.
             count.bound = math.inf
             count.is_bound_searched = True
             return

@@ -62,7 +62,7 @@ def finish_small(
     on_event
         Called at the end with a better objective and a higher bound.
     work
-        What CP-SAT may do at most, in its own seconds, which are the same on every machine.
+        The most work of CP-SAT, in its own seconds, which are the same on every machine.
 
     Returns
     -------
@@ -136,7 +136,7 @@ class PlaneModel:
     problem
         The demand on an ideal switch.
     share
-        What the packet network carries of a port in a tick, in ticks of a circuit; 0 without one.
+        The load of a port that packets carry in a tick, in ticks of a circuit; 0 without packets.
     slots
         How many slots each plane may use.
     below
@@ -232,7 +232,7 @@ class PlaneModel:
         demand
             ``demand[source, destination]`` in ticks of a circuit, shape (n, n).
         share
-            What the packet network carries of a port in a tick, in ticks of a circuit.
+            The load of a port that packets carry in a tick, in ticks of a circuit.
         end
             The end of the schedule in parts of a tick.
         """
@@ -242,7 +242,7 @@ class PlaneModel:
             left[pair] = self.model.new_int_var(0, size if share else 0, "")
             self.model.add(sum(self.held[pair]) + left[pair] >= size)
 
-        # What each port leaves to packets takes as many parts as the denominator, for each tick.
+        # Each tick that a port leaves to packets takes as many parts as the denominator.
         for axis in (0, 1):
             for port in range(len(demand)):
                 line = sum(rest for pair, rest in left.items() if pair[axis] == port)

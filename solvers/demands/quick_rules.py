@@ -49,7 +49,7 @@ _WORK_PER_S = 4e8
 
 
 class Size(NamedTuple):
-    """What the time of a rule depends on."""
+    """The numbers on which the time of a rule depends."""
 
     n_ports: int  # rows and columns of the demand
     n_entries: int  # pairs with a demand
@@ -279,7 +279,7 @@ def _entry_rule(
     name, rule
         The name of the rule, and its number in `entry_covers`.
     ns_per_entry
-        What a slot takes for each entry that is left, in nanoseconds, for one port.
+        The time of a slot for each entry that is left, in nanoseconds, for one port.
     slots_per_partner
         How many slots a plan has for each partner of the busiest port; not used by rules that
         weigh service against delays.

@@ -62,7 +62,7 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
     demand, delay = problem.directed_ticks, problem.delay_ticks
     ports = np.arange(problem.fabric.n_ports)
 
-    # What a slot of w ticks serves, divided by w and the delay; the best slots are kept.
+    # The service of a slot of w ticks, divided by w and the delay; the best slots are kept.
     use = [
         np.minimum(demand[ports, m], w)[m >= 0].sum() / (w + delay)
         for m, w in zip(plan.matchings, plan.ticks.tolist(), strict=True)
@@ -251,7 +251,7 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     if not len(ticks):
         return plan
     demand, ports = problem.ticks, np.arange(problem.fabric.n_ports)
-    # What each circuit serves, in ticks, with the delays before slots that keep it.
+    # The service of each circuit in ticks, with the delays before slots that keep it.
     served = np.zeros_like(demand)
     for slot, matching in enumerate(matchings):
         used = matching != IDLE

@@ -106,8 +106,12 @@ def _count_terms_after(walk, column, leaving, rise):
     ----------
     walk : _Walk
         In: the tableau of the present vertex.
-    column, leaving, rise
-        The permutation that enters, the row that leaves and the weight, as of `_leaving_row`.
+    column : int
+        The permutation that enters the basis.
+    leaving : int
+        The row whose permutation leaves it.
+    rise : float
+        The weight of the entering permutation at the next vertex, in ticks.
 
     Returns
     -------
@@ -258,7 +262,7 @@ class VertexWalk:
         equations = np.vstack([entries, np.ones(len(self._permutations))])
         sums = np.append(demand[:-1, :-1].ravel(), demand[0].sum()).astype(np.float64)
 
-        # Of a sparse matrix some equations follow from others.
+        # Where the matrix is sparse, some equations follow from others.
         is_needed = _independent_rows(equations)
         self._equations = equations[is_needed]
         self._sums = sums[is_needed]

@@ -141,7 +141,7 @@ def wait(space, place, value):
     place : int
         The entry, as row * n + column.
     value : int
-        What is left of it, > 0.
+        The rest of the entry, > 0.
     """
     number = _list_of(value, space.state[THRESHOLD])
     space.after[place] = space.first[number]

@@ -15,7 +15,7 @@ from optmatch.model import InputError
 
 
 class FlowReplay(NamedTuple):
-    """What became of flows that a rolling schedule has served."""
+    """The completion times of flows that a rolling schedule has served."""
 
     flows: FlowList
     """The flows, in the order of their arrival."""

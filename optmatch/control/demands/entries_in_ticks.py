@@ -50,7 +50,7 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
     delay_s
         The reconfiguration delay in seconds.
     rate_bytes_per_s
-        What one circuit carries.
+        The rate of one circuit.
 
     Returns
     -------

@@ -78,8 +78,8 @@ class RollingSchedule:
 
     No flow waits for ever. Let :math:`W` be the time that all flows take which are in the queue
     when a flow comes, itself included, one after the other with a delay each. After :math:`W` the
-    flow is *due*. Of the flows that are due the next slot serves the one that came first, and ends
-    with it. So a flow waits :math:`2 W` at most, and for the slots that are committed when it
+    flow is *due*. The next slot serves the due flow that came first, and ends with it. A flow
+    hence waits :math:`2 W` at most, and for the slots that are committed when it
     becomes due, also for those that were committed before it came.
 
     With the aim ``"completion"`` a plan of the whole queue goes on, or a new one after demand has
@@ -93,11 +93,11 @@ class RollingSchedule:
     delay_s
         How long nothing is carried where the matching changes.
     rate_bytes_per_s
-        What one circuit carries; at 1 demand is in seconds.
+        The rate of one circuit; at 1 demand is in seconds.
     time_limit_s
         How long a plan may take; None for a number of steps.
     aim
-        What counts: how long demands wait in the mean, or when all that is known is complete.
+        The objective: how long demands wait in the mean, or when all that is known is complete.
     planes
         Switches of this kind side by side; each slot is one of the plane that is free first.
     switching
@@ -618,7 +618,7 @@ class RollingSchedule:
         source, destination
             Its ports, 0 to n - 1.
         size_bytes
-            What it has to send, > 0.
+            The bytes that it has to send, > 0.
 
         Returns
         -------

@@ -175,7 +175,7 @@ def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
     Parameters
     ----------
     matrix
-        What the user has given.
+        The matrix of the user, or anything else.
     fill
         Whether lines of less than the largest sum are filled up, so that they may differ.
     tolerance
@@ -236,7 +236,7 @@ def schedule(
     delay_s
         How long nothing is carried before each slot.
     rate_bytes_per_s
-        What one circuit carries.
+        The rate of one circuit.
     time_limit_s
         When to stop; the longer, the better. A first plan is made in any case, however short the
         limit is: about 10 ns for each place of the matrix and 50 ns for each demand, and one

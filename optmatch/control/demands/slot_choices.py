@@ -213,7 +213,7 @@ class SlotChooser:
         flow_ticks
             The mean size of a flow, in ticks.
         """
-        # What waits for each source that has demand, and for each circuit that is asked for.
+        # Ticks that wait for each source with demand, and for each circuit that is asked for.
         total_ticks = float(rest.left.sum())
         n_busy_ports = max(1, int(rest.left.any(axis=1).sum()))
         n_circuits = max(1, int(np.count_nonzero(rest.left)))
@@ -298,7 +298,7 @@ class SlotChooser:
         int
             Ticks, no more than wait for the busiest of the circuits.
         """
-        # Of all circuits: the most ticks that wait, and the fewest until a flow is complete. Ticks
+        # Over all circuits: the most ticks that wait, and the fewest until a flow is complete. Ticks
         # that committed slots serve are skipped.
         longest = 0
         first_complete: int | None = None
@@ -328,7 +328,7 @@ class SlotChooser:
         Parameters
         ----------
         crowd
-            What waits for the circuits of the heaviest matching.
+            The heaviest matching, and the ticks that wait for its circuits.
         factor
             The coefficient of what waits, in delays to the power `_GROWTH`.
 

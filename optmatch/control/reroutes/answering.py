@@ -48,9 +48,9 @@ Ahead = bool | Literal["all"]
 class Proposal:
     """A way over a failure, for the state in which it was asked for."""
 
-    state: Reroute
-    failure: FailedParts
-    transition: Transition
+    state: Reroute  # the state for which it was found
+    failure: FailedParts  # the parts that have failed, as they were reported
+    transition: Transition  # the changes that get around them
     restored: tuple[int, int] | None = None
     """The unit that gets its circuits back, and its stand-in."""
     decided_s: float = 0.0
@@ -67,8 +67,8 @@ class Proposal:
 class Answer(NamedTuple):
     """A transition, and the units that it counts as failed although nobody named them."""
 
-    transition: Transition
-    cut_off: tuple[int, ...] = ()
+    transition: Transition  # the changes to apply
+    cut_off: tuple[int, ...] = ()  # chips whose server has lost all its fibres by the failure
 
 
 class Snapshot(NamedTuple):

@@ -34,12 +34,12 @@ _CELL_FIELDS = ("stuck_bar", "stuck_cross", "dead_cells")
 class FailedParts(NamedTuple):
     """Failed parts, by the fields of `Reroute`."""
 
-    failed_chips: tuple[int, ...] = ()
-    failed_ports: tuple[int, ...] = ()
-    failed_fibres: tuple[int, ...] = ()
-    stuck_bar: tuple[int, ...] = ()
-    stuck_cross: tuple[int, ...] = ()
-    dead_cells: tuple[int, ...] = ()
+    failed_chips: tuple[int, ...] = ()  # chips of a rack
+    failed_ports: tuple[int, ...] = ()  # ports that have failed, beside those of failed chips
+    failed_fibres: tuple[int, ...] = ()  # fibres of a rack
+    stuck_bar: tuple[int, ...] = ()  # cells that stay in the bar state
+    stuck_cross: tuple[int, ...] = ()  # cells that stay in the cross state
+    dead_cells: tuple[int, ...] = ()  # cells that carry no light
 
     @property
     def broken_cells(self) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ class Record(NamedTuple):
     parts that the record does not name work.
     """
 
-    state: Reroute
+    state: Reroute  # the running state, with the failures whose answers were applied
     homes: tuple[tuple[int, int], ...] = ()
     """Pairs of a stand-in and the unit whose circuits it has."""
     refused: tuple[FailedParts, ...] = ()

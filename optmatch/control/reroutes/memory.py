@@ -62,6 +62,20 @@ def write_memory(
 
     The file has the present record in full. It has each earlier record as its differences from the
     one after it.
+
+    Parameters
+    ----------
+    path
+        The file; it is replaced as a whole.
+    records
+        The history, the oldest first, and the present record.
+    journal
+        The number of the journal that goes on from here; 0 without a journal.
+
+    Returns
+    -------
+    Memory
+        The content of the file.
     """
     present = records[-1]
     later_first = list(reversed(records))
@@ -296,7 +310,7 @@ def _change_routes(
     routes
         ``routes[circuit]``: the fibres of each circuit before.
     entries
-        What was read: a list of pairs, the number of a circuit and its new route.
+        The value that was read: a list of pairs, the number of a circuit and its new route.
     where
         The place in the file, for messages.
 
@@ -472,7 +486,7 @@ def append_bytes(file: BinaryIO, text: bytes, path: Path, *, sync: bool = False)
     file
         The file, open for appending and without a buffer.
     text
-        What is added.
+        The bytes to add.
     path
         The name of the file, for the error.
     sync

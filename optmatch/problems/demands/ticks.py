@@ -167,7 +167,7 @@ def scale_amounts(
     placed
         The amounts in bytes.
     rate_bytes_per_s
-        What a circuit carries.
+        The rate of a circuit.
     delay_s, min_slot_s
         The reconfiguration delay and the shortest slot in seconds.
     quantum_s
@@ -213,7 +213,7 @@ def _check_range(placed: PlacedAmounts, rate_bytes_per_s: float, times: Times) -
     placed
         The amounts in bytes.
     rate_bytes_per_s
-        What a circuit carries.
+        The rate of a circuit.
     times
         The delay and the shortest slot.
 
@@ -559,7 +559,7 @@ def even_out(
     demand_bytes
         The matrix as it was given, ``demand_bytes[source, destination]``, shape (n, n).
     rate_bytes_per_s
-        What a circuit carries.
+        The rate of a circuit.
     delay_s, min_slot_s
         The delay and the shortest slot in seconds.
     quantum_s
