@@ -1,9 +1,9 @@
 """First fit, heaviest first: the cover of a demand that takes time for entries alone.
 
 Each entry, in descending order, comes into the first slot in which both its ports are free. A slot
-lasts as long as its heaviest entry, which came first. No slot can therefore be shortened, each entry is
-served in one slot, and there are at most twice as many slots, less one, as the busiest line has
-entries.
+lasts as long as its heaviest entry, which came first. No slot can therefore be shortened, each
+entry is served in one slot, and there are at most twice as many slots, less one, as the busiest
+line has entries.
 
 The entries are sorted by two digits of a radix sort, and the slots in which a port is busy are
 bits of words: 40 ns for an entry of 2,048 x 2,048, of which sorting takes 24.

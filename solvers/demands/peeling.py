@@ -365,8 +365,8 @@ def _settle(space):
     if weight in (0, threshold_before):
         return weight
 
-    # Among the matchings with this minimum, one of small entries leaves the fewest behind. The first
-    # one has large entries, so all its circuits above the minimum are chosen anew.
+    # Among the matchings with this minimum, one of small entries leaves the fewest behind. The
+    # first one has large entries, so all its circuits above the minimum are chosen anew.
     n_waiting = 0
     for row in range(n):
         if space.left[row * n + space.column_of[row]] > weight:

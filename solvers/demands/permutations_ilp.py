@@ -125,7 +125,7 @@ def solve_count(
 
 @dataclass(slots=True)
 class _Count:
-    """The state of the search for the fewest matchings, kept up to date, since Ctrl-C may end it."""
+    """The search for the fewest matchings so far, kept up to date, since Ctrl-C may end it."""
 
     bound: float
     best: Plan | None = None

@@ -298,8 +298,8 @@ class SlotChooser:
         int
             Ticks, no more than wait for the busiest of the circuits.
         """
-        # Over all circuits: the most ticks that wait, and the fewest until a flow is complete. Ticks
-        # that committed slots serve are skipped.
+        # Over all circuits: the most ticks that wait, and the fewest until a flow is complete.
+        # Ticks that committed slots serve are skipped.
         longest = 0
         first_complete: int | None = None
         for source, destination in enumerate(matching.tolist()):

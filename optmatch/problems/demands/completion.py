@@ -142,8 +142,8 @@ class CountProof(Value):
     A line of k entries needs k matchings. Each matching joins an entry of a line to one of another
     line, and both are sums of the weights of what they are joined by. In parts that are joined the
     two lines have the same sum, and a part of v entries takes v - 1 matchings or more. Two
-    lines hence need as many as they have entries, less the most groups into which both can be put with
-    equal sums.
+    lines hence need as many as they have entries, less the most groups into which both can be put
+    with equal sums.
 
     Parameters
     ----------
