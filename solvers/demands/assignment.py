@@ -207,6 +207,8 @@ def assign(space):
     """
     n = len(space.value)
     _take_best_columns(space)
+
+    # Each row that is still free gets a column by a path, which leaves no matched row free.
     for start in range(n):
         if space.column_of[start] >= 0:
             continue

@@ -126,6 +126,8 @@ def _rate(space, rest, length, bonus):
                 column_best[j] = max(column_best[j], value)
             space.value[i, j] = value
         rows_total += row_best
+
+    # Each row has one circuit at most, and so has each column: both sums are bounds.
     columns_total = 0.0
     for j in range(n):
         columns_total += column_best[j]
@@ -242,6 +244,9 @@ def _find_best_slot(space, rest, terms, count, matching):
     for k in range(count):
         if space.bounds[k] <= best_rate:
             break
+
+        # The assignment problem of this length starts from the prices that the length of the same
+        # rank had for the last slot, per unit of time.
         length = space.sizes[k]
         time = length + terms.delay
         _rate(space, rest, length, bonus)
@@ -251,6 +256,8 @@ def _find_best_slot(space, rest, terms, count, matching):
         rate = assign(space) / time
         if space.work[0] < 0:
             break
+
+        # The prices are kept for the next slot, and the matching if it is the best one so far.
         for j in range(len(rest)):
             space.known_price[known, j] = space.column_price[j] / time
         if rate > best_rate:

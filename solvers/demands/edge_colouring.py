@@ -299,6 +299,8 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
                 _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
                 colouring.entry_of_column[long_slot, destination] = _NONE
                 colouring.entry_of_column[short_slot, destination] = _NONE
+
+    # Then each source exchanges its two entries, and these are noted at their destinations.
     for position in range(n_sources):
         source = search.sources[position]
         long_entry = colouring.entry_of_row[long_slot, source]
@@ -337,6 +339,9 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
         for long_slot in range(n_slots):
             for short_slot in range(long_slot + 1, n_slots):
                 slots = (long_slot, short_slot, pair)
+
+                # Each component of both slots is looked at once. Where the short slot has its
+                # heavier entry, both sides are exchanged.
                 for start in range(n_ports):
                     if search.pair_of[start] == pair:
                         continue

@@ -300,11 +300,16 @@ def _match_row(ports, left, start):
     least = ports.row_price[start]  # the cost of leaving `last_row` without a column
     last_row = start
     free_column = -1
+
+    # The search settles columns in the order of their distances. It ends at a free column, or when
+    # no column is nearer than the cost of leaving the best row so far without one.
     while True:
         n_reached = _reach_columns(ports, left, row, row_distance, n_reached)
         place = _nearest_column(ports, n_settled, n_reached, least)
         if place < 0:
             break
+
+        # Settle the column: settled ones come first in ``reached``.
         column = ports.reached[place]
         ports.reached[place] = ports.reached[n_settled]
         ports.reached[n_settled] = column

@@ -179,6 +179,7 @@ def _match_stably(ports, left, count, length, delay):
     for entry in range(count - 1, -1, -1):
         ports.first[left.row[entry]] = entry
 
+    # Each row, at its first entry, asks for a column. The row that loses its column asks next.
     for start in range(count):
         if start > 0 and left.row[start] == left.row[start - 1]:
             continue
@@ -197,6 +198,8 @@ def _match_stably(ports, left, count, length, delay):
             ports.work[0] -= entry - ports.first[row]
             if best < 0:
                 break
+
+            # The column takes the row, whose offer is higher than that of the one it had.
             loser = ports.row_of[best]
             ports.row_of[best] = row
             ports.column_of[row] = best
@@ -233,6 +236,8 @@ def _value_critical_lines(ports, left, count):
         row_entries[left.row[entry]] += 1.0
         column_entries[left.column[entry]] += 1.0
         heaviest = max(heaviest, float(left.ticks[entry]))
+
+    # The most entries that any line has left: lines with as many are critical.
     most = 0.0
     for port in range(n):
         most = max(most, max(row_entries[port], column_entries[port]))
@@ -299,6 +304,8 @@ def _serve_slot(ports, left, count, length, matching):
     """
     for port in range(len(matching)):
         matching[port] = -1
+
+    # Entries that are not finished close the gaps of those that are, so that rows stay ascending.
     kept = 0
     for entry in range(count):
         row = left.row[entry]

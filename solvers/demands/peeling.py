@@ -130,6 +130,8 @@ def _match(space, size):
     for w in range(n_words):
         unseen[w] = space.every[w]
     space.reached[:] = False
+
+    # Searches share one queue: rows of failed ones stay in it, as they are reached for good.
     n_waiting = 0
     end = 0
     for k in range(size):
@@ -463,6 +465,8 @@ def peel_first(space, stop, permutations, weights):
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
+
+        # Each row without a column gets one by an augmenting path, which keeps all others matched.
         for row in range(n):
             if space.column_of[row] < 0:
                 space.queue[0] = row
@@ -470,6 +474,8 @@ def peel_first(space, stop, permutations, weights):
                     space.fresh[w] = space.every[w]
                 if _search(space, 0) >= 0:
                     return -1
+
+        # The weight of the term is the smallest entry of the permutation.
         weight = state[LINE_SUM]
         for row in range(n):
             place = row * n + space.column_of[row]
@@ -477,6 +483,8 @@ def peel_first(space, stop, permutations, weights):
             weight = min(weight, left[place])
         state[LINE_SUM] -= weight
         weights[term] = weight
+
+        # Take the term off. Rows whose entry is used up are free again, and so are their columns.
         for row in range(n):
             place = place_of_row[row]
             column = place - row * n

@@ -170,6 +170,9 @@ def _draw_decompositions(problem: Demand, count: _Count, clock: Clock, on_event:
             plan = search.draw()
         else:
             plan = search.redraw(count.best)
+
+        # Searches take no care of the shortest slot: decompositions with a shorter one are no
+        # answers.
         is_better = count.best is None or len(plan.ticks) < len(count.best.ticks)
         if is_better and lasts(problem, plan):
             count.best = plan  # kept first: the listener may interrupt

@@ -257,6 +257,8 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
         rebuilt = moves.rebuild_part(best)
         if rebuilt is None:
             return
+
+        # Plans of the same cost are gone on from, too: that leads out of plateaus.
         n_in_vain = 0 if rebuilt.cost(work.delay) < best.cost(work.delay) else n_in_vain + 1
         if rebuilt.cost(work.delay) <= best.cost(work.delay):
             best = rebuilt
@@ -330,6 +332,8 @@ class _Moves:
         kinds = [kind for kind, took_s in self._took_s.items() if took_s < work.clock.remaining_s]
         if _is_unlimited(work):
             kinds = [kind for kind in kinds if self._estimate_s[kind] < _LONGEST_RULE_S / 10]
+
+        # The time that a move takes says whether another one of its kind fits later on.
         kind = "entries" if "matrix" not in kinds else str(work.rng.choice(kinds))
         began_s = work.clock.elapsed_s
         if kind == "matrix":

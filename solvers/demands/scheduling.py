@@ -128,12 +128,16 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
     planes, delay = problem.planes, problem.delay_ticks
     if planes == 1:
         return [plan]
+
+    # List scheduling by the longest processing time first.
     slots: list[dict[int, int]] = [{} for _ in range(planes)]  # slot: ticks, for each plane
     ends = np.zeros(planes, dtype=np.int64)
     for slot in np.argsort(-plan.ticks, kind="stable").tolist():
         plane = int(ends.argmin())
         slots[plane][slot] = int(plan.ticks[slot])
         ends[plane] += plan.ticks[slot] + delay
+
+    # A few long slots leave gaps, which parts of slots fill.
     for _ in range(64 * planes):  # each step halves a gap, so there are few that matter
         if not _equalise(slots, ends, delay, problem.min_slot_ticks):
             break
@@ -180,6 +184,9 @@ def _equalise(
             best, moved, chosen = ticks, ticks, slot
     if chosen < 0:
         return False
+
+    # A slot that moves as a whole takes its delay along; a part needs a delay of its own where the
+    # first plane does not hold this matching already.
     if moved == slots[last][chosen]:
         del slots[last][chosen]
         ends[last] -= delay

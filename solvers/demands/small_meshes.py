@@ -155,6 +155,8 @@ def list_matchings(fabric: Fabric) -> Held:
         if states is not None:
             held.append(pairs)
             states_of_held.append(states)
+
+    # All cells free stands for states that are not known, unless there are no cells to set.
     matchings = [_matching_of(pairs, fabric.n_ports) for pairs in held]
     states_of_cells = np.array(states_of_held, dtype=np.int8).reshape(len(held), fabric.n_cells)
     has_states = (states_of_cells != FREE).any(axis=1) | (fabric.graph is None)

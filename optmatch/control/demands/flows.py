@@ -215,6 +215,9 @@ class FlowQueue:
         flows = self._flows.get(place)
         if flows is None:
             flows = self._flows[place] = deque()
+
+        # Numbers tell which flow came first. Deadlines and weights are noted apart, because most
+        # queues have none, and then need not put flows in order.
         flow.number = self._n_flows_ever
         self._n_flows_ever += 1
         if flow.deadline is not None:
@@ -226,6 +229,8 @@ class FlowQueue:
             _insert_by_priority(flows, flow)
         else:
             flows.append(flow)
+
+        # What waits for the circuit and for the whole switch, with a delay for each flow.
         total = self._total.get(place, 0) + flow.ticks
         self._total[place] = total
         self._work += flow.ticks + self._delay
@@ -270,6 +275,8 @@ class FlowQueue:
         most_per_tick = 0.0
         n_complete = 0
         weight_complete = 0.0
+
+        # Flows that the skipped ticks complete are passed over; the next one may have a rest.
         service = -skip  # ticks beyond `skip` until the flow in turn is complete
         for flow in self._flows.get(place, ()):
             service += flow.ticks
@@ -469,6 +476,8 @@ class FlowQueue:
         demand = self.waiting[number]
         if demand.flows:
             return
+
+        # The sums of all complete demands, and the list of whoever records completions.
         del self.waiting[number]
         wait = demand.done - demand.added
         self.completed += 1

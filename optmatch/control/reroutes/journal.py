@@ -104,6 +104,8 @@ class Journal:
         if not journal.exists():
             raise FormatError("the journal of this snapshot is missing", path=str(journal))
 
+        # A whole line ends with a line feed: behind the last one there is nothing, or a line that
+        # a crash has torn off. Each whole line leads from the present record to the next one.
         *lines, torn_line = read_bytes(journal).split(b"\n")
         *past, present = memory.records
         records = deque(past, maxlen=history)

@@ -388,6 +388,8 @@ class Rerouter(Keeper):
             raise InputError(f"proposal of type {type(proposal).__name__}", where="proposal")
         failure = proposal.failure
         with self._tally.call("apply", failure), self._lock:
+            # Only a proposal for the present state is applied, and only if no part that it uses
+            # has been reported as failed since.
             record = self._now.record
             if proposal.state is not record.state:
                 raise InputError("the state has changed since this was proposed: ask again")
@@ -396,6 +398,9 @@ class Rerouter(Keeper):
             used = find_closed_part(record.state, proposal.transition, closed)
             if used is not None:
                 raise InputError(f"{used} has failed since this was proposed: ask again")
+
+            # A unit that gets its circuits back makes its stand-in a spare again; after a failure
+            # the lost unit is none.
             if proposal.restored is None:
                 snapshot = self._change(_record_after_failure(record, proposal), "fail", failure)
             else:

@@ -248,12 +248,17 @@ def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
         edge = f"edge {source!r} - {destination!r}"
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
             raise InputError(f"{edge}: {weight} = {value!r}")
+
+        # Python's whole numbers add up without rounding. An undirected edge counts both ways, but
+        # one from a node to itself once.
         amount = value.item() if isinstance(value, np.number) else value
         pair = (port_of[source], port_of[destination])
         directions = [pair] if graph.is_directed() or pair[0] == pair[1] else [pair, pair[::-1]]
         for place in directions:
             sums[place] = sums.get(place, 0) + amount
             _check_exact(sums[place], edge, weight)
+
+    # Row by row; places whose edges add up to 0 are no entries.
     places = sorted(sums)
     amounts = np.array([float(sums[place]) for place in places], dtype=np.float64)
     rows = np.array([row for row, _ in places], dtype=np.int64)

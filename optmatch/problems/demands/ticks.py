@@ -292,6 +292,8 @@ def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
     unit_s = unit / times.rate
     tick = _largest_common_divisor(unit_s, times.delay, times.min_slot)
     tick = tick or Fraction(1)  # nothing takes any time
+
+    # Durations are written as float64 seconds: a line with a delay for each port has to survive.
     ticks_per_unit = int(unit_s / tick)
     delay_ticks = int(times.delay / tick)
     min_slot_ticks = int(times.min_slot / tick)
@@ -720,6 +722,9 @@ def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | N
     weight = np.full(2 * n, -1, dtype=np.int64)
     outside = np.ones(2 * n, dtype=bool)
     joined: list[int] = []
+
+    # Each line joins by the largest entry that it has in common with the tree. One without any is
+    # the first of another connected part.
     for _ in range(2 * n):
         line = int(np.where(outside, weight, -2).argmax())
         if weight[line] <= 0:

@@ -212,6 +212,8 @@ def zipf_moe(
         popular = 1.0 / np.arange(1, n + 1) ** number("exponent", exponent)
     if popular.min(initial=1.0) <= 0:
         raise InputError(f"exponent = {exponent:g}: nobody asks for expert {n}", where="exponent")
+
+    # Any expert may be the most popular one. A token draws its experts without replacement.
     popularity = rng.permutation(popular)
     demand = np.zeros((n, n))
     for source in range(n):  # by the Gumbel rule: the first `top` without replacement

@@ -234,7 +234,8 @@ def follow_light(
     Returns
     -------
     tuple of tuple of int
-        ``routes[k]``: the terminals at which the light of circuit k enters cells, in order.
+        ``routes[k]``: the terminals at which the light of circuit k enters cells, in order. The
+        cell of a terminal is ``terminal // 4``.
 
     Raises
     ------
@@ -248,6 +249,10 @@ def follow_light(
             f"cell_states has {len(cell_states)} entries, the fabric {graph.n_cells} cells",
             where="cell_states",
         )
+
+    # A terminal is a corner of a cell, four to each. Light that enters a cell at one leaves it at
+    # another one, by the state of the cell, and passes on to the terminal that is joined to that;
+    # lists are quicker to step through than arrays.
     mate = graph.mate.tolist()
     exits = graph.exits.tolist()
     states = cell_states.tolist()
@@ -258,6 +263,8 @@ def follow_light(
         name = f"the light of circuit {circuit} (port {source} to port {destination})"
         route = []
         entered = starts[source]
+
+        # The light has left the last cell where nothing is joined to its exit.
         while entered >= 0:
             cell = entered // 4
             if states[cell] == FREE:
