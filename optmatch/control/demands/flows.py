@@ -230,7 +230,7 @@ class FlowQueue:
         else:
             flows.append(flow)
 
-        # What waits for the circuit and for the whole switch, with a delay for each flow.
+        # The ticks that wait for the circuit; those for the whole switch count a delay a flow.
         total = self._total.get(place, 0) + flow.ticks
         self._total[place] = total
         self._work += flow.ticks + self._delay

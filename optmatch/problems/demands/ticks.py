@@ -682,7 +682,7 @@ def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] 
     ndarray or None
         Whole ticks, shape (n, n), 0 where the amount is 0; None if no rounding was found.
     """
-    # What each column has got too little so far, in ticks, decides which entries of a row are
+    # The ticks that each column has got too little so far decide which entries of a row are
     # rounded up. Whole entries stay.
     ticks = np.floor(amounts)
     owed = np.zeros(len(amounts))

@@ -91,7 +91,7 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
 
         None if with each choice of spares some circuit has no route at all.
     """
-    # Of each handover, one row, and each hit circuit, one column: the length of a shortest route.
+    # One row for each handover, one column for each hit circuit: the length of a shortest route.
     # An ideal switch may state losses, which do not follow from cells and fibres.
     end_units = asked.circuits[asked.hit] // asked.units.ports_per_unit  # (circuits, 2)
     lengths = asked.units.route_lengths()
