@@ -10,6 +10,16 @@ Ranks are places of a torus, whose sides are factors of n, each a ring over circ
   half as many as a scattered side takes, of more bytes.
 
 Small buffers are only passed on. Sums, and what is passed on, have places of their own.
+
+Words that are used here:
+
+- a *side* is one dimension of the torus. Along a side of q places ranks form rings of q ranks, and
+  all sends of a round go to the next rank along the same side. The product of all sides is n;
+- the *place* of a rank is its coordinate on a side, from 0; `PASSED` and `SUM` are places of
+  another kind, memories of a rank for the same chunk;
+- a *chunk* is an equal part of the buffer. Each scattered side of q places cuts the chunks before
+  it into q, the windowed side into as many as it has windows, and passed sides do not cut them;
+- a *window* is the part of the data that the ranks at every m-th place of a windowed side add up.
 """
 
 from __future__ import annotations
@@ -29,28 +39,37 @@ from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.rounds import Rounds
 
 PASSED = 2
-"""The place of data that are passed on."""
+"""The memory of a rank for data that are only on their way; its sums are at `SUM`."""
 
 
 class Sides(NamedTuple):
-    """Sides of a torus, in the order in which they are gone through."""
+    """Sides of a torus, in the order in which they are gone through.
+
+    The product of all numbers of places is the number of ranks. Example with 8 ranks:
+    ``scattered=(4,), passed=(2,)`` is a ring reduce-scatter over rings of 4 ranks, an exchange of
+    sums between pairs of rings, and a ring all-gather.
+    """
 
     seconds: float
+    """How long all rounds and changes of circuits take. It comes first, so that the least of
+    several records is the fastest."""
     scattered: tuple[int, ...] = ()
+    """The places of each side over which sums are scattered, and gathered in the end."""
     windowed: tuple[int, int] = (1, 1)
     """Places and windows; (1, 1) if there is no such side."""
     passed: tuple[int, ...] = ()
+    """The places of each side over which ranks pass on what comes, without cutting it."""
 
 
 class _RoundCosts(NamedTuple):
     """What the choice of sides has to know of a collective."""
 
     round_s: float
-    """The latency of a round."""
+    """The latency of a round, in seconds."""
     whole_s: float
-    """How long the whole buffer takes over all lanes of a rank."""
+    """How many seconds the whole buffer takes over all lanes of a rank."""
     delay_s: float
-    """The time of a change of circuits."""
+    """How many seconds a change of circuits takes."""
     most_places: int
     """The most places of a side. Two-way circuits of one port join pairs, which are rings of 2."""
 
@@ -98,6 +117,9 @@ def choose(problem: Collective) -> Sides:
 def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     """Return the fastest passed sides, over which a rank sends one of `chunks` in each round.
 
+    Over a passed side of q places each rank sends its chunk once round a ring, in q - 1 rounds,
+    and everybody adds it up. Dynamic programming over the factors of `places`.
+
     Parameters
     ----------
     costs
@@ -105,7 +127,14 @@ def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     places
         The product of the sides that are to be chosen; 1 if none is left to choose.
     chunks
-        Into how many chunks the buffer is cut.
+        Into how many equal chunks the sides before have cut the buffer.
+
+    Returns
+    -------
+    Sides
+        Only `passed` is set. Each side counts one change of circuits, the first one too. With
+        ``places=4`` it is ``passed=(2, 2)``, 2 rounds and two changes, or ``passed=(4,)``, 3
+        rounds and one change.
     """
     if places == 1:
         return Sides(0.0)
@@ -121,6 +150,20 @@ def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
 def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     """Return the fastest sides of all kinds, after scattered sides that made `chunks` chunks.
 
+    A *side* is one dimension of the torus of ranks, with rings of as many ranks as it has places.
+    The next side is chosen, and all sides after it by recursion (dynamic programming over the
+    factors of `places`). It is of one of three kinds, where q is its number of places:
+
+    - scattered: a ring reduce-scatter, and after all inner sides the ring all-gather: twice q - 1
+      rounds of a chunk that is a q-th of the chunks before;
+    - windowed, with m *windows* (m divides q, 1 < m < q): chunks are cut into m, of which a rank
+      adds up one, its window: q + m - 2 rounds; only passed sides may follow;
+    - passed: ranks send their chunk once round the ring, q - 1 rounds without cutting it.
+
+    Example: 4 ranks, so ``places=4, chunks=1``, can go over ``scattered=(4,)``, 6 rounds of a
+    quarter; ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4, 2)``, 4 rounds of
+    a half; or ``passed=(2, 2)``, 2 rounds of the whole buffer.
+
     Parameters
     ----------
     costs
@@ -128,16 +171,22 @@ def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     places
         The product of the sides that are to be chosen; 1 if none is left to choose.
     chunks
-        The chunks until now; their number times `places` is the number of ranks.
+        Into how many equal chunks the scattered sides before have cut the buffer, which is the
+        product of these sides; their number times `places` is the number of ranks.
 
     Returns
     -------
     Sides
-        Its seconds have one delay too many, which the caller takes off: circuits that are there
-        at the start cost none.
+        The sides that were chosen here. The seconds count one change of circuits for each
+        configuration that is used, the very first one too; the caller (`choose`) takes one delay
+        off, because circuits that are there at the start cost none.
     """
+    # Every scattered side below counts its circuits twice, for the scatter and for the gather. The
+    # innermost one gathers over the circuits that are there, so one change is taken off.
     if places == 1:
         return Sides(-costs.delay_s)  # scatter and gather share the last circuits
+
+    # Passed sides take all places that are left.
     options = [_choose_passed_sides(costs, places, chunks)]
     for side in costs.factors(places):
         # The side is scattered over its places before all others, and gathered after them.
@@ -263,13 +312,18 @@ class _TorusRounds:
     def scatter(self, side: _TorusSide) -> None:
         """Add ring rounds of a reduce-scatter: each root gets the sum of its window.
 
-        The sum spans as many neighbours as there are windows: on a scattered side the whole ring.
+        The sum spans as many neighbours as there are windows: on a scattered side, where there are
+        as many windows as places, the whole ring. A side with one window adds no round.
         """
         for turn in range(side.windows - 1):
             self.add_round(side, self.select_window(side, rounds_back=turn + 1), REDUCE)
 
     def gather(self, side: _TorusSide) -> None:
-        """Add ring rounds of an all-gather: whole sums are copied from roots to all ranks."""
+        """Add ring rounds of an all-gather: whole sums are copied from roots to all ranks.
+
+        In each of ``side.windows - 1`` rounds every rank sends on the window, a part of the data,
+        that came to it in the round before; at first its own.
+        """
         for turn in range(side.windows - 1):
             self.add_round(side, self.select_window(side, rounds_back=turn), COPY)
 
@@ -280,12 +334,22 @@ class _TorusRounds:
         the sum over m ranks. These sums go round from root to root, m hops at a time, q / m - 1
         times. A root adds what comes to its sum, and also keeps it to send it on; on the last
         trip it only adds it.
+
+        Example: q = 4 places and m = 2 windows. The ranks at places 0 and 2 are the roots of
+        window 0, those at 1 and 3 the roots of window 1. There is one trip of 2 rounds: the sum of
+        place 0 goes over place 1 to place 2, and at the same time that of 2 over 3 to 0.
+
+        Parameters
+        ----------
+        side
+            The side; without effect if it has as many windows as places.
         """
         trips = side.places // side.windows - 1
         for trip in range(trips):
             for hop in range(side.windows):
                 starts_anew = trip == 0 and hop == 0
                 arrives_at_root = hop == side.windows - 1
+                # Between roots data are only copied on, beside the sums of the ranks they pass.
                 kind = COPY
                 to_place = PASSED
                 if arrives_at_root:
@@ -388,8 +452,9 @@ class TurnedTorus(NamedTuple):
     """A torus of equal sides whose ports are all used at once, over circuits that stay."""
 
     places: int
-    """How many ranks a side has."""
+    """How many ranks a ring along a side has."""
     n_sides: int
+    """How many sides, the dimensions of the torus, there are; n is ``places ** n_sides``."""
     n_parallel: int
     """How many lanes lead along each side."""
 
@@ -440,6 +505,8 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
         _TorusSide(torus.places**number, torus.places, windows=1)
         for number in range(torus.n_sides)
     ]
+    # Part p, which is chunk p, goes over the sides p, p + 1, ... and then over those before p. All
+    # parts begin in round 0, and their rows are sorted by round.
     rows_of_part = []
     for part in range(torus.n_sides):
         rounds = _TorusRounds(n, torus.n_sides)
@@ -449,6 +516,7 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
     rows = np.concatenate(rows_of_part)
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
 
+    # Lanes are shared out over the sides in turn; those that are left over stay dark.
     circuits = np.full((problem.lanes, n), IDLE)
     for lane in range(torus.n_sides * torus.n_parallel):
         circuits[lane] = sides[lane % torus.n_sides].successors(ranks)
@@ -458,6 +526,10 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
 
 def sum_up(gathered: Laid) -> Laid:
     """Make an all-reduce of an all-gather of whole buffers: each rank adds up what it hears.
+
+    A *block* is the data of one rank, here its whole buffer. Example: 4 ranks with pieces 0 and 1.
+    Chunk 5 of the all-gather is piece 1 of the buffer of rank 2. In the all-reduce its sends are
+    of chunk 1; rank 0 keeps it at place ``OWN + 2``, and adds it to its sum of piece 1.
 
     Parameters
     ----------
@@ -536,6 +608,7 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
         Rounds of the second plan come after all those of the first one. Circuits that stay the
         same in between are not set up again.
     """
+    # Column 0 of sends is the round, and column 0 of links the send that they belong to.
     later_sends = second.sends.astype(np.int64)
     later_sends[:, 0] += first.n_rounds
     sends = np.concatenate([first.sends.astype(np.int64), later_sends])
@@ -543,7 +616,8 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
     if first.shares_bytes.size:
         return _join_shares(problem, (first, second), sends, circuits)
 
-    # If the second plan begins with the circuits that the first one ends with, they are one epoch.
+    # If the second plan begins with the circuits that the first one ends with, they are one epoch:
+    # consecutive rounds over the same circuits.
     first_epoch = first.n_epochs
     if (first.circuits[-1] == second.circuits[0]).all():
         circuits = np.delete(circuits, first.n_epochs, axis=0)
@@ -575,8 +649,18 @@ def _join_shares(
         The all-reduce.
     plans
         The reduce-scatter and the all-gather.
-    sends, circuits
-        Those of both plans, one after the other; each round has circuits of its own.
+    sends
+        Int array, shape (sends, 5): rows of round, source, destination, chunk and kind of both
+        plans, with the rounds of the second plan after those of the first one.
+    circuits
+        Int array, shape (rounds, lanes, ranks): the peer of each port in each round of both plans,
+        -1 if it is dark; each round has circuits of its own.
+
+    Returns
+    -------
+    Laid
+        The plan of both. It has no seconds for which circuits are held, as planes change circuits
+        by themselves.
     """
     first, second = plans
     is_used = second.shares_bytes > 0  # times of planes that a round does not use stay 0

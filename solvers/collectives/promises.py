@@ -2,6 +2,15 @@
 
 A promise is never more than the plan takes, so that a plan whose promise is no better than what is
 known need not be made. Where there is no formula, the bound of the problem is the promise.
+
+Words that are used here:
+
+- a *promise* is the pair of a lower bound of the time of a plan and the CPU time to make it;
+- a *block* is an n-th of the buffer: what each of n ranks contributes to an all-gather, gets from
+  a reduce-scatter, or sends to one other rank in an even all-to-all;
+- a *gather* is an all-gather or a collective made of it. A reduce-scatter is an all-gather that
+  runs backwards, and an all-reduce is a reduce-scatter and then an all-gather;
+- a *send* is one chunk that goes from one rank to another in one round.
 """
 
 from __future__ import annotations
@@ -18,28 +27,35 @@ SENDS_PER_S = 1_500_000
 """Sends that are made and laid out in a second. Measured: two million, of all-reduces of 1,024
 ranks on one core; with half of this number methods are left out that would be done in time."""
 GATHERS = ("all-reduce", "reduce-scatter", "all-gather")
+"""The collectives that are made of all-gathers, forwards or backwards."""
 
 
 class Promise(NamedTuple):
     """What is known of the plan of a method before it is made."""
 
     seconds: float
-    """The plan takes no less."""
+    """The plan takes no less, in seconds of the collective."""
     effort_s: float
-    """About how long it takes to make it, of CPU."""
+    """About how many seconds of CPU it takes to make the plan."""
     is_formula: bool = True
     """Whether the plan takes just so long if nothing is late; otherwise only a bound is known."""
 
 
 class _Round(NamedTuple):
-    """Equal rounds of an algorithm, one after another."""
+    """Equal rounds of an algorithm, one after another.
+
+    Example: a ring all-gather of 8 ranks is ``_Round(7, 1, new_circuits=False)``: seven rounds, in
+    each of which a rank sends one block over circuits that stay.
+    """
 
     times: int
-    """How many rounds."""
+    """How many equal rounds there are."""
     blocks: float
-    """Blocks that each rank sends in each of them; a block is a part of n of a buffer."""
+    """How many blocks each rank sends in each of these rounds, over all lanes together; a block is
+    an n-th of the buffer. A fraction where the lanes of a round are an average."""
     new_circuits: bool = True
-    """Whether each of them needs circuits of its own."""
+    """Whether each of these rounds needs other circuits than the round before it. False for rounds
+    of a ring, all of which use the same circuits."""
 
 
 def promise(problem: Collective, name: str) -> Promise:
@@ -61,7 +77,8 @@ def promise(problem: Collective, name: str) -> Promise:
     n = problem.n_ranks
     bound_s = problem.lower_bound()
 
-    # Pairs, given steps and islands have plans of their own, to which no formula applies.
+    # Fewer than three ranks, steps that are given, and islands have plans of their own, to which
+    # no formula applies.
     if n < 3 or problem.steps is not None or problem.island > 1:
         return Promise(bound_s, 0.0, is_formula=False)
     if name == "one-pass":
@@ -81,13 +98,31 @@ def promise(problem: Collective, name: str) -> Promise:
     if rounds is None:
         return Promise(bound_s, _search_s(problem, name), is_formula=False)
     n_sends = sum(each.times * each.blocks for each in rounds) * n
+    # Formulas count equal blocks. They are lowered by a billionth, since plans add up the same
+    # seconds in another order.
     even = problem.demand_bytes is None
     seconds = _time(problem, rounds) if even else bound_s
     return Promise(max(bound_s, seconds * (1 - 1e-9)), _sends_s(n_sends))
 
 
 def _promise_broadcast(problem: Collective, name: str) -> Promise:
-    """Return the promise of a broadcast in pieces along a line (ring) or along a tree (bruck)."""
+    """Return the promise of a broadcast in pieces along a line (ring) or along a tree (bruck).
+
+    Along a line of n ranks p pieces take n - 2 + p rounds, in a pipeline. Along a binomial tree
+    the whole buffer goes in each of ceil(log2 n) rounds, with other circuits in each of them.
+
+    Parameters
+    ----------
+    problem
+        The broadcast.
+    name
+        The method: "ring" for the line, "bruck" for the tree.
+
+    Returns
+    -------
+    Promise
+        The seconds, never below the bound of the problem, and the CPU time for its sends.
+    """
     n = problem.n_ranks
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
@@ -97,7 +132,8 @@ def _promise_broadcast(problem: Collective, name: str) -> Promise:
         seconds += (n_rounds - 1) * problem.delay_s
         n_sends = n
     else:
-        # Of an odd number of two-way lanes some neighbours have one circuit more than others.
+        # Two-way lanes are shared by both neighbours of a rank. If their number is odd, some
+        # neighbours have one circuit more than others; with the average it is still a lower bound.
         pieces = choose_line_pieces(problem)
         n_circuits = problem.lanes / 2 if problem.two_way else problem.lanes
         seconds = (n - 2 + pieces) * (round_s + whole_s / pieces / n_circuits)
@@ -126,7 +162,22 @@ def _phases(problem: Collective) -> int:
 
 
 def _mixed_radix_s(problem: Collective) -> float:
-    """Return the time of gathers in the fewest rounds that any number of configurations allows."""
+    """Return the time of gathers in the fewest rounds that any number of configurations allows.
+
+    With K configurations, the k-th held for r_k rounds, the product of all 1 + r_k is n at least,
+    and an all-gather has K - 1 changes of circuits and r_1 + ... + r_K rounds. The least sum of
+    both costs over K is taken; the bytes are the same for all K.
+
+    Parameters
+    ----------
+    problem
+        An all-gather, a reduce-scatter, or an all-reduce, which counts as two gathers.
+
+    Returns
+    -------
+    float
+        Seconds, lowered by a billionth for the rounding of sums.
+    """
     n = problem.n_ranks
     phases = _phases(problem)
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
@@ -140,20 +191,39 @@ def _mixed_radix_s(problem: Collective) -> float:
 
 
 def _time(problem: Collective, rounds: list[_Round]) -> float:
-    """Return the seconds of rounds whose first circuits are there.
+    """Return the seconds of all rounds of an algorithm, if the circuits of its first round exist.
 
-    Each configuration is the same in all lanes of a rank, which share its bytes evenly.
+    The time is the sum over rounds of latency and bytes, and one delay for each change of
+    circuits. In each round the circuits are the same in all lanes of a rank, and the bytes that a
+    rank sends are shared evenly among them.
+
+    Example: an all-reduce of 8 ranks by halving and doubling has 3 rounds that scatter sums, with
+    partners at a distance of 4, 2 and 1, and 3 that gather them, with partners at 1, 2 and 4.
+    Circuits of the first round exist, and the two rounds in the middle have the same partners:
+    of 6 rounds with circuits of their own 4 begin with a change.
 
     Parameters
     ----------
     problem
-        The collective, with the costs of rounds, bytes and changes.
+        The collective. Its latency `alpha_s` and `hop_s` counts once a round, its size and rate
+        give the seconds of a block (an n-th of the buffer), and `delay_s` is the time of a change.
     rounds
-        The rounds. Those of a gather and of its mirror image, which are an all-reduce together,
-        are the same twice; they have the same circuits in the middle, where nothing changes.
+        The rounds: how many there are (`times`), the `blocks` that each rank sends in each of
+        them, and whether each needs other circuits than the round before. An all-reduce that is
+        made of a reduce-scatter and an all-gather lists the same rounds twice, since the
+        reduce-scatter is the all-gather backwards (its mirror image).
+
+    Returns
+    -------
+    float
+        Seconds.
     """
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s / problem.lanes
+
+    # The first round changes nothing. Nor does the first round of the all-gather after its mirror
+    # image: it has the circuits of the round before. An all-reduce that sends whole buffers (n
+    # blocks) is no gather, and has no mirror image.
     changes = sum(each.times for each in rounds if each.new_circuits)
     has_mirror_image = problem.operation == "all-reduce" and rounds[0].blocks < problem.n_ranks
     changes = max(0, changes - (2 if has_mirror_image else 1))
@@ -164,10 +234,22 @@ def _time(problem: Collective, rounds: list[_Round]) -> float:
 def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
     """List the rounds of an algorithm, equal ones together.
 
+    Example: an all-to-all of 4 ranks by Bruck's algorithm has two rounds, of 2 blocks each: in
+    round b each rank sends on the blocks whose distance has bit b.
+
+    Parameters
+    ----------
+    problem
+        The collective. Its operation and its number of ranks decide; broadcasts have none.
+    name
+        The name of the method.
+
     Returns
     -------
     list of _Round, or None
-        None if the rounds are not known beforehand, as of searches and of broadcasts.
+        Records of how many rounds there are, how many blocks (n-ths of the buffer) each rank sends
+        in each, and whether circuits change. None if the rounds are not known beforehand, as those
+        of searches and of broadcasts.
     """
     n = problem.n_ranks
     operation = problem.operation
