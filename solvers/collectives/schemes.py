@@ -5,6 +5,18 @@ islands in *phases*: each block comes from an island that had it before, over th
 least load, and is then copied to the other places of the island. Blocks of an all-to-all go over
 rails straight to their island, or by several hops, and change places inside islands where they
 have to.
+
+Words that are used here:
+
+- an *island* is a group of equally many ranks that reach each other without circuits of the
+  fabric, and a *place* is the number of a rank in its island;
+- the *rail* of a place is its one circuit to another island, to the same place there. The *shift*
+  of a rail is how many islands onward it leads. A *phase* is the time in which rails stay the same
+  and each block takes one rail at most;
+- a *block* is what one rank contributes to a gather, or sends to one other rank in an all-to-all;
+- a *row* is one send: from an island and place, to an island and place, and which block. All
+  islands do the same as island 0, so only the blocks of island 0 are followed;
+- a *move* is a set of rows that are sent in the same phase, either over rails or inside islands.
 """
 
 from __future__ import annotations
@@ -34,22 +46,23 @@ class Move(NamedTuple):
     """Sends of a phase that are done together."""
 
     rows: list[Row]
-    """The sends."""
+    """The sends: source island and place, destination island and place, and block."""
     phase: int
     """The phase, from 0; the number of phases for sends that follow the last one."""
     over: bool
     """Whether they go over rails; if not, they stay inside islands and prepare the phase."""
     spare: bool = False
-    """Whether the next phase can do without it, so that it may be a round later."""
+    """Whether the rails of the phase can do without it, so that it may be a round later."""
     early: bool = False
-    """Whether inside islands and before rails of this phase, whatever comes in phases before."""
+    """Whether it is inside islands and may come at any time before the rails of its phase, as it
+    needs nothing of what comes in phases before."""
 
 
 class Scheme(NamedTuple):
     """What happens to the data of one island."""
 
     shifts: list[Shifts]
-    """The circuits of each phase."""
+    """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
     moves: list[Move]
     """All sends; no move is empty."""
     loads: list[NDArray[np.int64]]
@@ -109,6 +122,23 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     """Return the gather with the fewest phases, then the least loads, over `count` shifts.
 
     The sets of shifts are enumerated, or sampled if there are more than `SAMPLES`.
+
+    Example: 5 islands and two shifts. With the shifts (1, 4), which lead to both neighbours on a
+    ring, 2 phases reach all islands.
+
+    Parameters
+    ----------
+    islands
+        The number of islands.
+    places
+        The number of ranks of an island, each with one rail (a circuit to another island).
+    count
+        How many different shifts rails have; a shift is how many islands onward a rail leads.
+
+    Returns
+    -------
+    Scheme
+        The gather of the blocks of island 0; in each phase rails have the same shifts.
     """
     # All islands are reached at once if there are enough shifts; with one, islands form a ring.
     other_islands = range(1, islands)
@@ -244,8 +274,13 @@ class _IslandSpread:
     def add_phase(self) -> bool:
         """Copy what came in the last phase, and send blocks over rails; False if no send is left.
 
-        The moves of the phase are the copies that its rails wait for, all other copies, and the
-        sends over rails.
+        The moves of the phase, three sets of sends that are added to `moves`, are the copies
+        inside islands that its rails wait for, all other copies, and the sends over rails.
+
+        Returns
+        -------
+        bool
+            Whether anything went over rails in this phase; if not, all islands have all blocks.
         """
         rail_rows, awaited = self._send_over_rails()
 
@@ -344,6 +379,7 @@ class _Hop(NamedTuple):
     """A block's way over one rail."""
 
     phase: int
+    """The phase in which it takes the rail, from 0."""
     place: int
     """The place whose rail it takes."""
 
@@ -477,8 +513,20 @@ def _takes_several_hops(shifts: list[Shifts]) -> bool:
 def _list_arrival_phases(islands: int, shifts: list[Shifts]) -> dict[int, int]:
     """Return for each island other than the sender's the phase in which its blocks arrive.
 
-    Islands count from the sender's. With one hop it is the last phase with a circuit to the
-    island, with several hops the least number of hops, less one.
+    Islands count from the sender's, which is island 0. With one hop it is the last phase with a
+    circuit to the island, with several hops the least number of hops, less one.
+
+    Parameters
+    ----------
+    islands
+        The number of islands.
+    shifts
+        ``shifts[phase][place]``: how many islands onward the rail of a place leads in a phase.
+
+    Returns
+    -------
+    dict of int to int
+        The phase, from 0, by island.
     """
     reached_in_phase: list[list[int]] = [list(shifts_of_phase) for shifts_of_phase in shifts]
     if _takes_several_hops(shifts):
@@ -496,28 +544,46 @@ def _choose_hops(
 ) -> list[_Hop]:
     """Choose the rails of one block, backwards from its destination: the least loaded ones.
 
+    A *rail* is the one circuit of a rank to the rank with the same number (its *place*) in another
+    island, ``shifts[phase][place]`` islands onward. Islands are numbered relative to the sender's:
+    island k is k islands onward from it, modulo `islands`, and the sender's own is island 0.
+
+    The way is walked backwards, from the destination to island 0. A rail that ends in the present
+    island comes from the island one shift before it. With one hop for each block that island must
+    be island 0. If all phases have the same circuits, it must be an island at which blocks arrive
+    one phase earlier; a rail from island 0 itself will always do.
+
+    Example: 4 islands of one place, with the shift 1 in all of three phases. Blocks arrive at
+    islands 1, 2 and 3 in the phases 0, 1 and 2. A block for island 2 takes the rail from island 1
+    in phase 1, and before it the rail from island 0 in phase 0: ``[_Hop(0, 0), _Hop(1, 0)]``.
+
     Parameters
     ----------
     owner
-        The place that sends the block.
+        The place in island 0 that sends the block.
     destination
-        The island, from the sender's own, and the place that receive it.
+        The island, as counted from the sender's own, and the place in it that receives the block.
     islands
         The number of islands.
     shifts
-        The circuits of each phase.
+        ``shifts[phase][place]``: how many islands onward the rail of a place leads.
     phase_of_island
-        The phase in which blocks arrive at each island, as `_list_arrival_phases` returns it.
+        The phase in which blocks arrive at each island but island 0, as `_list_arrival_phases`
+        returns it.
     loads
         ``loads[phase][place]``: the blocks on each rail until now; the block's rails are added.
 
     Returns
     -------
     list of _Hop
-        From the first to the last; empty if the block stays in its island.
+        The phase and the place of each rail that the block takes, from the first to the last;
+        empty if the block stays in its island.
     """
     several = _takes_several_hops(shifts)
     hops: list[_Hop] = []
+
+    # `island` is where the block is after the hop that is chosen next, and `next_place` the place
+    # at which it is wanted there: its receiver, or the rail that it takes afterwards.
     island, next_place = destination
     while island:
         # Of equal loads the rail is best that needs the fewest copies inside islands, then one

@@ -4,6 +4,17 @@ In each round a maximum-weight matching joins ranks, in which no pair counts for
 so that the round is not longer than its bytes are worth; the cap that carries most bytes a second
 is taken. After any number of such rounds the rest of all blocks may go by the routes of an even
 all-to-all (Bruck's, or circulants with fewer configurations), whatever is left of them.
+
+Words that are used here:
+
+- a *block* is what one rank sends to one other; the block from rank s to rank t is chunk
+  ``s * n + t`` of the plan, and its *offset* is t - s modulo n;
+- a *part* of a block is a range of its bytes that goes in one send: its first byte, and how many;
+- the *rest* is what greedy rounds leave of all blocks. It goes over a *circulant*, a sequence of
+  configurations in each of which every rank sends to the rank some places (a *shift*) onward. A
+  *move* of the rest is one hop of the blocks of some offsets, the same for all ranks;
+- a *row* is a send of a plan: round, source, destination, chunk and kind;
+- an *epoch* is a number of rounds in a row with the same circuits.
 """
 
 from __future__ import annotations
@@ -35,12 +46,12 @@ MOST_CLIMBED = 160
 
 
 class GreedyRound(NamedTuple):
-    """A round of direct sends."""
+    """A round of direct sends; both arrays have shape (lanes, ranks)."""
 
     peer: IntArray
     """``peer[lane, rank]``: to whom a rank sends; to itself stands for nobody."""
     sent_bytes: FloatArray
-    """``sent_bytes[lane, rank]``: what goes from a rank to its peer."""
+    """``sent_bytes[lane, rank]``: how many bytes go from a rank to its peer, all of one block."""
 
 
 def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
@@ -56,6 +67,12 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
         An uneven all-to-all with one-way circuits, whose blocks may be cut anywhere.
     clock
         When it has run out, the best plan so far is returned.
+
+    Returns
+    -------
+    Laid
+        The plan (sends with their parts of blocks, circuits by epoch, time), and for how many
+        seconds the circuits of each epoch are held.
     """
     rests = list(_list_rests(problem, clock))
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
@@ -104,7 +121,14 @@ def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
     problem
         Has the costs of a round, and the number of lanes.
     left
-        ``left[source, destination]``: the bytes that are left of each block; changed.
+        ``left[source, destination]``, shape (ranks, ranks): the bytes that are left of each block;
+        what the round carries is taken off.
+
+    Returns
+    -------
+    GreedyRound
+        The peer of each rank in each lane, and the bytes that it sends there: no more than the
+        cap.
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment
@@ -143,7 +167,12 @@ def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
 
 
 def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
-    """Yield circulants for the rest: Bruck's, and those with fewer configurations."""
+    """Yield circulants for the rest: Bruck's, and those with fewer configurations.
+
+    Bruck's algorithm has the shifts 1, 2, 4, ...; the block for the rank o places onward takes the
+    shifts of the bits of o. Those with fewer configurations, or with up to two more, are the best
+    that hill climbing finds for each number, and only for up to `MOST_CLIMBED` ranks.
+    """
     n = problem.n_ranks
     powers = np.array([1 << k for k in range((n - 1).bit_length())])
     yield Circulant(powers, (np.arange(n)[:, None] & powers) // powers)
@@ -180,7 +209,22 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
     """Return the seconds of what is left over a circulant, whose first circuits are there.
 
-    ``left[source, destination]`` are bytes. A circulant without rounds takes infinitely long.
+    A round lasts as long as the rank that sends most takes, over all lanes.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, with the costs of rounds, bytes and changes of circuits.
+    circulant
+        The shifts of the configurations, and how often the blocks of each offset take each of
+        them.
+    left
+        ``left[source, destination]``, shape (ranks, ranks): the bytes of each block that are left.
+
+    Returns
+    -------
+    float
+        Seconds; infinite if the circulant has no rounds.
     """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
@@ -202,14 +246,32 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
 def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant | None) -> Laid:
     """Lay out greedy rounds, and then the rest; a block that is cut goes in parts.
 
+    Each greedy round sends one part of some blocks directly. The rest of each block, one more
+    part, then goes over the circulant: it moves from the rank that holds it to the rank one shift
+    onward, in as many rounds as its offset needs.
+
+    Example: 4 ranks, where rank 0 has 10 bytes for rank 3 and each other block has 2. A greedy
+    round of at most 7 bytes a circuit carries the first 7 bytes of the large block over 0 -> 3.
+    Its rest is one part of 3 bytes, from byte 7 on; with the shifts 1 and 2 of Bruck's algorithm
+    it goes from rank 0 to rank 1, and from there to rank 3, like all blocks of offset 3.
+
     Parameters
     ----------
     problem
         The all-to-all.
     greedy
-        The rounds of direct sends.
+        The rounds of direct sends, in order.
     rest
         The circulant over which all that is left goes; None if nothing is left.
+
+    Returns
+    -------
+    Laid
+        The plan, and for how many seconds the circuits of each epoch (rounds in a row with the
+        same circuits) are held. The plan has n * n chunks: chunk ``source * n + destination`` is a
+        block. `sends` are rows of round, source, destination, chunk and kind, `parts` has for each
+        of them the first byte of its block and the number of bytes, and ``circuits[epoch, lane,
+        rank]`` is the peer of a port, -1 if it is dark.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -230,11 +292,14 @@ def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant 
             sent_bytes[source, target] += amount
         circuits.append(np.where(greedy_round.peer == ranks, -1, greedy_round.peer))
 
-    # The rest of each block goes in one part. Sums of what was sent may differ from the whole in
-    # the last bit; such a rest is none.
+    # The rest of each block goes in one part, from the first byte that was not sent on. Sums of
+    # what was sent may differ from the whole in the last bit; such a rest is none.
     left = problem.demand - sent_bytes
     left[left < 1e-12 * problem.demand] = 0.0
     if rest is not None:
+        # A move is one round in which every rank sends on, for each of some offsets, the block
+        # that began `distance` places before it. All ranks do the same, so one circulant shift
+        # carries all; sources and targets of the blocks, and who holds them, are listed by pairs.
         for config, offsets, distance in _list_rest_moves(rest):
             shape = (n, len(offsets))
             source = np.broadcast_to(ranks[:, None], shape).reshape(-1)
@@ -242,6 +307,7 @@ def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant 
             holder = ((ranks[:, None] + distance) % n).reshape(-1)  # where the block is now
             has_bytes = left[source, target] > 0
             source, target, holder = source[has_bytes], target[has_bytes], holder[has_bytes]
+            # Blocks of which nothing is left are not sent; a round without any is left out.
             if not len(source):
                 continue
             next_rank = (holder + int(rest.shifts[config])) % n
@@ -249,7 +315,8 @@ def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant 
             parts.append(np.column_stack([sent_bytes[source, target], left[source, target]]))
             circuits.append(np.tile((ranks + int(rest.shifts[config])) % n, (lanes, 1)))
 
-    # Rounds with the same circuits as the one before are in the same epoch.
+    # Rounds with the same circuits as the one before are in the same epoch, which begins without a
+    # change of circuits.
     peer = np.array(circuits)
     changes = np.append(True, (np.diff(peer, axis=0) != 0).any(axis=(1, 2)))
     return assemble(
@@ -263,6 +330,19 @@ def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant 
 
 
 def _as_rows(turn: int, source: IntArray, target: IntArray, chunk: IntArray) -> IntArray:
-    """Return rows of sends that copy chunks in one round."""
+    """Return rows of sends that copy chunks in one round.
+
+    Parameters
+    ----------
+    turn
+        The number of the round.
+    source, target, chunk
+        For each send the rank that sends, the rank that receives, and the chunk.
+
+    Returns
+    -------
+    int array, shape (sends, 5)
+        Rows of round, source, destination, chunk and kind.
+    """
     kind = np.full(len(source), COPY)
     return np.column_stack([np.full(len(source), turn), source, target, chunk, kind])

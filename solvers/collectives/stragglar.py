@@ -15,6 +15,12 @@ one for each rank lie on a few *doubles*, ranks that hold two active chunks. A d
 oldest chunk, round by round, and wastes the other one while it grows older. This is a *run*: a run
 of length k + 1 begins when the wasted chunk has class q - 2 - k, ends with class q - 2, and wastes
 2^k + ... + 2 + 1 holders. Runs of length 1, 2 and 3 suffice.
+
+A *move* is what a double does in one round: it takes the chunk of a class and gives the oldest one
+for it, or it is one of the constants of `optmatch.solvers.collectives.stragglar_pairs`. The first
+rounds, before there are q active chunks, are the *ramp*: doubles get their second chunks. If the
+number of ranks is odd, one rank more is thought of, the *absent* one; whoever is paired with it in
+a round *misses* (loses) a chunk, and gets it in a round at the end.
 """
 
 from __future__ import annotations
@@ -45,6 +51,14 @@ from optmatch.solvers.collectives.stragglar_search import DoublesSearch
 
 class WasteCounts(NamedTuple):
     """How many doubles waste each class in each round; the same number in all rounds.
+
+    A *double* is a rank with two chunks that spread. It gives one of them in a round, and wastes
+    the class of the other one; the class of a chunk is how many rounds it has been spreading, and
+    q chunks spread at once. A *run* are the rounds, one after another, in which a double wastes
+    the same chunk.
+
+    Example: ``WasteCounts(3, 1, 0)`` are four doubles: in each round three waste class q - 2, and
+    one wastes class q - 3. Two runs of length 1 and one of length 2 begin in each round.
 
     A run that wastes an old class has wasted all classes between its first one and that: so the
     counts never ascend from the oldest class to younger ones.
@@ -84,14 +98,16 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
     n_active
         For how many rounds a chunk spreads, q.
     surplus
-        How many holders of a chunk are too many.
+        How many holders of a chunk are too many, D = 2^(q - 1) - m / 2 for m ranks.
     shortest
-        The least number of doubles that keep back class q - 4.
+        The least number of doubles that keep back class q - 4. It is 1 for odd numbers of ranks,
+        where doubles in runs of length 3 can miss a chunk in place of other ranks.
 
     Returns
     -------
     WasteCounts or None
-        The choice with the fewest doubles of class q - 4; None if no choice keeps to the limits.
+        The choice with the fewest doubles of class q - 4, such that oldest + 2 second + 4 third is
+        the surplus; None if no choice keeps to the limits.
     """
     # Doubles take the chunks that they keep back from ranks that give them. A chunk of a class has
     # only so many holders, and one double on its way from the late rank, and its partner, hold it
@@ -115,6 +131,9 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
 
 class _Doubles:
     """The state of doubles that waste in runs, round by round; lists are by double.
+
+    A double is a rank with two chunks that spread; in a run it keeps one of them, round by round,
+    and gives other ones.
 
     Parameters
     ----------
@@ -177,6 +196,7 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     n_rounds = n_chunks + n_active - 1
     moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)
 
+    # A plan says for each round what every double does, none of the other ranks being fixed yet.
     # In each round as many runs of each length begin as end, so that the same number of doubles
     # wastes each class; the first rounds bring all doubles to their places in runs.
     doubles = _Doubles(waste.n_doubles, may_lose=odd and waste.third > 0)
@@ -254,6 +274,7 @@ def _plan_round(
     moves
         ``moves[double]``: written.
     """
+    # Doubles whose run or swaps are over choose anew; all others go on.
     free = [
         double
         for double in range(len(moves))
@@ -262,7 +283,9 @@ def _plan_round(
     n_swapping = sum(swaps > 0 for swaps in doubles.swaps_left)
     _continue_runs(n_active, doubles, moves, may_lose=round_ >= n_active)
 
-    # A free double that has not met the late rank meets it, if not too many swap after that.
+    # A free double that has not met the late rank meets it, if not too many swap after that. Each
+    # swap costs class q - 2 one holder, like a run of length 1, whose place it takes. The new
+    # chunk of a double is of class 0 in the next round, and swaps last until it has class q - 2.
     free.sort(key=lambda double: (not doubles.has_met[double], doubles.has_lost[double]))
     may_exchange = round_ >= n_active and n_swapping < n_runs_of_length[0]
     if may_exchange and not doubles.has_met[free[-1]]:
@@ -333,8 +356,8 @@ optimal schedules where plans take a round more, without the exchanges; and ``se
 number of doubles and the seed of a search where the first ones find nothing."""
 
 Sends = NDArray[np.int32]
-"""Rows of round, source, destination, chunk, kind, by round; a send reads what its source held
-when the round began."""
+"""Shape (sends, 5): rows of round, source, destination, chunk, kind, by round; a send reads what
+its source held when the round began. Kinds are `COPY`, and `REDUCE` if the receiver adds."""
 
 
 def schedule(n: int, seed: int = 0) -> Sends:
@@ -372,11 +395,14 @@ def schedule(n: int, seed: int = 0) -> Sends:
     if copies is not None:
         return _with_exchanges(n, copies)
     is_odd = n % 2 == 1
+    # The late rank is none of `n_ranks`; if n is odd, the absent one is the last of them.
     n_ranks = n if is_odd else n - 1
     n_active = _count_active(n)
     fewest_rounds = n + n_active - 2 + is_odd
     rng = np.random.default_rng(seed)
     workspace = new_ranks(n_active, n_ranks)
+    # A plan of the doubles does not say which of the equal ranks meet. For even n any order of
+    # them will do; for odd n orders differ in which chunks are missed, and many are tried.
     best: Sends | None = None
     for moves in _list_plans(n, n_active):
         for _ in range(ORDERS if is_odd else 1):
@@ -388,6 +414,8 @@ def schedule(n: int, seed: int = 0) -> Sends:
             n_sends = lay(n_active, moves, orders, log, lacks, workspace)
             if n_sends < 0:
                 continue
+
+            # What ranks have missed comes in rounds at the end; one such round is the fewest.
             sends = _add_missed_chunks(rows[:n_sends], lacks[:, : n - 1])
             if best is None or sends[-1, 0] < best[-1, 0]:
                 best = sends
@@ -415,7 +443,20 @@ def stored() -> Any:
 
 
 def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
-    """Return a stored schedule, with the exchange of rank t and the late one in round t."""
+    """Return a stored schedule, with the exchange of rank t and the late one in round t.
+
+    Parameters
+    ----------
+    n
+        The number of ranks; the last one is late.
+    copies
+        Rows of round, source, destination and chunk.
+
+    Returns
+    -------
+    int32 array, shape (sends, 5)
+        Rows of round, source, destination, chunk and kind, by round.
+    """
     late_rank = n - 1
     rows = [(rank, rank, late_rank, rank, REDUCE) for rank in range(late_rank)]
     rows += [(rank, late_rank, rank, rank, REDUCE) for rank in range(late_rank)]
@@ -464,7 +505,22 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 
 
 def searches(n: int, seeds: int) -> list[tuple[int, int]]:
-    """List numbers of doubles and seeds, in the order in which they are tried."""
+    """List numbers of doubles and seeds, in the order in which they are tried.
+
+    A double is a rank with two chunks that spread. The least number of doubles is how many ones
+    the surplus has as a binary number, but two; with each seed up to two more are tried, too.
+
+    Parameters
+    ----------
+    n
+        The number of ranks.
+    seeds
+        How many seeds are listed with each number of doubles.
+
+    Returns
+    -------
+    list of (n_doubles, seed)
+    """
     fewest_doubles = max(2, _count_surplus(n).bit_count())
     return [(fewest_doubles + more, seed) for seed in range(seeds) for more in range(3)]
 
@@ -484,9 +540,21 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
     Parameters
     ----------
     sends
-        The sends until now.
+        The sends until now: rows of round, source, destination, chunk and kind. The two reduces of
+        each meeting with the late rank are the only ones, in the order in which chunks spread.
     lacks
-        ``lacks[chunk, rank]``: which rank misses which chunk.
+        ``lacks[chunk, rank]``, shape (chunks, ranks): which rank misses which chunk, where chunks
+        are numbered by the round of their meeting with the late rank.
+
+    Returns
+    -------
+    int32 array, shape (sends, 5)
+        All sends, those of the rounds at the end last.
+
+    Notes
+    -----
+    Partners are chosen by what they need at the beginning of the round: a chunk that comes in a
+    round can be given in the next one.
     """
     owner_of_chunk = sends[sends[:, 4] == REDUCE][::2, 3]
     needs = [set(np.flatnonzero(lacked).tolist()) for lacked in lacks.T]
@@ -511,6 +579,20 @@ def _choose_partner(needs: list[frozenset[int]], rank: int, free: list[int]) -> 
     """Return the place in `free` of a partner that has a chunk which a rank needs.
 
     One that needs a chunk of the rank, too, comes first; without any it is the first of all.
+
+    Parameters
+    ----------
+    needs
+        ``needs[rank]``: the chunks that each rank lacks when the round begins.
+    rank
+        The rank that looks for a partner.
+    free
+        The ranks that have no partner in this round yet.
+
+    Returns
+    -------
+    int
+        An index of `free`.
     """
     givers = [place for place, other in enumerate(free) if needs[rank] - needs[other]]
     for place in givers:

@@ -5,6 +5,21 @@ with the oldest chunk gives it to one without, and takes a younger one for it. T
 ranks with two active chunks (*doubles*) are planned beforehand: by
 `optmatch.solvers.collectives.stragglar`, or by the search beside it. All other ranks hold one
 chunk, and only their order matters. The doubles are the ranks 0, 1, ...
+
+Words that are used here:
+
+- the *late rank* joins last and meets one rank in each round. In round t it meets a rank that
+  makes chunk t whole, which means reduced over all ranks; from then on chunk t spreads by copies;
+- a chunk is *active* while it spreads, for q rounds after it met the late rank. Its *class* is how
+  many rounds it has been spreading: 0 for the newest chunk, q - 1 for the oldest one;
+- a *double* is a rank that holds two active chunks, and a *move* is what is planned for a double
+  in one round: a class, or one of the constants below;
+- a *swap* lets a double give the younger one of its chunks and still hold an oldest chunk in the
+  next round: it takes a chunk of class q - 2. Its partner gets the young chunk in place of the
+  oldest one, is *owed* the oldest chunk, and is repaid in the next round;
+- a *bucket* is the list of ranks that give the chunk of one class in the round;
+- the *absent rank* makes an odd number of ranks even: whoever is paired with it gets nothing, and
+  *misses* a chunk.
 """
 
 from __future__ import annotations
@@ -19,9 +34,10 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 IDLE = -1
 """A move of a double: it does nothing of its own."""
 EXCHANGE = -2
-"""A move: it meets the late rank."""
+"""A move: the double meets the late rank, and gets a new chunk from it."""
 SWAP = -3
-"""A move: it swaps with a rank of class q - 2."""
+"""A move: the double gives the younger one of its two chunks to a rank that gives class q - 2, and
+takes the chunk of this class for it."""
 REST = -4
 """A move: it faces the absent rank although it holds the oldest chunk: nobody misses that then."""
 SEND = 32
@@ -33,7 +49,9 @@ NONE = -1000
 """No chunk: older than all, so an empty rank acts as one that holds the oldest."""
 
 _COPY = 0
+"""The kind of a send that is only copied, as in a `CollectivePlan`."""
 _REDUCE = 1
+"""The kind of a send that the receiver adds to its sum."""
 _NOT_CHOSEN = 2
 """The key of a rank that must not be chosen, of those that are compared with `Ranks.key`."""
 
@@ -41,27 +59,30 @@ _NOT_CHOSEN = 2
 class Ranks(NamedTuple):
     """The chunks of each rank, and its part in the present round.
 
-    Arrays have shape (ranks,), unless said.
+    Arrays have shape (ranks,), unless said. The late rank is not among the ranks. Chunks are named
+    by number: chunk t is the one that met the late rank in round t.
     """
 
     hold: NDArray[np.int64]
-    """``hold[slot, rank]``: the active chunks of a rank, `NONE` in the second slot of most."""
+    """``hold[slot, rank]``, shape (2, ranks): the numbers of the active chunks of a rank; `NONE`
+    in an empty slot, which is the second one of all ranks but doubles and ranks that swapped."""
     owed: NDArray[np.int64]
-    """The chunk that a rank did not get when it swapped, else `NONE`."""
+    """The number of the oldest chunk that a rank did not get in the round before, since a double
+    swapped with it and gave it a younger one; else `NONE`."""
     met: NDArray[np.int64]
-    """1 for a rank that has met the late rank."""
+    """1 for a rank that has met the late rank, else 0."""
     missed: NDArray[np.int64]
-    """The number of chunks that a rank has missed."""
+    """The number of chunks that a rank has missed because it faced the absent rank."""
     owner: NDArray[np.int64]
     """``owner[chunk]``: the rank that had the chunk first."""
     key: NDArray[np.int64]
     """Scratch: keys by which ranks are chosen, the least first."""
     gives: NDArray[np.int64]
-    """The chunk that a rank gives to its partner in this round."""
+    """The number of the chunk that a rank gives to its partner in this round."""
     mate: NDArray[np.int64]
     """The partner of a rank, at one of the two; -1 at the other one, and without a partner."""
     taken: NDArray[np.int64]
-    """Whether a rank has a partner already."""
+    """Whether a rank has a partner in this round already: 1 or 0."""
     bucket: NDArray[np.int64]
     """``bucket[class, place]``, shape (q + 3, ranks): the ranks that give the chunk of a class.
     The last three rows are scratch of `_pair_rest`."""
@@ -73,7 +94,8 @@ class SendLog(NamedTuple):
     """The sends of all rounds until now."""
 
     rows: NDArray[np.int32]
-    """Rows of round, source, destination, chunk, kind, shape (sends, 5)."""
+    """Rows of round, source, destination, chunk, kind, shape (sends, 5). Here a chunk is named by
+    its owner, the rank that had it first, and not by the round in which it met the late rank."""
     n_written: NDArray[np.int64]
     """Shape (1,): how many rows are written."""
 
@@ -82,12 +104,15 @@ class MatchingRound(NamedTuple):
     """The round that is laid."""
 
     number: int
+    """Its number, from 0; chunk ``number - 1`` is the newest active one."""
     n_active: int
     """How many chunks are active, q."""
     absent: int
-    """The rank of an odd number that is not there; -1 if all are."""
+    """The number of the rank that is not there, which makes an odd number of ranks even; -1 if all
+    ranks are there."""
     moves: NDArray[np.int8]
-    """``moves[double]``: the planned moves."""
+    """``moves[double]``: the planned move of each double: a class from 0 (it takes its chunk), one
+    of the constants of this module, which are negative, `LOSE`, or `SEND` plus a class."""
 
 
 def new_ranks(n_active: int, n_ranks: int) -> Ranks:
@@ -115,7 +140,14 @@ def new_ranks(n_active: int, n_ranks: int) -> Ranks:
 def _choose_rank(ranks, given_class, key):
     """Return the free rank of a class that has the least key, the first of equals; -1 if none is.
 
-    ``key[rank]`` is an int array.
+    Parameters
+    ----------
+    ranks : Ranks
+        Reads the bucket of the class (the ranks that give its chunk), and `taken`.
+    given_class : int
+        The class of the chunk that the rank gives in this round.
+    key : int array, shape (ranks,)
+        The lower, the better; by rank.
     """
     best = -1
     for place in range(ranks.size[given_class]):
@@ -149,16 +181,28 @@ def _record_send(log, number, source, target, chunk, kind):
 def _sort_ranks(turn, order, ranks):
     """Sort ranks by the class that they give; return the double that meets the late rank, or -1.
 
-    Doubles that take a chunk, and ranks that are owed one, stand in no class.
+    The class of a chunk is how many rounds it has been spreading, and a bucket lists the ranks
+    that give the chunk of one class. Doubles (ranks with two chunks) that take a chunk, and ranks
+    that are owed one since a swap, stand in no bucket. An empty rank acts like one that holds the
+    oldest chunk.
+
+    Example, q = 3 active chunks, before round 5: chunk 4 has class 0, chunk 3 class 1, and chunk 2
+    class 2. A rank that holds chunk 3 alone goes into bucket 1, and gives chunk 3. A double with
+    chunks 2 and 4 whose move is 1 gives chunk 2, and is in no bucket, as it takes class 1 later.
 
     Parameters
     ----------
     turn : MatchingRound
         The round and its moves.
     order : int array, shape (ranks,)
-        The order of ranks in each class.
+        All ranks in the order in which they stand in the bucket of their class.
     ranks : Ranks
         Reads `hold` and `owed`; writes `mate`, `taken`, `gives`, `bucket` and `size`.
+
+    Returns
+    -------
+    int
+        The double whose move is `EXCHANGE`; -1 if no double meets the late rank in this round.
     """
     newest = turn.number - 1
     late_partner = -1
@@ -167,8 +211,12 @@ def _sort_ranks(turn, order, ranks):
         rank = order[place]
         ranks.mate[rank] = -1
         ranks.taken[rank] = False
+        # A rank with one chunk gives it; `NONE` is so old that it counts as the oldest class.
         ranks.gives[rank] = ranks.hold[0, rank]
         given_class = min(newest - ranks.hold[0, rank], turn.n_active - 1)
+
+        # A double gives the oldest chunk, unless its move says another one. Only a double that
+        # gives a class to whoever takes it goes into a bucket; others choose their partners.
         if rank < len(turn.moves):
             move = turn.moves[rank]
             given_class = -1
@@ -190,10 +238,23 @@ def _sort_ranks(turn, order, ranks):
 
 @inner_kernel
 def _meet_late(number, partner, lacks, log, ranks):
-    """Let a rank meet the late one, whose number is that of the chunks.
+    """Let a rank meet the late one, whose rank number equals the number of chunks.
 
     In the rounds with a new chunk both add what the other has of it, and the partner owns the
     chunk. After them the partner only gets the last chunk if it lacks it.
+
+    Parameters
+    ----------
+    number : int
+        The number of the round, which is that of the new chunk as long as there are new ones.
+    partner : int
+        The rank that meets the late one.
+    lacks : bool array, shape (chunks, ranks)
+        Which rank does not have which chunk reduced over all; written.
+    log : SendLog
+        Gets the two reduces of an exchange, or one copy, or nothing.
+    ranks : Ranks
+        Writes `taken`, `met` and `owner`.
     """
     n_chunks = lacks.shape[0]
     late_rank = n_chunks
@@ -217,20 +278,34 @@ def _repay(turn, lacks, ranks):
     now from a rank that gives the oldest chunk and has the owed one, too; preferably from one that
     has met the late rank.
 
+    Example, q = 4: in round 9 rank 7 got chunk 7 in a swap, and is owed chunk 5, which was the
+    oldest one. In round 10 chunk 6 is the oldest. A rank that gives chunk 6, and has chunk 5 since
+    before, gives chunk 5 to rank 7, and takes chunk 7 for it.
+
     Parameters
     ----------
     turn : MatchingRound
         The round.
     lacks : bool array, shape (chunks, ranks)
-        Which rank does not have which chunk.
+        Which rank does not have which chunk reduced over all.
     ranks : Ranks
-        Reads `owed`, `met` and the buckets; writes `mate`, `taken` and `gives`.
+        Reads `owed`, `met`, `hold` and the bucket of the oldest class (the ranks that give it);
+        writes `mate`, `taken` and `gives`, and uses `key` as scratch.
+
+    Returns
+    -------
+    bool
+        False if some rank that is owed a chunk finds no rank to pay; the plan cannot be laid then.
     """
     last_chunk = lacks.shape[0] - 1
     for creditor in range(len(ranks.owed)):
         owed = ranks.owed[creditor]
         if owed == NONE:
             continue
+        # Payers that have met the late rank come first: what a payer takes may be a young chunk,
+        # and ranks that have not met it should take old ones (see `_pair_rest`). A rank without
+        # the owed chunk cannot pay; the absent rank, of which `lacks` is not asked, is in no
+        # bucket.
         for rank in range(len(ranks.owed)):
             ranks.key[rank] = 1 - ranks.met[rank]
             if rank != turn.absent and owed >= 0 and lacks[min(owed, last_chunk), rank]:
@@ -248,25 +323,45 @@ def _repay(turn, lacks, ranks):
 def _swap(turn, ranks):
     """Pair doubles whose move is a swap with ranks that give class q - 2; False if that fails.
 
-    Partners are no doubles; those that have met the late rank come first.
+    A *double* is a rank that holds two chunks that still spread: here the oldest one, of class
+    q - 1, and a younger one. (The class of a chunk is how many rounds it has been spreading, and q
+    chunks spread at once.) In a *swap* it gives the younger chunk to its partner, which holds the
+    chunk of class q - 2 alone, and takes this chunk, which is the oldest one a round later. Hence
+    the double spreads its young chunk, and yet has an oldest chunk to give in the next round. The
+    partner goes without the oldest chunk for a round, and is owed it (see `_repay`). The sends
+    themselves are written by `_exchange_chunks`.
+
+    Example, q = 4, round 9: chunks 8, 7, 6 and 5 have the classes 0, 1, 2 and 3. Double 0 holds
+    chunks 5 and 7, and rank 7 holds chunk 6. They swap: double 0 gives chunk 7, and holds 6 and 7;
+    rank 7 gives chunk 6, holds 6 and 7, too, and is owed chunk 5.
 
     Parameters
     ----------
     turn : MatchingRound
-        The round, with the moves of the doubles.
+        The round: ``moves[double]`` is `SWAP` for the doubles that are paired here.
     ranks : Ranks
-        Reads `met` and the buckets; writes `mate` and `taken`.
+        Reads `met` (1 for ranks that have met the late rank, the one that all have to meet once)
+        and the bucket of class q - 2, which lists the ranks that give its chunk. Writes `mate` and
+        `taken`, and uses `key` as scratch.
+
+    Returns
+    -------
+    bool
+        False if some double finds no partner; the plan cannot be laid then.
     """
     n_doubles = len(turn.moves)
     for double in range(n_doubles):
         if turn.moves[double] != SWAP:
             continue
+        # Partners are no doubles: the doubles are the first ranks, and their moves are planned.
+        # After the swap and its repayment the partner holds a young chunk alone. Ranks meet the
+        # late rank while they hold the oldest one, so those that have met it come first.
         for rank in range(len(ranks.key)):
             ranks.key[rank] = _NOT_CHOSEN
             if rank >= n_doubles:
                 ranks.key[rank] = 1 - ranks.met[rank]
         partner = _choose_rank(ranks, turn.n_active - 2, ranks.key)
-        if partner < n_doubles:
+        if partner < n_doubles:  # a double, or -1: no rank is left
             return False
         _join(ranks, double, partner)
     return True
@@ -276,8 +371,23 @@ def _swap(turn, ranks):
 def _face_absent(turn, ranks):
     """Choose the rank that faces the absent one; False if that fails.
 
-    If no double is planned to, it is a rank of class q - 2 that has missed the fewest chunks; of
-    equals one that is no double, and has met the late rank.
+    The absent rank stands in for the partner that one of an odd number of ranks does not have.
+    Whoever faces it would have got the oldest chunk, and misses it. If no double (a rank with two
+    chunks) is planned to face it, it is a rank of class q - 2 that has missed the fewest chunks;
+    of equals one that is no double, and has met the late rank.
+
+    Parameters
+    ----------
+    turn : MatchingRound
+        The round; a double with the move `LOSE` or `REST` is the one.
+    ranks : Ranks
+        Reads `met`, `missed` and the bucket of class q - 2, which lists the ranks that give its
+        chunk; writes `taken` and `missed`, and uses `key` as scratch.
+
+    Returns
+    -------
+    bool
+        False if there is no such rank.
     """
     n_doubles = len(turn.moves)
     loser = -1
@@ -293,6 +403,7 @@ def _face_absent(turn, ranks):
         loser = _choose_rank(ranks, turn.n_active - 2, ranks.key)
     if loser < 0:
         return False
+    # Before round q there is no oldest chunk that could be missed.
     ranks.taken[loser] = True
     is_missed = loser >= n_doubles or turn.moves[loser] == LOSE
     if turn.number >= turn.n_active and is_missed:
@@ -304,7 +415,24 @@ def _face_absent(turn, ranks):
 def _take_planned_classes(turn, n_chunks, ranks):
     """Pair doubles that take a chunk with ranks that give it; False if there are too few.
 
-    `ranks` has the ranks by class, and gets the pairs.
+    A double, a rank with two chunks, whose move is a class takes the chunk of this class and gives
+    the oldest one.
+
+    Parameters
+    ----------
+    turn : MatchingRound
+        The round; moves from 0 to ``SEND - 1`` are classes that are taken.
+    n_chunks : int
+        How many chunks there are. In the last rounds no new chunk comes, and classes younger than
+        the last chunk stand for copies of it.
+    ranks : Ranks
+        Reads the buckets, which list the ranks that give each class; writes `mate` and `taken`,
+        and uses `key` as scratch.
+
+    Returns
+    -------
+    bool
+        False if some double finds nobody that gives the class.
     """
     ranks.key[:] = 0
     for double in range(len(turn.moves)):
@@ -340,6 +468,11 @@ def _pair_rest(n_active, ranks):
     ranks : Ranks
         Reads `bucket` and `size`, the ranks that give each class, and `taken`, `met` and `missed`;
         writes `mate`. The last three buckets are scratch.
+
+    Returns
+    -------
+    bool
+        False if more ranks give younger classes than ranks with the oldest chunk are left.
     """
     bucket = ranks.bucket
     size = ranks.size
@@ -440,7 +573,18 @@ def _exchange_chunks(turn, lacks, log, ranks):
 def _pair_ranks(turn, n_chunks, lacks, ranks):
     """Pair all ranks that do not meet the late one; False if that fails.
 
-    The doubles come first, since fewer partners suit them.
+    The doubles, ranks with two chunks, come first, since fewer partners suit them.
+
+    Parameters
+    ----------
+    turn : MatchingRound
+        The round and the moves of the doubles.
+    n_chunks : int
+        The number of chunks.
+    lacks : bool array, shape (chunks, ranks)
+        Which rank does not have which chunk reduced over all.
+    ranks : Ranks
+        Sorted into buckets by `_sort_ranks`; gets the pairs in `mate`.
     """
     if not _repay(turn, lacks, ranks):
         return False
@@ -466,7 +610,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     n_active : int
         How many chunks are active, q.
     moves : int8 array, shape (rounds, doubles)
-        The moves of the doubles.
+        The moves of the doubles, the ranks 0, 1, ... that hold two active chunks: each is a class,
+        or one of the constants of this module, as in `MatchingRound.moves`.
     orders : int array, shape (orders, ranks)
         ``orders[k]``: the order of equal ranks in rounds k, k + len(orders), ... If there is one
         rank more than chunks, the last is absent: who faces it misses the oldest chunk.
@@ -475,7 +620,7 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     lacks : bool array, shape (chunks, ranks)
         Which rank does not have which chunk reduced over all; all true at first, and written.
     ranks : Ranks
-        To work in.
+        Workspace, as `new_ranks` allocates it; what it holds before does not matter.
 
     Returns
     -------

@@ -3,6 +3,20 @@
 A *double* is a rank with two active chunks. In round t the chunk of class c is number t - 1 - c,
 and the oldest active one has class q - 1; the modules `stragglar` and `stragglar_pairs` say what
 doubles do with them. Chunks after the last one are copies of the last one.
+
+Words that are used here:
+
+- the *class* of a chunk is how many rounds it has been spreading; it is *active* while it spreads,
+  for q rounds. The *ramp* are the rounds before round q, without q active chunks yet;
+- a double *wastes* the class that it holds and does not give in a round. That takes
+  2^(q - 2 - c) later holders from a chunk of class c, and the *budget* of a class says how many of
+  them are still to be taken from its chunk;
+- a *move* is what one double does in one round, as a number (see `stragglar_pairs`); a *step* are
+  the moves of all doubles in one round;
+- a *debt* is the class of a chunk that a rank got from a double in a *swap*, in place of the
+  oldest one. In the next round this rank gives that chunk to a rank that pays the debt;
+- a double *loses* if it is paired with the *absent* rank, which makes an odd number of ranks even,
+  and goes without the oldest chunk.
 """
 
 from __future__ import annotations
@@ -27,10 +41,16 @@ still to be wasted. A rank that does not give class c wastes 2^(q - 2 - c) of th
 
 
 class Double(NamedTuple):
-    """A rank with two active chunks, by class; in the ramp class q - 1 stands for none."""
+    """A rank with two active chunks, by class.
+
+    In the ramp (rounds before q) class q - 1 stands for no chunk, and later class q does: a double
+    ``Double(1, 3)`` with q = 4 holds the oldest chunk and one that spreads for its second round.
+    """
 
     young: int
+    """The class of its younger chunk; the lower number."""
     old: int
+    """The class of its older chunk."""
     met: bool = False
     """Whether it has met the late rank."""
     lost: bool = False
@@ -41,6 +61,8 @@ class _Option(NamedTuple):
     """What one double can do in a round."""
 
     move: int
+    """The move: a class from 0 that it takes for the oldest chunk, `SEND` plus a class that it
+    gives, `EXCHANGE`, `SWAP`, `LOSE` or `IDLE`."""
     wasted: int
     """The class that it holds and does not give, or `NO_WASTE`."""
     double: Double
@@ -48,20 +70,30 @@ class _Option(NamedTuple):
 
 
 class DoublesStep(NamedTuple):
-    """The moves of doubles in a round, and their classes after it."""
+    """The moves of doubles in a round, and their classes after it.
+
+    While a step is put together it has the moves of the first doubles only.
+    """
 
     moves: tuple[int, ...]
+    """``moves[double]``: the moves, numbers as in `_Option.move`."""
     doubles: tuple[Double, ...]
+    """``doubles[double]``: the classes of each double in the next round."""
     wasted: tuple[int, ...]
     """``wasted[class]``: how many doubles hold it and do not give it."""
     asked: tuple[int, ...]
     """``asked[class]``: how many doubles take it from ranks that give it."""
     debts: tuple[int, ...]
-    """Classes, a round later, that ranks got in swaps."""
+    """One entry for each swap: the class, a round later, of the young chunk that the partner of
+    the double got. In that round the partner gives it to the rank that pays the debt."""
 
 
 class DoublesSearch:
     """Depth-first search for the moves of doubles, such that some of them miss a chunk.
+
+    A double is a rank with two active chunks. All doubles move at once, round by round, and rounds
+    that lead nowhere are undone. The other ranks are only counted: as many of them have to give a
+    class as doubles take it.
 
     Parameters
     ----------
@@ -93,7 +125,15 @@ class DoublesSearch:
         """States from which no plan leads to the end."""
 
     def plan(self) -> NDArray[np.int8] | None:
-        """Return ``moves[round, double]``, or None if none was found."""
+        """Return the moves of all doubles, or None if the search found none.
+
+        Returns
+        -------
+        int8 array, shape (n_chunks + q - 1, doubles), or None
+            ``moves[round, double]``: numbers as in `_Option.move`.
+        """
+        # Before round 0 no double holds a chunk, and chunk 0, of class 0 from round 1 on, has its
+        # whole surplus still to waste.
         empty = Double(self.q - 1, self.q - 1)
         budgets = (self.surplus,) + (0,) * (self.q - 1)
         last_first = self._extend(0, (empty,) * self.n_doubles, budgets, ())
@@ -113,11 +153,12 @@ class DoublesSearch:
         turn
             The number of the round.
         doubles
-            The doubles before the round.
+            The classes of the two chunks of each double before the round.
         budgets
-            What is still to be wasted, by class.
+            ``budgets[class]``: how many of the holders that the chunk of a class could have are
+            still to be wasted.
         debts
-            Classes that ranks got in swaps of the round before.
+            Classes of the chunks that partners of doubles got in swaps of the round before.
 
         Returns
         -------
@@ -214,7 +255,7 @@ class DoublesSearch:
             The number of the round. Rounds before q are the ramp, in which there are not yet q
             active chunks.
         double
-            The classes of its two chunks.
+            The classes of its two chunks before the round, and what it has done already.
 
         Returns
         -------
@@ -241,7 +282,8 @@ class DoublesSearch:
     def _options_with_young_chunks(self, turn: int, double: Double) -> list[_Option]:
         """List the moves of a double without the oldest chunk: it gives one, and wastes the other.
 
-        Parameters and result are those of `_list_options`.
+        Whoever gets a chunk of it holds the oldest one and gives that; the double has no use for
+        it, and keeps both of its own. Parameters and result are those of `_list_options`.
         """
         young = double.young
         old = double.old
@@ -259,9 +301,24 @@ class DoublesSearch:
     ) -> list[_Option]:
         """List the moves of a double that gives the oldest chunk: it takes another one for it.
 
-        Parameters and result are those of `_list_options`; `no_chunk` is the class that stands for
-        no chunk. In the ramp, where no chunk is the oldest yet, a rank without a second chunk
-        moves in the same way.
+        In the ramp, where no chunk is the oldest yet, a rank without a second chunk moves in the
+        same way.
+
+        Parameters
+        ----------
+        turn
+            The number of the round.
+        double
+            The classes of its two chunks before the round; the older one is the oldest class,
+            q - 1, or stands for no chunk in the ramp.
+        no_chunk
+            The class that stands for no chunk in this round.
+
+        Returns
+        -------
+        list of _Option
+            For each move, the class that the double wastes (holds and does not give), and its
+            classes in the next round.
         """
         q = self.q
         young = double.young
@@ -280,6 +337,7 @@ class DoublesSearch:
         if not double.met and turn < self.n_chunks:
             after_meeting = self._age(double, turn, (young, -1))._replace(met=True)
             options.append(_Option(EXCHANGE, wasted, after_meeting))
+        # Or it swaps: it gives its young chunk for one of class q - 2, the oldest a round later.
         if turn >= q and young <= q - 3:
             options.append(_Option(SWAP, NO_WASTE, self._age(double, turn, (young, q - 2))))
 
@@ -304,11 +362,12 @@ class DoublesSearch:
         turn
             The number of the round.
         step
-            The moves of the doubles before this one.
+            The moves of the doubles before this one, and what they waste and take.
         option
             The move of this double.
         budgets
-            ``budgets[class]``: how many holders of each class may still be wasted.
+            ``budgets[class]``: how many of the holders that the chunk of a class could have may
+            still be wasted; a double that does not give class c wastes 2^(q - 2 - c) of them.
 
         Returns
         -------
@@ -320,6 +379,8 @@ class DoublesSearch:
         if move in (EXCHANGE, LOSE) and move in step.moves:
             return None
 
+        # All doubles together may waste no more of a class than its budget. The last chunk, copies
+        # of which all later classes are, has no budget.
         wasted = list(step.wasted)
         if option.wasted != NO_WASTE:
             wasted[option.wasted] += 1
@@ -408,6 +469,13 @@ class DoublesSearch:
 
         Each double has to meet the late rank, and `n_losers` of them face the absent rank; one
         double can do each of that in a round. The late rank has no new chunks after n_chunks.
+
+        Parameters
+        ----------
+        turn
+            The number of the round of the step.
+        step
+            The moves of all doubles, and the doubles after them.
         """
         n_to_meet = sum(not double.met for double in step.doubles)
         if n_to_meet > max(0, self.n_chunks - 1 - turn):
@@ -451,6 +519,10 @@ class DoublesSearch:
         return step.asked[c] + goes_to_absent <= n_other_givers + n_doubles_that_give
 
     def _count_holders(self, c: int, budget: int) -> int:
-        """Return how many ranks hold the chunk of class c, of which `budget` is still to waste."""
+        """Return how many ranks hold the chunk of class c, of which `budget` is still to waste.
+
+        A chunk that is never wasted is held by 2^c ranks when it has class c. What was wasted, in
+        holders by class q - 1, counts half as much for each class before that.
+        """
         wasted = self.surplus - budget
         return (1 << c) - (wasted >> (self.q - 1 - c))
