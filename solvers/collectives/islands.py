@@ -5,6 +5,15 @@ Reduce-scatters are all-gathers that run backwards. The data are cut into *waves
 block, so that islands can copy one wave while rails carry the next (pipelining). The scheme and
 the number of waves are chosen by counting the time of each choice, the sizes of the waves by a
 linear programme.
+
+Words that are used here:
+
+- the *place* of a rank is its number in its island, and its *rail* the one circuit of the rank, to
+  the same place of another island; *links* join the ranks inside an island;
+- a *block* is what one rank contributes to a gather, or sends to one other rank in an all-to-all;
+- a *phase* is a stage of a scheme in which each block takes one rail at most, and a *move* is a
+  set of sends of a phase, all over rails or all inside islands;
+- a *row* is a send: of a move (islands and places) or of a plan (round, ranks, chunk and kind).
 """
 
 from __future__ import annotations
@@ -56,6 +65,7 @@ class _Plan(NamedTuple):
     """For each pass over the scheme its kind, COPY or REDUCE, and ``turn[move, wave]``, the round
     of each move. An all-reduce has two passes, other operations one."""
     n_rounds: int
+    """The number of rounds of all passes together."""
 
 
 def find_island_plan(problem: Collective, clock: Clock) -> Laid:
@@ -154,6 +164,13 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     minimises the sum of the lengths; the load of each place in a round, and the latency, have to
     fit into the length of the round.
 
+    Parameters
+    ----------
+    problem
+        The collective, with the rates and latencies of rails and of links inside islands.
+    plan
+        The plan, whose rounds stay.
+
     Returns
     -------
     _Plan
@@ -223,6 +240,12 @@ def _arrange(
         the middle.
     wave_order
         How waves follow each other.
+
+    Returns
+    -------
+    _Plan
+        The scheme with the sizes of its waves, as parts of 1, and the round of each move and wave
+        in each pass over it.
     """
     distances = [float(wave) for wave in range(count)]
     if wave_order.mirrored:
@@ -379,6 +402,13 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
 
     A round lasts until both its rails and its links are done: the latency, and the bytes of the
     busiest place over the rate. The delay counts where circuits change between two rounds.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the rates and latencies of rails and of links inside islands.
+    plan
+        The round of each move (a set of sends) of each wave (a part of all blocks).
     """
     # Blocks by round and end of a transfer: the places as senders, then as receivers.
     ends = len(plan.scheme.loads[0])

@@ -4,6 +4,15 @@ A *split* says for how many rounds each configuration of circuits is held. It fi
 rounds and the delays; only the loads are left to be minimised: in each round the load of the
 busiest rank. Splits are bounded first by counting reach, bytes and hops, and then searched by
 CP-SAT in the order of their bounds, until none of the remaining ones can be faster.
+
+Words that are used here:
+
+- a *configuration* is a set of circuits, one from each rank, and an *epoch* the rounds for which
+  one configuration is held, by its number;
+- a *chunk* is what one send carries: a block of an all-to-all (what one rank sends to one other),
+  a whole buffer, or an n-th of it. Its size is a whole number of *units*;
+- a *load* is what a rank sends in one round, in units;
+- a *literal* is a Boolean variable of the programme, its negation, or a constant 0 or 1.
 """
 
 from __future__ import annotations
@@ -29,6 +38,7 @@ from optmatch.solvers.cpsat import Literal, Outcome, minimise
 from optmatch.solvers.frame import stoppable
 
 SUMS = ("all-reduce", "reduce-scatter")
+"""The collectives in which ranks add up what comes."""
 TRY_ALL = 6
 """The most ranks for which all pairs of circuits are tried to count the fewest hops."""
 DIGITS = 10_000
@@ -45,23 +55,25 @@ Step = tuple[int, int, int]
 class Split(NamedTuple):
     """For how many rounds each configuration is held, and in how many chunks data are cut.
 
-    Splits are sorted by their fields, so the lower bound of the time comes first.
+    Splits are sorted by their fields, so the lower bound of the time comes first. Example with 4
+    ranks: ``held=(2, 1), weights=(1, 1, 1, 1)`` are two rounds over the first circuits and one
+    over others, of four equal chunks.
     """
 
     at_least_s: float
-    """A lower bound of the time of all plans of the split."""
+    """A lower bound of the time of all plans of the split, in seconds."""
     held: tuple[int, ...]
     """The number of rounds of each configuration, each at least 1."""
     fixed_s: float
-    """The time of rounds and delays, without any bytes."""
+    """The time of rounds and delays, without any bytes, in seconds."""
     least: int
     """A lower bound of the sum over rounds of the load of the busiest rank, in units."""
     there: bool
     """Whether the first circuits are those that are up already."""
     weights: tuple[int, ...]
-    """Sizes of chunks, in units."""
+    """``weights[chunk]``: the size of each chunk, in units; 0 of a chunk that nobody wants."""
     unit_s: float
-    """The time that a rank sends for one unit."""
+    """How many seconds a rank takes to send one unit."""
 
 
 def find(
@@ -254,6 +266,20 @@ def _weigh_chunks(problem: Collective, count: int) -> tuple[tuple[int, ...], flo
 
     A chunk that nobody wants has the size 0. Sizes that have no common measure are rounded down,
     so that loads stay lower bounds.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    count
+        Into how many chunks the data are cut; n * n blocks for an all-to-all of n ranks.
+
+    Returns
+    -------
+    weights : tuple of int
+        ``weights[chunk]``: the size in units. Blocks of 0, 6 and 10 bytes have 0, 3 and 5 units.
+    unit_s : float
+        The seconds that a rank takes to send one unit over its port.
     """
     sizes = chunk_sizes(problem, count)
     if problem.operation == "all-to-all":
@@ -389,6 +415,15 @@ class _Model:
 
     Its variables say which circuits each configuration has, which rank sends which chunk in which
     round, and where chunks are. It minimises the sum over rounds of the load of the busiest rank.
+
+    Parameters
+    ----------
+    problem
+        A collective of few ranks with one port.
+    split
+        For how many rounds each configuration of circuits is held, and the sizes of chunks.
+    below_s
+        Only plans that take less than so many seconds are solutions; infinite if all are.
     """
 
     def __init__(self, problem: Collective, split: Split, below_s: float) -> None:
@@ -422,7 +457,12 @@ class _Model:
         """Minimise the sum over rounds of the load of the busiest rank, in units of chunk sizes.
 
         Plans that are no faster than `below_s` seconds are left out, and so is what counting
-        forbids.
+        forbids: sums below the bound of the split.
+
+        Parameters
+        ----------
+        below_s
+            The time of the best plan so far, in seconds; infinite if there is none.
         """
         model = self.model
         split = self.split
@@ -449,18 +489,27 @@ class _Model:
                 self.model.add_bool_or(~sent, *previous)
 
     def _new_variables(self, more_rounds: int) -> dict[Step, Literal]:
-        """Return a new Boolean for each chunk, rank and round, and for so many rounds more."""
+        """Return a new Boolean for each chunk, rank and round, and for so many rounds more.
+
+        The result is by round, rank and chunk; chunks of no size have none.
+        """
         keys = product(range(len(self.epoch) + more_rounds), self.ranks, self.chunks)
         return {key: self.model.new_bool_var("") for key in keys}
 
     def _add_configuration(self, *, first: bool) -> dict[tuple[int, int], Literal]:
         """Add a configuration: one circuit from each rank, and one to each rank.
 
+        Parameters
+        ----------
+        first
+            Whether it is the first configuration. That one is either given by the start of the
+            problem, or its ranks may be renamed where they are all alike.
+
         Returns
         -------
         dict
-            By source and target, whether the circuit is up. A circuit from a rank to itself
-            stands for no circuit.
+            ``is_up[source, target]``: whether the circuit is up. A circuit from a rank to itself
+            stands for no circuit; both directions of a two-way circuit are one variable.
         """
         model = self.model
         problem = self.problem
@@ -559,10 +608,18 @@ class _Model:
 
         It can get it only from the rank whose circuit leads to it, if that sends the chunk.
 
+        Parameters
+        ----------
+        step
+            The round, the rank that may get the chunk, and the chunk.
+
         Returns
         -------
-        gets, is_copied : Literal
-            The second is 0 where nothing may be replaced.
+        gets : Literal
+            Whether the rank gets the chunk in the round.
+        is_copied : Literal
+            Whether what comes replaces the sum of the rank instead of being added to it; 0 where
+            nothing may be replaced, in a reduce-scatter.
         """
         turn, rank, chunk = step
         model = self.model
@@ -590,7 +647,8 @@ class _Model:
         step
             The round, the rank that has the sum, and the chunk.
         contains
-            ``contains[round, rank, chunk]``: whether these data are in the sum before the round.
+            ``contains[round, rank, chunk]``: whether the data of that one rank (the origin) are in
+            the sum before the round; of the number of rounds: at the end.
         gets, is_copied
             Whether the rank gets the chunk in this round, and whether it replaces the sum.
         """

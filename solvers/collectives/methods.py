@@ -1,4 +1,17 @@
-"""Methods of collectives: a function that finds a plan for each name, and the fastest of all."""
+"""Methods of collectives: a function that finds a plan for each name, and the fastest of all.
+
+Words that are used here:
+
+- a *finder* is the function of one method; it takes a collective and a clock, and returns a
+  `FoundPlan`: a plan, its statistics, a lower bound in seconds (0 if none is proved), and the
+  limit that it met, if any;
+- a *promise* is what is known of the plan of a method before it is made: the seconds that it takes
+  at least, and the seconds of CPU to make it;
+- a *block* is the data of one rank in a gather, or what one rank sends to one other in an
+  all-to-all; a *chunk* is what one send of a plan carries, and a *part* some bytes of a chunk;
+- a *plane* is a switch of its own with ports of all ranks, and a *step* a round with its circuits
+  and bytes, as a problem may state them by itself.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +84,12 @@ def _run(
         As all methods take them; `rng` is not used, as searches have seeds of their own.
     start
         A solution with which `best` and `ilp` begin.
+
+    Returns
+    -------
+    Solution
+        The plan of the method with its statistics, as `optmatch.solvers.collectives.conclusion`
+        makes it of what a finder returns.
     """
     best = partial(_find_best, on_event, start)
     find: Find = best
@@ -93,6 +112,12 @@ def suits(problem: Collective, name: str) -> bool:
         The collective.
     name
         The name of the method or algorithm.
+
+    Returns
+    -------
+    bool
+        Between islands of several ranks it is true of `islands` alone; if the problem lists its
+        steps, of `overlap` and `ilp`.
     """
     if problem.island > 1 or name == "islands":
         return problem.island > 1 and name == "islands"
@@ -255,7 +280,25 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let the other ranks scatter sums while they wait, then spread the data of the late rank."""
+    """Let the other ranks scatter sums while they wait, then spread the data of the late rank.
+
+    Example: 4 ranks, of which rank 1 is late. Ranks 0, 2 and 3 scatter the sums of three chunks,
+    one each. When rank 1 is ready it meets each of them, and both have a whole chunk, which all
+    copy to each other.
+
+    Parameters
+    ----------
+    problem
+        An all-reduce with late ranks; the one that is late last is waited for.
+    clock
+        Not used, as a schedule is made at once.
+
+    Returns
+    -------
+    FoundPlan
+        The plan; its statistics have the fewest rounds that are possible after the late rank is
+        ready.
+    """
     with uncounted():
         from optmatch.solvers.collectives.stragglar import schedule
 
@@ -350,6 +393,12 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
         The limits.
     below_s
         Nothing is tried if the lower bounds of both together are no less than so many seconds.
+
+    Returns
+    -------
+    list of Laid
+        One all-reduce for each cut, which is a number of chunks and whether planes change circuits
+        by themselves; none for cuts that no all-gather has.
     """
     with uncounted():
         from optmatch.solvers.collectives.passing import join, last_circuits
@@ -413,7 +462,20 @@ def _find_circulant(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_over_topologies(problem: Collective, clock: Clock) -> FoundPlan:
-    """Use each port for another peer, over a graph that stays or changes a few times."""
+    """Use each port for another peer, over a graph that stays or changes a few times.
+
+    Parameters
+    ----------
+    problem
+        A gather, a collective made of gathers, or an all-to-all, of ranks with several ports.
+    clock
+        The limits of the search.
+
+    Returns
+    -------
+    FoundPlan
+        The fastest of the plans that are offered; its statistics name its graph (`topology`).
+    """
     with uncounted():
         from optmatch.solvers.collectives.exchanges import list_exchange_offers
         from optmatch.solvers.collectives.gathers import list_gather_offers
@@ -485,6 +547,8 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     """
     former: Any = start.problem
     plan: Any = start.answer
+    # Sends that wait for each hop are no sends that go straight through, and shares, parts and
+    # places of chunks depend on sizes.
     same = plan is not None and (former.hop_s is None) == (problem.hop_s is None)
     if not same or len(plan.shares_bytes) or len(plan.parts) or len(plan.places):
         return None
@@ -505,7 +569,7 @@ class _Tries(NamedTuple):
     """What a row of methods found."""
 
     found: dict[str, FoundPlan]
-    """The plans, by the name of the method."""
+    """The plans, by the name of the method; none of a method that found no plan."""
     skipped: bool
     """Whether some method was not tried, or was stopped, for want of time."""
 
@@ -684,6 +748,11 @@ def _improve_jointly(problem: Collective, clock: Clock, known: Laid) -> FoundPla
         The limits. Each of the ten searches takes `JOINT_WORK_S` at most besides.
     known
         The fastest plan so far.
+
+    Returns
+    -------
+    FoundPlan or None
+        The plan that the search found, if it keeps to the link budgets.
     """
     with uncounted():
         from optmatch.solvers.collectives.joint import find

@@ -4,6 +4,21 @@ After SWOT (Wu et al. 2025, arXiv:2510.19322), with the state of each plane by i
 model compares neighbouring steps only, so that planes send over circuits that they do not have.
 The planes that take part in each step are found by beam search and local search, their shares by
 a linear programme. Small cases are proved by a mixed-integer programme.
+
+Words that are used here:
+
+- a *plane* is a switch of its own, to which each rank has some ports. Planes change their circuits
+  by themselves;
+- a *step* is a round of an algorithm: the circuits that it needs, which are its *configuration*,
+  and its bytes. A step begins when the step before has ended in all planes;
+- a *share* is how long one plane sends in one step. The shares of a step add up to its work;
+- a *part* is a pair of a step and a plane that takes part in it.
+
+Example: two planes and two steps with different circuits, 4 s of work each for one plane, and a
+delay of 1 s; both planes begin with the circuits of the first step. If plane 0 alone does the
+first step, plane 1 can set up the circuits of the second one meanwhile: 4 s and 2.5 s, with plane
+0 joining the second step 1 s late. If both planes do both steps, it is 2 s, the delay of 1 s, and
+2 s, which is better here.
 """
 
 from __future__ import annotations
@@ -45,8 +60,9 @@ class Steps(NamedTuple):
     work_s: NDArray[np.float64]
     """``work_s[step]``: how long one plane alone would send."""
     ready_s: NDArray[np.float64]
-    """``ready_s[step]``: no plane may begin the step before."""
+    """``ready_s[step]``: no plane may begin the step before, as some rank is late until then."""
     planes: int
+    """The number of planes."""
     alpha_s: float
     """The latency that each plane spends in each step in which it takes part."""
     delay_s: float
@@ -169,13 +185,20 @@ class _Schedule(NamedTuple):
     """A partial schedule of the beam search; schedules are compared by their time first."""
 
     time_s: float
+    """When its last step ends, in seconds."""
     planes: tuple[_Plane, ...]
+    """The state of each plane after its last step."""
     used: tuple[tuple[int, ...], ...]
     """The planes that take part, for each step until now."""
 
 
 def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
     """Find planes for each step by beam search: step by step, the schedules that end first stay.
+
+    Parameters
+    ----------
+    steps
+        The circuits and the work of each step, and what planes have at the start.
 
     Returns
     -------
@@ -235,12 +258,14 @@ def _extend(
     chosen
         The planes that may take part, those that can begin first in front.
     begin_s
-        When each plane can begin.
+        ``begin_s[plane]``: when each plane can begin to send, in seconds.
 
     Returns
     -------
     _Schedule
-        Planes of `chosen` that could only begin when the others have ended do not take part.
+        The schedule with one step more. Planes of `chosen` that could only begin when the others
+        have ended do not take part. Example: 6 s of work, and planes that can begin at 0, 2 and
+        9 s: the first two end at (0 + 2 + 6) / 2 = 4 s, and the third one stays out.
     """
     # The end of the first planes is the mean of their begins, plus their part of the work.
     total_s = float(steps.work_s[step])
@@ -314,6 +339,11 @@ def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
         The limits of the search.
     tries
         The most linear programmes that are solved.
+
+    Returns
+    -------
+    Shares
+        Shares with which the last step ends no later.
     """
     is_improved = True
     while is_improved and clock.exceeded(1) is None:
@@ -334,8 +364,21 @@ def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
 def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     """Find the best shares of the planes that take part, by a linear programme.
 
-    ``used[step, plane]`` says which planes take part. Shares are even if the programme is too
-    large or fails, as it may where sizes are too far apart.
+    Shares are even if the programme is too large or fails, as it may where sizes are too far
+    apart.
+
+    Parameters
+    ----------
+    steps
+        The circuits and the work of each step, in seconds of one plane.
+    used
+        Bool array, shape (steps, planes): which planes take part in which steps; one at least in
+        each step.
+
+    Returns
+    -------
+    Shares
+        How long each plane sends in each step, and when it begins and ends; shape (steps, planes).
     """
     amounts = used.astype(np.float64)
     unit_s = float((steps.work_s + steps.alpha_s).sum())
@@ -355,6 +398,15 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
 
 def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
     """Prove a lower bound of the time of all shares, by a mixed-integer programme.
+
+    Parameters
+    ----------
+    steps
+        The circuits and the work of each step.
+    best
+        The best shares that are known; the programme looks for nothing that takes longer.
+    clock
+        Its remaining time is a limit of the search.
 
     Returns
     -------
@@ -459,7 +511,7 @@ class _ShareProgramme:
         self.is_choice = is_choice
         self.n_parts = int(used.sum())
         self.part_of = np.full(used.shape, -1)
-        """``part_of[step, plane]``; -1 of what is no part."""
+        """``part_of[step, plane]``: the number of the part; -1 if the plane has no part in it."""
         self.part_of[used] = np.arange(self.n_parts)
         self.step_of_part = np.nonzero(used)[0]
         self.work = steps.work_s / unit_s
@@ -480,7 +532,7 @@ class _ShareProgramme:
         self.high[: self.n_parts] = 1.0
 
         self.entries: list[tuple[int, int, float]] = []
-        """Row, column and factor."""
+        """The row, column and factor of each entry of the matrix that is not 0."""
         self.row_low: list[float] = []
         """The least value of each row."""
 
@@ -498,7 +550,15 @@ class _ShareProgramme:
         self.require(float(self.work[step]), *terms)
 
     def add_part(self, part: int, step: int, plane: int) -> None:
-        """Add the rows of one part: of its share, its step, and the circuits of its plane."""
+        """Add the rows of one part: of its share, its step, and the circuits of its plane.
+
+        Parameters
+        ----------
+        part
+            The number of the part, which is also the column that says whether it is used.
+        step, plane
+            The step and the plane of the part.
+        """
         start = self.start + part
         share = self.share + part
         end = self.end + step
@@ -552,7 +612,20 @@ def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
 def _time_shares(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
     """Start all parts as early as steps and circuits allow.
 
-    ``amounts[step, plane]`` are seconds of sending; 0 where a plane does not take part.
+    A plane changes its circuits as soon as it has ended its last step, and begins a step when that
+    change and the step before have ended, and the ranks are ready.
+
+    Parameters
+    ----------
+    steps
+        The circuits of each step, when its ranks are ready, and the delay and latency of planes.
+    amounts
+        ``amounts[step, plane]``: seconds of sending; 0 where a plane does not take part.
+
+    Returns
+    -------
+    Shares
+        The same amounts, and when each plane begins and ends each step in which it takes part.
     """
     n_steps, n_planes = amounts.shape
     starts_s = np.zeros((n_steps, n_planes))

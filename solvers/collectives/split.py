@@ -7,6 +7,15 @@ ranks would be worth in any round: the best matching by these values replaces a 
 that helps. Between many ranks circuits exchange their ends instead, a whole configuration at a
 time. The first sequences are greedy matchings of what is left to carry; of a few ranks all are
 tried.
+
+Words that are used here:
+
+- a *block* is what one rank sends to one other, and a *part* of it are the bytes that take one
+  path. The parts of a block lie in it end to end;
+- a *sequence* is an array ``sequence[round, lane, rank]`` of the rank to which each rank
+  transmits; a rank that transmits to itself has no circuit. The same circuits in several rounds
+  are a *configuration* that is *held*, or an *epoch* of the plan;
+- amounts of data are seconds of one circuit, or multiples of `SplitSearch.least_s`.
 """
 
 from __future__ import annotations
@@ -57,11 +66,13 @@ class _Routed(NamedTuple):
     """A sequence with its routes, and the dual prices of the programme that found them."""
 
     time_s: float
-    """The time of its plan."""
+    """The time of its plan, in seconds."""
     sequence: Sequence
+    """``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody."""
     amounts: NDArray[np.float64]
-    """``amounts[path]``: seconds of a circuit."""
+    """``amounts[path]``: what a path carries of its block, in seconds of a circuit."""
     paths: Paths
+    """The paths of all blocks, used or not: their ends and their hops."""
     loads: NDArray[np.float64]
     """``loads[round]``: the length of each round, in units of the least time."""
     worth: NDArray[np.float64]
@@ -204,15 +215,29 @@ class SplitSearch:
     def _estimate_lengths(self) -> list[tuple[float, int, int]]:
         """Estimate the seconds of k configurations that are held for some rounds each.
 
-        Returns tuples of seconds, configurations and rounds. The farther a rank is, by the count
-        of ranks that can be reached in so many hops, the smaller its block is assumed to be.
+        The farther a rank is, by the count of ranks that can be reached in so many hops, the
+        smaller its block is assumed to be.
+
+        Example: 8 ranks with one lane, 3 configurations held for one round each. A block takes
+        each circuit or not, so 1, 3, 3 and 1 ranks are reached in 0, 1, 2 and 3 hops: the three
+        largest blocks of a rank count one hop, three others two, and the smallest one three.
+
+        Returns
+        -------
+        list of (seconds, n_configs, held)
+            The estimate, the number of configurations, and the rounds of each of them; only those
+            in which every rank can reach all others.
         """
         n = self.problem.n_ranks
         lanes = self.problem.lanes
+        # work_s[k]: the seconds of the k-th largest block of a rank, over all its lanes; the mean
+        # over ranks. The smallest entry of each row, the rank itself, is left out.
         work_s = np.sort(self.demand_s, axis=1)[:, :0:-1].mean(axis=0) / lanes
         counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
         estimates = []
         for count, held in product(counts, (1, 2, 3)):
+            # How many ranks the data of one rank can have reached over so many hops: each
+            # configuration adds 0 to `held` hops, hence the convolution.
             n_reached = np.ones(1)  # by hops
             for _ in range(count):
                 factor = [1, *[lanes**hop for hop in range(1, held + 1)]]
@@ -245,7 +270,7 @@ class SplitSearch:
         Returns
         -------
         int array, shape (n_configs * held, lanes, ranks)
-            ``sequence[round, lane, rank]``.
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
@@ -282,7 +307,13 @@ class SplitSearch:
         """Yield all sequences of up to three rounds, then longer ones made of the best of them.
 
         The best sequences of three rounds get a fourth one in any place, and the best of those a
-        fifth one.
+        fifth one. The caller routes each sequence before it takes the next one, which puts its
+        seconds into `routed`.
+
+        Yields
+        ------
+        int array, shape (rounds, lanes, ranks)
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
         """
         choices = self._list_all_circuits()
         for n_rounds in (1, 2, 3):
@@ -416,7 +447,7 @@ class SplitSearch:
         Returns
         -------
         int array, shape (ranks,)
-            ``peer[rank]``.
+            ``peer[rank]``: to whom each rank would transmit; itself stands for nobody.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
@@ -449,7 +480,19 @@ class SplitSearch:
     def _route(self, sequence: Sequence) -> _Routed | None:
         """Find the best routes over a sequence by a linear programme over paths.
 
-        Returns None if a block has no path, or time is up.
+        A path of a block takes circuits of later and later rounds from its source to its target.
+        Between few ranks all paths are listed, between many they are drawn by prices.
+
+        Parameters
+        ----------
+        sequence
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+
+        Returns
+        -------
+        _Routed or None
+            What each path carries, the lengths of rounds, and the dual prices of circuits and of
+            blocks. None if a block has no path, or time is up.
         """
         n = self.problem.n_ranks
         if n < DRAWN:
@@ -476,6 +519,8 @@ class SplitSearch:
         amounts = share * self.least_s
         carried = np.bincount(block_of_path, weights=amounts, minlength=int(wanted.sum()))
         amounts = amounts * (self.demand_s[wanted] / carried)[block_of_path]
+        # The dual price of the row of a block is what a second less of it would save, and that of
+        # the row of a circuit what a second of it costs other paths; blocks without bytes have 0.
         worth = np.zeros((n, n))
         worth[wanted] = solved.eqlin.marginals
         marginals = solved.ineqlin.marginals[: rounds * lanes * n]
@@ -520,7 +565,8 @@ class SplitSearch:
         n_paths = len(paths.source)
         n_circuits = rounds * lanes * n
 
-        # The row of a circuit has the paths over it, less the length of its round.
+        # The row of a circuit has the paths over it, less the length of its round. Circuits are
+        # numbered by round, lane and rank.
         path, turn, lane, rank = paths.hop.T
         circuits = np.arange(n_circuits)
         round_of_circuit = circuits // (lanes * n)
@@ -546,6 +592,7 @@ class SplitSearch:
             goal[lengths_before] = 0.0
             low = np.append(low, self.problem.late.max() / self.least_s)
 
+        # Equations: the paths of each block that has bytes carry all of it.
         wanted = self.demand_s > 0
         block_of_path = self._number_blocks()[paths.source, paths.target]
         blocks_shape = int(wanted.sum()), len(goal)
@@ -604,7 +651,8 @@ class SplitSearch:
         kind = np.full(len(path), COPY)
         sends = np.column_stack([new_turn.reshape(-1), rank, target, block[path], kind])
 
-        # Rounds with the same circuits as the one before are in the same epoch.
+        # Rounds with the same circuits as the one before are in the same epoch, and need no change
+        # between them. If each block takes one path, whole blocks are sent, and no parts are said.
         circuits = np.where(routed.sequence == np.arange(n), -1, routed.sequence)[turns]
         changes = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=(1, 2)))
         parts: NDArray[np.float64] | None = None
