@@ -188,6 +188,17 @@ def _make_line(problem: Collective) -> Rounds:
     In each round the rank at place x of the line sends the piece that left the root x rounds ago.
     With 3 ranks and 2 pieces: 0 sends piece 0 to 1; then 0 sends piece 1 to 1, and 1 piece 0 to 2;
     then 1 sends piece 1 to 2.
+
+    Parameters
+    ----------
+    problem
+        The broadcast. The line has the ranks root, root + 1, ... modulo n; the number of pieces is
+        chosen by `choose_line_pieces`.
+
+    Returns
+    -------
+    Rounds
+        n - 2 + pieces rounds, and the circuits of each: the same in all.
     """
     n = problem.n_ranks
     pieces = choose_line_pieces(problem)
@@ -442,6 +453,18 @@ def _exchange_whole_buffers(problem: Collective, operation: str, sign: int) -> R
     4 ranks: 0 <-> 1 and 2 <-> 3, then 0 <-> 2 and 1 <-> 3. If n is no power of two, the ranks from
     the largest power p below n on add their buffers to those of the ranks p before them first, and
     get the whole sum from them at the end: two rounds more.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    operation, sign
+        Not used, as there is one way to do it; all makers of algorithms have them.
+
+    Returns
+    -------
+    Rounds
+        The sends of one chunk, the whole buffer.
     """
     n = problem.n_ranks
     n_rounds = n.bit_length() - 1
@@ -485,6 +508,12 @@ def _make_pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
 
 def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
     """List matchings in which each rank meets each other one once.
+
+    Parameters
+    ----------
+    problem
+        Has the number of ranks, whether circuits are two-way, and a fabric, whose own matchings
+        come first if it is a mesh of cells.
 
     Returns
     -------

@@ -241,18 +241,36 @@ def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
     """Return the pieces on the busiest circuit of each round, of all rounds together.
 
     Each circuit carries one piece, but parallel circuits share theirs evenly.
+
+    Parameters
+    ----------
+    cycle
+        The circuits, configuration after configuration, again and again.
+    arrays
+        In which round, and from which rank, each piece (an equal part of the buffer) comes to each
+        rank.
+
+    Returns
+    -------
+    float
+        The sum over rounds, in pieces: the rounds take so many times the seconds of one piece,
+        beside their latency.
     """
     turns = _list_turns(arrays)
+
+    # Without parallel circuits each round with a send has one piece on its busiest circuit.
     width = np.array([count_parallel(peer) for peer in cycle.peer])
     if width.max() == 1:
         return float(len(turns))
     n = width.shape[2]
+    # n_parallel[configuration, source, target]: how many circuits lead from one rank to another.
     n_parallel = np.zeros((len(width), n, n))
     config, lane, rank = np.nonzero(width)
     n_parallel[config, rank, cycle.peer[config, lane, rank]] = width[config, lane, rank]
     receiver, piece = np.nonzero(arrays.round_of >= 0)
     turn = arrays.round_of[receiver, piece]
     source = arrays.source_of[receiver, piece]
+    # Count the pieces of each pair of ranks in each round, and share them among its circuits.
     pair_of_round, count = np.unique((turn * n + source) * n + receiver, return_counts=True)
     turn, pair = np.divmod(pair_of_round, n * n)
     load = count / n_parallel[cycle.config_of(turn), pair // n, pair % n]
@@ -354,6 +372,20 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
     Two-way circuits pair ranks whose numbers differ in one bit; one-way circuits lead onward
     around the ring of all ranks, so that any number of ranks is possible. Either all lanes lead to
     the same rank, or each lane leads by another bit.
+
+    Example: 8 ranks with two lanes, which either lead by the bits 0, 1 and 2 in turn, both alike;
+    or by the bits (0, 1), (2, 0) and (1, 2).
+
+    Parameters
+    ----------
+    problem
+        The broadcast, with its ranks and ports. If changes of circuits take time, configurations
+        are held for two and for four rounds, too.
+
+    Yields
+    ------
+    Cycle
+        The configurations, in the order in which they follow each other.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -372,6 +404,8 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
     if 1 < lanes < n_bits:
         period = n_bits // math.gcd(n_bits, lanes)
         orders.append(np.arange(period * lanes).reshape(period, lanes) % n_bits)
+
+    # A piece needs all bits; one configuration serves as many bits as its lanes have.
     for bits in orders:  # bits[configuration, lane]
         peer = np.array(peer_of_bit)[bits]
         depth = math.ceil(n_bits / len(np.unique(bits[0])))

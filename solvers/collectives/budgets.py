@@ -40,6 +40,18 @@ def rank_losses(problem: Collective) -> RankLosses | None:
     """Return the losses between ranks; None if the switch does not state any.
 
     One-way circuits join ports of equal numbers, two-way ones any.
+
+    Parameters
+    ----------
+    problem
+        The collective, whose fabric states the loss of each circuit, in dB, from port to port, and
+        whether it is over the link budget. Port p of rank r is ``r * ports + p``.
+
+    Returns
+    -------
+    RankLosses or None
+        The worst loss between two ranks, in dB, and whether some or all of the circuits that may
+        join them are over the budget; arrays of shape (ranks, ranks).
     """
     loss_of_ports: Any = problem.fabric.circuit_loss_db
     if loss_of_ports is None:
@@ -68,7 +80,17 @@ def explain_unreachable(problem: Collective) -> str:
     """Say which rank cannot reach which, over circuits within their budgets; empty if all can.
 
     All operations but an uneven all-to-all and a broadcast need that every rank reaches every
-    other one, directly or over others.
+    other one, directly or over others; in a broadcast the root has to reach all.
+
+    Parameters
+    ----------
+    problem
+        The collective. Uneven all-to-alls and steps that are given are not looked at.
+
+    Returns
+    -------
+    str
+        A sentence about the first pair of ranks without a way; "" if there is none.
     """
     losses = rank_losses(problem)
     if losses is None or problem.demand_bytes is not None or problem.steps is not None:

@@ -64,7 +64,7 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
     n
         The number of ranks.
     held
-        For how many rounds each configuration is held, as of `split_rounds`.
+        For how many rounds each configuration is held, as `split_rounds` returns it.
     sign
         Which way blocks go round, 1 or -1.
     """
@@ -95,7 +95,7 @@ class Circulant(NamedTuple):
     """An all-to-all on shifts."""
 
     shifts: NDArray[np.int64]
-    """By configuration."""
+    """``shifts[configuration]``: how many places onward each rank sends."""
     exponents: NDArray[np.int64]
     """``exponents[offset, configuration]``: hops of a block for the rank so many places onward."""
 
@@ -120,8 +120,18 @@ class Circulant(NamedTuple):
 def relax(distance, shift, least):
     """Write the distances of all offsets with one more shift, used any number of times.
 
-    Offsets that differ by multiples of the shift are cycles; along each the distance grows by one
-    hop at most. `distance` and `least` have shape (n,), and may be the same array.
+    An offset is how many places onward a rank is, modulo n, and its distance the fewest hops
+    there. Offsets that differ by multiples of the shift are cycles; along each the distance grows
+    by one hop at most.
+
+    Parameters
+    ----------
+    distance : int array, shape (n,)
+        The hops to each offset without the shift; `FAR` if there is no path.
+    shift : int
+        The shift: how many places onward a hop leads, 1 to n - 1.
+    least : int array, shape (n,)
+        Out: the hops with the shift. It may be the same array as `distance`.
     """
     n = len(distance)
     for offset in range(n):
@@ -212,6 +222,22 @@ def list_shifts(
 
     The sets are the ends of hill climbs from several beginnings, of which the first is a mixed
     radix; a clock that has run out ends them. One climb takes some sweeps of O(k n^2).
+
+    Parameters
+    ----------
+    n
+        The number of ranks.
+    k
+        How many shifts a set has, which is the number of configurations.
+    seed
+        Of the beginnings.
+    clock
+        Ends the climbs; none of them is begun when it has run out.
+
+    Returns
+    -------
+    list of int arrays, shape (k,)
+        Different sets, each ascending; a shift is how many places onward every rank sends.
     """
     rng = np.random.default_rng(seed)
     work = np.empty((2, n), dtype=np.int64)
@@ -234,11 +260,30 @@ def list_shifts(
 def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = None) -> Circulant:
     """Return shortest paths to all offsets, with ``most[configuration]`` hops at most in each.
 
+    Example: 8 ranks and the shifts 1, 2 and 4. The path to offset 5 takes shift 1 once and shift 4
+    once; its exponents are 1, 0 and 1.
+
+    Parameters
+    ----------
+    n
+        The number of ranks. An offset is how many places onward the receiver of a block is.
+    shifts
+        ``shifts[configuration]``: how many places onward each rank sends in a configuration.
+    most
+        ``most[configuration]``: the most hops of a block in it; without limits if it is None.
+
+    Returns
+    -------
+    Circulant
+        The shifts, and how many hops a block of each offset takes in each configuration.
+
     Raises
     ------
     InputError
         If some offset is no sum of so many shifts.
     """
+    # Dynamic programming over configurations: after each of them the fewest hops to all offsets.
+    # taken[configuration, offset]: the hops in it, of the best path over it and those before.
     taken = np.zeros((len(shifts), n), dtype=np.int64)
     distance = np.full(n, FAR)
     distance[0] = 0
@@ -301,6 +346,18 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     The numbers of configurations with the least bound by rounds, hops and delays are tried first;
     what takes more sends than `MOST_SENDS` is left out. The best is returned when a clock has run
     out.
+
+    Parameters
+    ----------
+    problem
+        An even all-to-all over one-way circuits.
+    clock
+        The limits of the search; None if there are none.
+
+    Returns
+    -------
+    Circulant
+        The shifts of the configurations, and the hops of each block in them.
     """
     n = problem.n_ranks
     delay_s = problem.delay_s
@@ -330,6 +387,17 @@ def list_rounds(circulant: Circulant) -> Rounds:
     """List the rounds of an all-to-all: in each configuration as many as the most hops in it.
 
     A block of fewer hops makes them in the first of these.
+
+    Parameters
+    ----------
+    circulant
+        The shift of each configuration, and how many hops the block of each offset takes in it.
+        The offset of a block is how many places from its source its destination is.
+
+    Returns
+    -------
+    Rounds
+        The sends of chunks ``source * n + destination``.
     """
     n = len(circulant.exponents)
     ranks = np.arange(n)[:, None]

@@ -44,9 +44,9 @@ class BlockMoves(NamedTuple):
     """The ways of all blocks over a graph that stays."""
 
     distance: IntArray
-    """``distance[destination, rank]``: the fewest hops from a rank."""
+    """``distance[destination, rank]``: the fewest hops from a rank to a destination."""
     at: IntArray
-    """``at[source, destination]``: where a block is."""
+    """``at[source, destination]``: the rank that holds the block of this pair."""
     load: NDArray[np.float64]
     """``load[lane, rank]``: the bytes of the round that goes on; scratch."""
 
@@ -135,6 +135,11 @@ def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 
 def list_static_offers(problem: Collective) -> Iterator[Offer]:
     """Offer all-to-alls over each topology that stays.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, even or uneven.
 
     Yields
     ------
@@ -301,10 +306,29 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 
 
 def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:
-    """Yield sets of so many shifts: geometric ones, and those of a hill climb for few hops."""
+    """Yield sets of so many shifts: geometric ones, and those of a hill climb for few hops.
+
+    A shift is how many places onward a circuit leads; a two-way circuit stands for both
+    directions, so its shifts go up to n / 2.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, with the number of its ranks.
+    size
+        The number of shifts of a set.
+    clock
+        Ends the hill climbs.
+
+    Yields
+    ------
+    int array, shape (size,)
+        Ascending shifts.
+    """
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
     radix = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
+    # Powers of a base near the root of n; powers that are too large give way to small shifts.
     for base in range(max(2, radix - 1), radix + 2):
         shifts = np.unique([base**k for k in range(size) if base**k <= largest])
         missing = size - len(shifts)
@@ -380,8 +404,18 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
 def _choose_lane_of_offsets(left: IntArray) -> IntArray:
     """Return ``lane[offset]`` of a round, -1 for offsets that do not move.
 
-    ``left[offset, lane]`` says how often an offset still has to take a lane. Offsets without a
+    An offset stands for the blocks of all ranks that go so many places onward. Offsets without a
     choice are placed first; the others go where the load is least.
+
+    Parameters
+    ----------
+    left
+        ``left[offset, lane]``: how often the blocks of an offset still have to take a lane.
+
+    Returns
+    -------
+    int array, shape (offsets,)
+        The lane of each offset in this round.
     """
     n, lanes = left.shape
     lane_of = np.full(n, -1)

@@ -231,7 +231,22 @@ def spread_offsets(shifts, width, held, most_load, result):
 def find_lane_of_piece(shifts, width, result, wanted):
     """Return how many lanes can bring a piece in this round, and the one with the least load.
 
-    `shifts` and `width` are those of the configuration, `wanted` is (offset, piece, round).
+    Parameters
+    ----------
+    shifts : int array, shape (lanes,)
+        How many places onward each lane of a rank leads in the present configuration.
+    width : int array, shape (lanes,)
+        How many circuits have the shift of this lane, at the first of them; 0 at the others.
+    result : OffsetArrays
+        Reads `round_of`, when pieces came, and `lane_load`.
+    wanted : tuple of int
+        The offset of the block (how many places before the receiver its owner is), the piece of
+        the block, and the round.
+
+    Returns
+    -------
+    n_choices, best : int
+        The number of lanes, and the least loaded of them, -1 if there is none.
     """
     offset, piece, turn = wanted
     n = result.round_of.shape[0]
@@ -306,7 +321,23 @@ def spread_blocks(source, width, arrays):
 def list_wanted_blocks(source, width, arrays, rank):
     """List the blocks that can come to a rank in this round, and count the circuits for each.
 
-    Writes `wanted` and `n_choices`; returns the number of blocks.
+    Parameters
+    ----------
+    source : int array, shape (lanes, n)
+        The rank whose data come in over this port of a rank, -1 if it is dark.
+    width : int array, shape (lanes, n)
+        How many ports of the rank have this source, at the first of them; 0 at the others.
+    arrays : BlockArrays
+        Reads which blocks came to the neighbours in the last round (`arrived` from `first_new` to
+        `n_before`) and which ones the rank has. Writes `wanted`, the blocks, and `n_choices`, by
+        block, which has to be 0 before.
+    rank : int
+        The rank that receives.
+
+    Returns
+    -------
+    int
+        The number of blocks in `wanted`.
     """
     n_wanted = 0
     for lane in range(source.shape[0]):
@@ -329,7 +360,21 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
     """Choose the lane of each piece of the wanted blocks of a rank, so that loads are level.
 
     Blocks that only one circuit can bring are placed first; the others go to the lane with the
-    least pieces so far. `circuits` are source and width. Writes `lane_of` and `loads`.
+    least pieces so far.
+
+    Parameters
+    ----------
+    circuits : tuple of two int arrays, shape (lanes, n)
+        The source of each port, and how many ports have the same one, as in `spread_blocks`.
+    arrays : BlockArrays
+        Reads `wanted`, `n_choices` and `round_of`; writes `lane_of` and `loads`, and uses
+        `lane_load` as scratch.
+    rank : int
+        The rank that receives.
+    n_wanted : int
+        How many blocks are in `wanted`.
+    turn : int
+        The number of the round.
     """
     source, width = circuits
     n_lanes = source.shape[0]
@@ -757,7 +802,22 @@ def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
 
 
 def _offer_one_pass(problem: Collective, gather: Gather, name: str) -> Iterator[Offer]:
-    """Offer an all-reduce in which whole buffers are gathered, and added up by every rank."""
+    """Offer an all-reduce in which whole buffers are gathered, and added up by every rank.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    gather
+        When and over which port each block comes, here the whole buffer of a rank.
+    name
+        The name of the circuits.
+
+    Yields
+    ------
+    Offer
+        One; none if so many bytes would take too long for a problem.
+    """
     n = problem.n_ranks
     whole_bytes = n * problem.size_bytes
     if whole_bytes > LONGEST_S * problem.rate_bytes_per_s:

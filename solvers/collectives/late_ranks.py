@@ -47,6 +47,12 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
         An all-reduce with late ranks.
     clock
         The limits of the search; the first number of pieces is always tried.
+
+    Returns
+    -------
+    Laid
+        The plan, and for how many seconds the circuits of each epoch (rounds in a row with the
+        same circuits) are held.
     """
     best: Laid | None = None
     n_owners = problem.n_ranks - len(problem.late_s)
@@ -63,7 +69,21 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
 
 
 def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
-    """List the rounds of the ranks that wait, and those after the late ranks have come."""
+    """List the rounds of the ranks that wait, and those after the late ranks have come.
+
+    Parameters
+    ----------
+    problem
+        An all-reduce with late ranks.
+    pieces
+        Into how many pieces the part of each owner (a rank that is in time) is cut.
+
+    Returns
+    -------
+    Rounds
+        A ring reduce-scatter among the owners, then the spreading of late data. The chunks are the
+        pieces: piece k of owner r is number ``k * owners + r``.
+    """
     n = problem.n_ranks
     n_late = len(problem.late_s)
     owners = n - n_late
@@ -138,14 +158,24 @@ def _match_copies(
 
     A rare piece weighs up to twice as much as one that all ranks but one have.
 
+    Parameters
+    ----------
+    is_whole
+        ``is_whole[rank, piece]``: whether the rank has the piece with the data of all ranks.
+    busy_senders, busy_receivers
+        The ranks that send, and those that receive, raw pieces in this round.
+
     Returns
     -------
-    Rows of source, destination and piece.
+    int array, shape (copies, 3)
+        Rows of source, destination and piece.
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment
 
     n = len(is_whole)
+    # By piece: how many ranks have it whole, and what a copy of it is worth. Pieces are put in
+    # the order of rarity, without those that nobody has.
     n_owners = is_whole.sum(axis=0)
     value = 2.0 - n_owners / n
     order = np.argsort(n_owners, kind="stable")

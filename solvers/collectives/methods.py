@@ -547,8 +547,8 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     """
     former: Any = start.problem
     plan: Any = start.answer
-    # Sends that wait for each hop are no sends that go straight through, and shares, parts and
-    # places of chunks depend on sizes.
+    # Sends may be forwarded inside a round only where hops have a time. Plans with shares of
+    # planes, parts of chunks or places of sums are not taken up.
     same = plan is not None and (former.hop_s is None) == (problem.hop_s is None)
     if not same or len(plan.shares_bytes) or len(plan.parts) or len(plan.places):
         return None

@@ -1,4 +1,10 @@
-"""Plans: rounds of sends are laid over circuits, and timed."""
+"""Plans: rounds of sends are laid over circuits, and timed.
+
+A *plane* is a switch of its own, to which each rank has some ports; a *lane* is a port of a rank
+on some plane, with the number ``plane * ports + port``. An *epoch* are rounds in a row with the
+same circuits, and a *step* is a round whose bytes the planes share, each with circuits of its own.
+A *row* of sends is round, source, destination, chunk and kind.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +25,11 @@ class Shares(NamedTuple):
     """The part of each step that each plane does, and when; arrays of shape (steps, planes)."""
 
     share_s: FloatArray
-    """How long a plane sends."""
+    """How long a plane sends, in seconds; 0 if it takes no part in the step."""
     start_s: FloatArray
+    """When it begins the step, which its latency follows; 0 if it takes no part."""
     end_s: FloatArray
+    """When it ends the step; 0 if it takes no part."""
 
     @property
     def time_s(self) -> float:
@@ -33,12 +41,28 @@ class Laid(NamedTuple):
     """A plan, and how long its circuits are there."""
 
     plan: CollectivePlan
+    """The rounds of sends, their circuits and the time of the plan."""
     held_s: FloatArray | None = None
-    """``held_s[epoch]``; None of plans whose planes change circuits by themselves."""
+    """``held_s[epoch]``: for how many seconds the circuits of an epoch are there, from the end of
+    their change on; None of plans whose planes change circuits by themselves."""
 
 
 def lay(problem: Collective, rounds: Rounds) -> Laid:
-    """Give each round circuits of its own, unless those that are there serve it too."""
+    """Give each round circuits of its own, unless those that are there serve it too.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the circuits at its start, if it states any.
+    rounds
+        The sends of each round, and its circuits, or one partner for each rank in a round.
+
+    Returns
+    -------
+    Laid
+        The plan, timed, and for how many seconds the circuits of each epoch are held. An *epoch*
+        are rounds in a row with the same circuits.
+    """
     matchings = rounds.matchings
     if matchings is None:
         matchings = lay_circuits(problem, rounds)
@@ -68,6 +92,21 @@ def lay_circuits(problem: Collective, rounds: Rounds) -> IntArray:
 
     All lanes have the same circuits. Two-way circuits along a ring need two lanes, which take
     turns, and a third one if the ring is odd.
+
+    Example: 4 ranks send around a ring, over two two-way lanes. Lane 0 joins 0 with 1 and 2 with
+    3, and lane 1 joins 1 with 2 and 3 with 0.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its lanes (the ports of a rank on all planes).
+    rounds
+        The sends of each round.
+
+    Returns
+    -------
+    int array, shape (rounds, lanes, ranks)
+        The peer of each port, -1 if it is dark.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -100,7 +139,9 @@ def _alternate_lanes(target: IntArray) -> list[tuple[int, int]]:
 
     Returns
     -------
-    Pairs of sender and lane; lane 2 closes a ring of an odd number of ranks.
+    list of (sender, lane)
+        Lanes 0 and 1 take turns along a ring or line; lane 2 closes a ring of an odd number of
+        ranks.
     """
     lane_of: list[tuple[int, int]] = []
     seen = np.zeros(len(target), dtype=np.bool_)
@@ -123,10 +164,13 @@ class _HopLoads(NamedTuple):
     """All hops of all sends: one for a direct send, one for each link of a forwarded send."""
 
     turn: IntArray
+    """``turn[hop]``: the round of the hop."""
     source: IntArray
+    """``source[hop]``: the rank at which the hop begins."""
     target: IntArray
+    """``target[hop]``: the rank at which it ends."""
     amount: FloatArray
-    """Bytes."""
+    """``amount[hop]``: the bytes that it carries."""
     longest: IntArray
     """``longest[round]``: the most hops of any send."""
 
@@ -333,7 +377,21 @@ def _is_there(problem: Collective, circuits: IntArray) -> bool:
 def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> Laid:
     """Make a plan whose planes change circuits by themselves.
 
-    `rounds` is None for steps that are given from outside, of which nothing is known but shares.
+    Parameters
+    ----------
+    problem
+        The collective, with the rates of ports and the number of planes (switches with ports of
+        all ranks).
+    rounds
+        The sends of each step; None for steps that are given from outside, of which nothing is
+        known but shares.
+    shares
+        How long each plane sends in each step, and when; shape (steps, planes).
+
+    Returns
+    -------
+    Laid
+        The plan; it says no times for which circuits are held.
     """
     n_steps, planes = shares.share_s.shape
     common: dict[str, Any] = {

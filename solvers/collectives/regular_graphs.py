@@ -177,7 +177,18 @@ def shorten_ways(peer, two_way, draws, sets):
 
 @lru_cache(maxsize=256)
 def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
-    """Return the bytes of ``peer[lane, rank]``, so that nobody can change what is kept."""
+    """Return the bytes of ``peer[lane, rank]``, so that nobody can change what is kept.
+
+    Parameters
+    ----------
+    n, degree, two_way, seed
+        As in `find_regular_graph`.
+
+    Returns
+    -------
+    bytes
+        Those of an int64 array of shape (degree, n): the rank to which each port leads.
+    """
     rng = np.random.default_rng(seed)
     peer = np.empty((degree, n), dtype=np.int64)
     for lane in range(degree):
@@ -189,6 +200,8 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
         else:
             peer[lane, order] = np.roll(order, -1)  # one cycle through all ranks
 
+    # As many exchanges of ends as the effort allows, as each is followed by a breadth-first search
+    # from all ranks. They are drawn beforehand: lane, two ranks, and whether ends are crossed.
     n_words = -(-n // _BITS)
     about_diameter = 1 + int(np.log(n) / np.log(max(2, degree - two_way)))
     effort_of_exchange = n * n_words * degree * about_diameter

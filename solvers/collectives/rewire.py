@@ -30,6 +30,7 @@ class CircuitChoice(NamedTuple):
     """Which circuits each round has."""
 
     time_s: float
+    """The time of all rounds and changes, in seconds."""
     pool: IntArray
     """``pool[number, rank]``: circuits to choose from."""
     number: IntArray

@@ -1,4 +1,9 @@
-"""Rounds of sends, before anything is said of circuits, and the sizes of their chunks."""
+"""Rounds of sends, before anything is said of circuits, and the sizes of their chunks.
+
+A *chunk* is what one send carries: a block of an all-to-all (what one rank sends to one other), or
+an equal part of a buffer. A *row* of sends is round, source, destination, chunk and kind. A
+*place* is a memory of a rank for a chunk: its sum, its own data, or data that are on their way.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +26,13 @@ class Rounds(NamedTuple):
     sends: NDArray[np.int64]
     """Rows of round, source, destination, chunk and kind, as in a `CollectivePlan`."""
     chunk_count: int
+    """The number of chunks into which the data of the collective are cut."""
     matchings: NDArray[np.int64] | None = None
-    """``matchings[round, lane, rank]``; None where each rank sends to one other in a round, and
-    all lanes have the same circuits."""
+    """``matchings[round, lane, rank]``: the peer of each port, -1 if it is dark. None where each
+    rank sends to one other in a round, and all lanes have the same circuits."""
     places: NDArray[np.int64] | None = None
-    """From and into which place of its chunk each send is; None: all are sums."""
+    """Shape (sends, 2): from and into which place of its chunk each send is, as in a
+    `CollectivePlan`. None: all are sums."""
 
     @property
     def n_rounds(self) -> int:

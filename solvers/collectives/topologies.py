@@ -29,6 +29,7 @@ class Topology(NamedTuple):
     """Circuits of all ports of all ranks."""
 
     name: str
+    """The name of the graph, for statistics."""
     peer: IntArray
     """``peer[lane, rank]``: the rank to which this port leads, -1 if it is dark."""
     shifts: tuple[int, ...] = ()
@@ -77,6 +78,24 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
     The first set makes rings around all ranks, over which data travel farthest and no byte is
     sent in vain. The others are geometric, with steps from 2 up to the root of n that makes the
     diameter least, so that small data need fewer rounds.
+
+    Example: 8 ranks with two one-way lanes. The first set is (1, 3), two rings around all ranks;
+    then come (1, 2), (1, 4) and (1, 5).
+
+    Parameters
+    ----------
+    n
+        The number of ranks.
+    lanes
+        The number of ports of a rank.
+    two_way
+        Whether circuits are two-way; a shift then takes two lanes.
+
+    Yields
+    ------
+    tuple of int
+        Different shifts, ascending: how many places onward a circuit leads. There are as many as
+        lanes allow, or fewer.
     """
     count = lanes // 2 if two_way else lanes
     if not count:
@@ -307,9 +326,18 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
     cannot); otherwise the first plane with a free port at both ends. Ports of equal numbers are
     preferred.
 
+    Parameters
+    ----------
+    problem
+        The collective, with its ranks, planes, and ports of a rank on each plane.
+    pairs
+        The two ranks of each circuit; parallel circuits are listed as often as there are.
+
     Returns
     -------
-    ``peer[lane, rank]``; None if some circuit finds no ports.
+    int array, shape (lanes, ranks), or None
+        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark; a lane is ``plane *
+        ports + port``. None if some circuit finds no ports.
     """
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
     peer = np.full((planes, ports, n), IDLE)
@@ -332,7 +360,20 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
 
 
 def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Order circuits so that each one follows a neighbour, along the cycles that they make."""
+    """Order circuits so that each one follows a neighbour, along the cycles that they make.
+
+    Example: (0, 1), (2, 3), (1, 2) become (0, 1), (1, 2), (2, 3).
+
+    Parameters
+    ----------
+    pairs
+        The two ranks of each circuit.
+
+    Returns
+    -------
+    list of (rank, rank)
+        The same pairs in another order.
+    """
     circuits_of: dict[int, list[int]] = {}
     for number, pair in enumerate(pairs):
         for rank in pair:

@@ -30,7 +30,9 @@ class Paths(NamedTuple):
     """Paths of blocks, by number."""
 
     source: IntArray
+    """``source[path]``: the rank whose block it carries, where the path begins."""
     target: IntArray
+    """``target[path]``: the rank to which the block goes, where the path ends."""
     hop: IntArray
     """Rows of path, round, lane and rank that sends, by path and then by round."""
 
@@ -121,7 +123,16 @@ class _Draw(NamedTuple):
 
 
 class _Steps:
-    """A sequence as steps, one for each lane of each round, with the blocks that it carries."""
+    """A sequence as steps, one for each lane of each round, with the blocks that it carries.
+
+    Parameters
+    ----------
+    demand_s
+        ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit;
+        blocks of 0 are left out, and the others numbered row by row.
+    sequence
+        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+    """
 
     def __init__(self, demand_s: FloatArray, sequence: Sequence) -> None:
         self.rounds, self.lanes, self.n = sequence.shape
@@ -186,7 +197,17 @@ class _Steps:
     def list_hops(self, used: NDArray[np.bool_], block: IntArray) -> IntArray:
         """List rows of path, round, lane and rank of paths, of which ``used[step, path]`` tells.
 
-        ``block[path]`` is the block that a path carries.
+        Parameters
+        ----------
+        used
+            ``used[step, path]``: whether a path takes a circuit of this step, a lane of a round.
+        block
+            ``block[path]``: the number of the block that a path carries.
+
+        Returns
+        -------
+        int array, shape (hops, 4)
+            Rows of path, round, lane, and the rank that sends, by path and then by round.
         """
         rank = self.source[block]
         rows = []
