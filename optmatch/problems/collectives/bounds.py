@@ -72,7 +72,25 @@ def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bo
 def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[IntArray]:
     """Yield, for 1, 2, ... configurations, the fewest hops to the n - 1 others, ascending.
 
-    There are fewer than n - 1 if not all can be reached.
+    A configuration is a set of circuits, as many at each rank as it has lanes, which are held for
+    any number of rounds. There are fewer than n - 1 numbers if not all can be reached.
+
+    Example: 8 ranks with one lane. One configuration, a ring, has 1, 2, ... 7 hops; two of them
+    have 1, 1, 2, 2, 2, 3, 3 at best.
+
+    Parameters
+    ----------
+    n_ranks
+        The number of ranks.
+    lanes
+        The number of ports of a rank.
+    two_way
+        Whether circuits lead both ways.
+
+    Yields
+    ------
+    int array, shape (reached,)
+        Lower bounds: no circuits can have fewer hops to the k-th nearest rank.
     """
     n_others = n_ranks - 1
     onward = lanes - 1 if two_way else lanes
@@ -110,6 +128,24 @@ def hops_within(
     counts of all together are those of the product of these polynomials, whose coefficients are
     all largest where the rounds are spread evenly. There are fewer than n - 1 if not all can be
     reached.
+
+    Parameters
+    ----------
+    n_ranks
+        The number of ranks.
+    configurations
+        How many sets of circuits follow each other, K.
+    rounds
+        For how many rounds all of them together are held.
+    lanes
+        The number of ports of a rank.
+    two_way
+        Whether circuits lead both ways.
+
+    Returns
+    -------
+    int array, shape (reached,)
+        Lower bounds: no plan of so many rounds has fewer hops to the k-th nearest rank.
     """
     onward = lanes - 1 if two_way else lanes
     rounds_each, n_longer = divmod(rounds, configurations)
@@ -487,7 +523,20 @@ def _bound_steps(problem: Any) -> float:
 
 
 def _least_bytes(problem: Any) -> float:
-    """Return the bytes that the busiest rank has to send or to receive at least."""
+    """Return the bytes that the busiest rank has to send or to receive at least.
+
+    Parameters
+    ----------
+    problem
+        The `Collective`.
+
+    Returns
+    -------
+    float
+        In an all-to-all the largest row or column of its demand; in a broadcast the buffer S; in
+        an all-gather or a reduce-scatter S (n - 1) / n, in an all-reduce twice as much, which is
+        the mean over all ranks.
+    """
     n_ranks = problem.n_ranks
     size_bytes = problem.size_bytes
     if n_ranks == 1:

@@ -35,7 +35,23 @@ class _Reach(NamedTuple):
 def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
     """Yield, for 1, 2, ... rounds over rails, how many others are needed to reach all; or -1.
 
-    In a round over rails members of islands are told, too. With static circuits a rank sends once.
+    The data of one rank spread over rails (a circuit of each rank to another island) and inside
+    islands. In a round over rails members of islands are told, too; the other rounds are those
+    inside islands alone. All states that can be reached are followed, breadth first.
+
+    Parameters
+    ----------
+    islands
+        The number of islands.
+    members
+        The number of ranks of an island.
+    static
+        Whether circuits stay, so that a rank sends to one other island at most.
+
+    Yields
+    ------
+    int
+        The least number of rounds without rails; -1 if so many rounds over rails are too few.
     """
 
     def tell_members(reach: _Reach, n_begun: int) -> _Reach:

@@ -49,6 +49,10 @@ _THREE: Any = (((),),)
 class CollectivePlan(Value):
     """Rounds of sends over epochs of circuits.
 
+    A *send* brings one chunk, or a part of it, from one rank to another in one round. An *epoch*
+    are rounds in a row with the same circuits. A *lane* is a port of a rank on some plane, where a
+    plane is a switch of its own. A *place* is a memory of a rank for a chunk.
+
     Chunks of an all-to-all are ``source * n + destination``. Those of an all-gather and a
     reduce-scatter are ``rank * pieces + piece`` of the block of a rank, those of an all-reduce and
     a broadcast pieces of the whole buffer.
@@ -159,6 +163,17 @@ class CollectivePlan(Value):
 def plan_of(solution: Solution) -> CollectivePlan:
     """Return the plan of a solution, to be read without a look at the verifier.
 
+    Parameters
+    ----------
+    solution
+        A solution of a collective.
+
+    Returns
+    -------
+    CollectivePlan
+        Its answer. All rounds, ranks, chunks, kinds and epochs that it names exist; whether it
+        does what the collective asks for is not checked.
+
     Raises
     ------
     InputError
@@ -167,6 +182,7 @@ def plan_of(solution: Solution) -> CollectivePlan:
     plan = solution.answer
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")
+    # What each column of sends has to be less than; there are three kinds.
     epochs, _, ranks = plan.circuits.shape
     limits = (len(plan.epoch_of_round), ranks, ranks, len(plan.chunk_bytes), 3)
     for name, column, limit in zip(SEND_COLUMNS, plan.sends.T, limits, strict=True):

@@ -210,7 +210,11 @@ def _refuse(name: str, got: Any, rule: str) -> None:
 
 
 def _set_fabric(problem: Collective) -> None:
-    """Refuse a switch that has too few ports, or other ports than the problem says."""
+    """Refuse a switch that has too few ports, or other ports than the problem says.
+
+    The ports of all ranks on one plane are those of the switch: port p of rank r is ``r * ports +
+    p``, and none of them may be dead.
+    """
     needed = problem.n_ranks * problem.ports
     fabric = problem.fabric
     fabric.require_switch()
@@ -224,7 +228,11 @@ def _set_fabric(problem: Collective) -> None:
 
 
 def _set_sizes(problem: Collective) -> None:
-    """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column."""
+    """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column.
+
+    ``demand_bytes[source, destination]``, shape (ranks, ranks), belongs to all-to-alls alone;
+    `size_bytes` may be left at 0 beside it.
+    """
     n = problem.n_ranks
     demand = problem.demand_bytes
     if demand is not None:
@@ -269,7 +277,11 @@ def _check_times(problem: Collective) -> None:
 
 
 def _check_islands(problem: Collective) -> None:
-    """Refuse what is not said of islands; and what is said of islands where there are none."""
+    """Refuse what is not said of islands; and what is said of islands where there are none.
+
+    An *island* is a group of ``problem.island`` ranks with fast links among them; 1 stands for no
+    islands. Each rank has one one-way circuit then, its rail, over an ideal switch.
+    """
     if problem.island == 1:
         for name, default in (("island_rate_bytes_per_s", 450e9), ("island_alpha_s", 0.0)):
             if getattr(problem, name) != default:
@@ -316,7 +328,11 @@ def _set_start(problem: Collective) -> None:
 
 
 def _set_late(problem: Collective) -> None:
-    """Refuse wrong late ranks; leave out those that are not late, and order the others by rank."""
+    """Refuse wrong late ranks; leave out those that are not late, and order the others by rank.
+
+    ``late_s[rank]`` are seconds, with the number of the rank as text; one rank has to be ready at
+    0, since all times count from it.
+    """
     late: dict[int, float] = {}
     names = {str(rank) for rank in range(problem.n_ranks)}  # "03" is none
     for key, seconds in problem.late_s.items():

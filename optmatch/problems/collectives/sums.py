@@ -372,7 +372,19 @@ def _require_lengths_inside(
 def _require_totals(
     inequalities: _Inequalities, variables: Variables, islands: int, n_ranks: int
 ) -> None:
-    """Add what holds for all rounds together."""
+    """Add what holds for all rounds together.
+
+    Parameters
+    ----------
+    inequalities
+        Gets the rows ``row @ variables >= least``.
+    variables
+        The columns of each kind of variable, as slices.
+    islands
+        The number of islands; J is one of the first that have the data of all ranks.
+    n_ranks
+        The number of ranks of all islands.
+    """
     other_islands = islands - 1
     rounds = variables.collecting.stop - variables.collecting.start
 

@@ -22,13 +22,14 @@ class RoundLoads(NamedTuple):
     """The loads of rounds; columns have shape (rounds,)."""
 
     busiest_bytes: NDArray[np.float64]
-    """What the busiest circuit carries."""
+    """What the busiest circuit carries, in bytes."""
     hops: IntArray
     """Hops of the longest route; 0 in a round without sends."""
     ready_s: Seconds
-    """When the last rank that takes part is ready."""
+    """When the last rank that takes part is ready, in seconds."""
     island_bytes: NDArray[np.float64]
-    """What the busiest rank sends or receives inside its island; -1 in a round without that."""
+    """The bytes that the busiest rank sends or receives inside its island; -1 in a round without
+    sends inside islands."""
 
 
 def check_planes(
@@ -102,7 +103,20 @@ def _check_times(
 ) -> None:
     """Check when the shares of planes start, and how long they take.
 
-    `earliest_s` has shape (rounds,): when a round may start. Times may be off by `slack_s`.
+    A *plane* is a switch of its own, and its *share* of a round the bytes that it carries there.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its rates and latencies.
+    plan
+        The plan; its shares, starts and ends have shape (rounds, planes).
+    earliest_s
+        ``earliest_s[round]``: when a round may start, in seconds.
+    slack_s
+        By how many seconds times may be off.
+    findings
+        Gets the violations, the first one of each rule.
     """
     is_used = plan.shares_bytes > 0
     duration_s = plan.shares_bytes / (problem.ports * problem.rate_bytes_per_s)
@@ -121,7 +135,22 @@ def _check_epochs_of_planes(
 ) -> bool:
     """Check that all planes with a share have the same circuits; False if epochs are no rounds.
 
-    `is_used` has shape (rounds, planes).
+    Parameters
+    ----------
+    problem
+        The collective, with the numbers of its planes, ports and ranks.
+    plan
+        The plan, whose circuits have shape (epochs, planes * ports, ranks). Where planes change
+        circuits by themselves, each round has an epoch of its own.
+    is_used
+        ``is_used[round, plane]``: whether the plane carries something in the round.
+    findings
+        Gets the violations.
+
+    Returns
+    -------
+    bool
+        False if circuits cannot be told by rounds, so that nothing more can be checked.
     """
     n_rounds = len(is_used)
     rule = "each round has an epoch of its own"

@@ -1,4 +1,8 @@
-"""Parts of chunks: what chunks are cut into, so that each send takes some pieces whole."""
+"""Parts of chunks: what chunks are cut into, so that each send takes some pieces whole.
+
+A *part* is a range of bytes of a chunk that one send carries, and a *piece* a range that no part
+cuts. A *place* is a memory of a rank for a chunk: its sum, its own data, or data on their way.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,19 @@ class PieceSends(NamedTuple):
     """Sends of whole pieces; columns have shape (sends,)."""
 
     round_: IntArray
+    """The round of each send."""
     source: IntArray
+    """The rank that sends."""
     destination: IntArray
+    """The rank that receives."""
     piece: IntArray
+    """The number of the piece, over all chunks."""
     kind: IntArray
     """``COPY``, ``REDUCE`` or ``KEEP``."""
     source_place: IntArray
+    """The place from which it goes at the sender; `SUM` is that of the sum."""
     target_place: IntArray
-    """The places from and into which it goes; `SUM` is that of the sum."""
+    """The place into which it goes at the receiver."""
 
     def take(self, is_taken: NDArray[np.bool_]) -> PieceSends:
         """Return some of the sends."""
@@ -37,12 +46,28 @@ class Pieces(NamedTuple):
     """The pieces of all chunks, and the sends of them."""
 
     sends: PieceSends
+    """All sends, each of one piece; a send of a part of several pieces is several ones."""
     chunk: IntArray
     """``chunk[piece]``: of which chunk it is; pieces of a chunk are in the order of its bytes."""
 
 
 def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that parts lie in their chunks, and that places exist; False if nothing can be cut."""
+    """Check that parts lie in their chunks, and that places exist; False if nothing can be cut.
+
+    Parameters
+    ----------
+    problem
+        The collective. Only sums have places beside the first one.
+    plan
+        The plan, with the part of its chunk, and the places, of each send.
+    findings
+        Gets the violations.
+
+    Returns
+    -------
+    bool
+        False if data cannot be replayed with these parts or places.
+    """
     if len(plan.parts) and not _check_bytes_of_parts(problem, plan, findings):
         return False
     if problem.operation not in ("all-reduce", "reduce-scatter"):

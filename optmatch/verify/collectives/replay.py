@@ -31,12 +31,23 @@ _TINY_S = 1e-18
 """Times that differ by less are equal, whatever their size."""
 
 SUMS = ("all-reduce", "reduce-scatter")
+"""The collectives in which ranks add up what comes."""
 
 
 def verify_collective(
     problem: Collective, subject: Schedule | CollectivePlan | Solution, findings: Findings
 ) -> None:
-    """Replay a plan and, of a solution, check its schedule and its claims."""
+    """Replay a plan and, of a solution, check its schedule and its claims.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    subject
+        A solution; or an answer alone, which has to be a `CollectivePlan`.
+    findings
+        Gets violations, figures such as the time of the replay, and notes.
+    """
     if not isinstance(subject, Solution):
         _replay(problem, subject, findings)
         return
@@ -58,7 +69,9 @@ class _RoundTimes(NamedTuple):
     """When each round starts and ends."""
 
     starts_s: Seconds
+    """``starts_s[round]``, in seconds since the first rank was ready."""
     ends_s: Seconds
+    """``ends_s[round]``, in seconds since the first rank was ready."""
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
@@ -185,6 +198,11 @@ def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -
     loads
         For each round the bytes of the busiest circuit, and of the busiest rank inside its
         island; the most hops of a send; and when the ranks that take part are ready.
+
+    Returns
+    -------
+    _RoundTimes
+        When each round starts and ends, in seconds; shape (rounds,).
     """
     durations_s = loads.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
     if problem.hop_s is not None:
@@ -218,7 +236,24 @@ def _first_is_free(problem: Collective, plan: CollectivePlan) -> bool:
 def _conclude(
     problem: Collective, plan: CollectivePlan, times: _RoundTimes, findings: Findings
 ) -> Seconds:
-    """Compare the times that the plan states with those of the replay; return when rounds end."""
+    """Compare the times that the plan states with those of the replay; return when rounds end.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its late ranks.
+    plan
+        The plan, with its time and its number of rounds after the last late rank is ready.
+    times
+        When each round starts and ends in the replay, in seconds.
+    findings
+        Gets violations, and the figures of the plan.
+
+    Returns
+    -------
+    float array, shape (rounds,)
+        When each round ends, in seconds.
+    """
     end_s = float(times.ends_s.max(initial=0.0))
     last_ready_s = float(problem.late.max(initial=0.0))
     n_rounds_late = 0
@@ -288,8 +323,14 @@ def _check_schedule(
 def _is_cut_off(problem: Collective) -> bool:
     """Tell whether some rank cannot reach another one over circuits within their link budgets.
 
-    Of a broadcast the root has to reach all. An uneven all-to-all may do without, and steps that
+    In a broadcast the root has to reach all. An uneven all-to-all may do without, and steps that
     are given are not replayed.
+
+    Parameters
+    ----------
+    problem
+        The collective, whose fabric may state losses and a budget. Port p of rank r is the port
+        ``r * ports + p`` of the fabric.
     """
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
@@ -328,6 +369,16 @@ def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule)
 
     One-way circuits join ports of equal numbers. A two-way circuit may join others, but it leads
     back from the port to which it leads.
+
+    Parameters
+    ----------
+    problem
+        The collective, on one plane.
+    plan
+        The plan: ``circuits[epoch, port of a rank, rank]`` is a rank, or -1.
+    schedule
+        The schedule: ``matchings[slot, port]`` is a port of the fabric, or -1; a slot for each
+        epoch (rounds in a row with the same circuits).
     """
     n_ports_of_rank = problem.ports
     shape = (plan.n_epochs, problem.fabric.n_ports)
