@@ -20,15 +20,15 @@ class AnnealingState(NamedTuple):
     """Where an annealing stands; a kernel changes all of it but `hosts` and `ports`."""
 
     hosts: NDArray[np.int64]
-    """The hosts that may move."""
+    """The numbers of the hosts that may move."""
     ports: NDArray[np.int64]
     """The ports that they may have: all but those of other hosts."""
     port_of: NDArray[np.int64]
-    """``port_of[host]``."""
+    """``port_of[host]``: the port of each host in the present placement."""
     host_at: NDArray[np.int64]
-    """``host_at[port]``; -1 for a port that no host has."""
+    """``host_at[port]``: the host on a port; -1 for a port that no host has."""
     best_port_of: NDArray[np.int64]
-    """``best_port_of[host]`` of the best placement so far."""
+    """``best_port_of[host]``: the port of each host in the best placement so far."""
     costs: NDArray[np.float64]
     """The cost of the placement, and that of the best one; shape (2,)."""
     draws: NDArray[np.int64]
@@ -43,7 +43,21 @@ class AnnealingState(NamedTuple):
         total_cost: float,
         rng: np.random.Generator,
     ) -> AnnealingState:
-        """Begin with a placement of a cost; `movable` are the hosts and ports of the moves."""
+        """Begin with a placement.
+
+        Parameters
+        ----------
+        port_of
+            ``port_of[host]``: the port of each host.
+        movable
+            The hosts that may move, and the ports that they may have.
+        n_ports
+            The number of ports of the switch.
+        total_cost
+            The sum of the costs of all circuits in this placement.
+        rng
+            Gives the kernel its random numbers.
+        """
         host_at = np.full(n_ports, NOBODY, dtype=np.int64)
         host_at[port_of] = np.arange(len(port_of))
         hosts, ports = movable
@@ -52,18 +66,21 @@ class AnnealingState(NamedTuple):
 
 
 class Cooling(NamedTuple):
-    """A geometric schedule of temperatures."""
+    """A geometric schedule of temperatures, in the unit of the costs."""
 
     first_temperature: float
+    """The temperature of step 0."""
     last_temperature: float
+    """The temperature that is reached after the last step."""
     n_steps: int
+    """How many steps there are between them."""
 
 
 @inner_kernel
 def _cost_of_host(
     circuits: Circuits, port_of: NDArray[np.int64], cost: NDArray[np.float64], host: int
 ) -> float:
-    """Add up what the circuits of a host cost."""
+    """Add up what the circuits of a host cost, ``cost[source port, destination port]`` each."""
     port = port_of[host]
     total = 0.0
     for place in range(circuits.first[host], circuits.first[host + 1]):
@@ -141,6 +158,12 @@ def anneal(
         The schedule of temperatures.
     steps
         The first step, and the one behind the last.
+
+    Returns
+    -------
+    float
+        The cost of the best placement of all steps so far, whose ports are
+        ``state.best_port_of``.
     """
     port_of = state.port_of
     host_at = state.host_at
@@ -154,6 +177,7 @@ def anneal(
             continue
         other = host_at[new_port]
 
+        # Only circuits of the hosts that move change their costs.
         before = _cost_of_two(circuits, port_of, cost, host, other)
         port_of[host] = new_port
         if other != NOBODY:

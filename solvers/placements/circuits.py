@@ -25,7 +25,15 @@ class Circuits(NamedTuple):
 
     @classmethod
     def of(cls, pairs: NDArray[np.int32], n_hosts: int) -> Circuits:
-        """List circuits, ``pairs[circuit] = source, destination``, at both of their hosts."""
+        """List circuits at both of their hosts.
+
+        Parameters
+        ----------
+        pairs
+            ``pairs[circuit]``: the source and the destination host, shape (circuits, 2).
+        n_hosts
+            The number of hosts.
+        """
         host = np.concatenate([pairs[:, 0], pairs[:, 1]])
         partner = np.concatenate([pairs[:, 1], pairs[:, 0]])
         is_source = np.arange(len(host)) < len(pairs)

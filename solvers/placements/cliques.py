@@ -25,7 +25,7 @@ class CliqueState(NamedTuple):
     """Where a search for a clique stands; a kernel changes all of it."""
 
     is_member: NDArray[np.bool_]
-    """``is_member[port]``."""
+    """``is_member[port]``: whether the port is in the set; as many are as ports are wanted."""
     n_conflicts: NDArray[np.int64]
     """``n_conflicts[port]``: the members that a port is apart from."""
     tabu_until: NDArray[np.int64]
@@ -41,7 +41,19 @@ class CliqueState(NamedTuple):
         fixed_ports: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> CliqueState:
-        """Begin with a set of ports; `fixed_ports` stay in it, or out of it."""
+        """Begin with a set of ports.
+
+        Parameters
+        ----------
+        apart
+            ``apart[port, port]``: whether two ports cannot be members together; symmetric.
+        members
+            The ports of the set, as many as are wanted together.
+        fixed_ports
+            Ports that stay in the set, or out of it.
+        rng
+            Gives the kernel its random numbers.
+        """
         is_member = np.zeros(len(apart), dtype=bool)
         is_member[members] = True
         tabu_until = np.zeros(len(apart), dtype=np.int64)
@@ -52,7 +64,20 @@ class CliqueState(NamedTuple):
 
 @inner_kernel
 def _extremes(state: CliqueState, step: int) -> tuple[int, int]:
-    """Return most conflicts of a member that may leave, and fewest of a port that may come."""
+    """Return most conflicts of a member that may leave, and fewest of a port that may come.
+
+    Parameters
+    ----------
+    state
+        The set of ports, and the number of members that each port is apart from (its conflicts).
+    step
+        The number of the step; ports that are tabu in it neither leave nor come.
+
+    Returns
+    -------
+    most, fewest : int
+        -1 if no member may leave, and `_LARGE` if no port may come.
+    """
     is_member = state.is_member
     n_conflicts = state.n_conflicts
     tabu_until = state.tabu_until
@@ -72,8 +97,21 @@ def _extremes(state: CliqueState, step: int) -> tuple[int, int]:
 def _choose_exchange(apart: NDArray[np.bool_], state: CliqueState, step: int) -> tuple[int, int]:
     """Draw a member and a port for it, among those that leave the fewest conflicts.
 
-    Two that are apart from each other are better by one, as their own conflict disappears. -1 and
-    -1 if all are tabu.
+    Two that are apart from each other are better by one, as their own conflict disappears.
+
+    Parameters
+    ----------
+    apart
+        ``apart[port, port]``: whether two ports cannot be members together; symmetric.
+    state
+        The set of ports; its random numbers go on.
+    step
+        The number of the step, by which ports are tabu or not.
+
+    Returns
+    -------
+    leaving, coming : int
+        The member that leaves and the port that comes; -1 and -1 if all are tabu.
     """
     is_member = state.is_member
     n_conflicts = state.n_conflicts
@@ -83,6 +121,9 @@ def _choose_exchange(apart: NDArray[np.bool_], state: CliqueState, step: int) ->
     coming = -1
     n_equal = 0
     are_apart = False
+    # The n-th pair that is equally good replaces the choice with probability 1 / n, so that all
+    # are drawn with the same probability (reservoir sampling). The first pair of ports that are
+    # apart begins the count anew.
     for member in range(len(n_conflicts)):
         if not is_member[member] or tabu_until[member] > step or n_conflicts[member] != most:
             continue
@@ -117,6 +158,11 @@ def search_clique(
         The set of ports so far.
     first_step, last_step
         The exchanges to make, numbered from the start of the search; the last one is excluded.
+
+    Returns
+    -------
+    int
+        How many pairs of members are apart; 0 if the set is a clique of ports that go together.
     """
     is_member = state.is_member
     n_conflicts = state.n_conflicts
@@ -127,7 +173,7 @@ def search_clique(
         if is_member[member]:
             n_members += 1
             total += n_conflicts[member]
-    total //= 2
+    total //= 2  # each pair counts at both of its members
 
     for step in range(first_step, last_step):
         if total == 0:

@@ -30,9 +30,9 @@ class ConflictState(NamedTuple):
     """Where the search stands; the kernel changes all of it but `is_open`."""
 
     port_of: NDArray[np.int64]
-    """``port_of[host]``."""
+    """``port_of[host]``: the port of each host."""
     host_at: NDArray[np.int64]
-    """``host_at[port]``; -1 for a port that no host has."""
+    """``host_at[port]``: the host on a port; -1 for a port that no host has."""
     is_open: NDArray[np.bool_]
     """``is_open[port]``: whether the hosts that move may have the port."""
     n_conflicts: NDArray[np.int64]
@@ -51,7 +51,21 @@ class ConflictState(NamedTuple):
         open_ports: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> ConflictState:
-        """Begin with a placement, and count its circuits above the threshold."""
+        """Begin with a placement, and count its circuits above the threshold.
+
+        Parameters
+        ----------
+        circuits
+            The circuits that are needed.
+        is_above
+            ``is_above[source port, destination port]``: 1 for a circuit above the threshold.
+        port_of
+            ``port_of[host]``: the port of each host.
+        open_ports
+            The ports that the hosts that move may have.
+        rng
+            Gives the kernel its random numbers.
+        """
         n_ports = len(is_above)
         host_at = np.full(n_ports, NOBODY, dtype=np.int64)
         host_at[port_of] = np.arange(len(port_of))
@@ -72,11 +86,13 @@ class HostMove(NamedTuple):
     """A host that goes to another port; the host that is there takes its port."""
 
     host: int
-    """-1 if all moves are tabu."""
+    """The host; -1 if all moves are tabu."""
     port: int
+    """The port to which it goes; -1 if all moves are tabu."""
     increase: int
-    """By how much the number of circuits above the threshold grows."""
+    """By how much the number of circuits above the threshold grows; negative if it falls."""
     n_hosts_in_conflict: int
+    """How many of the hosts that may move have a circuit above the threshold before the move."""
 
 
 @inner_kernel
@@ -101,8 +117,26 @@ def _choose_move(
 ) -> HostMove:
     """Draw one of the best moves of hosts in conflict.
 
-    A tabu move counts only if it leaves fewer circuits above the threshold than ever before:
-    `slack` is how many fewer than now that was.
+    A host is in conflict if one of its circuits is above the threshold. A move that is tabu counts
+    only if it leaves fewer circuits above the threshold than ever before (aspiration).
+
+    Parameters
+    ----------
+    circuits
+        The circuits that are needed.
+    is_above
+        ``is_above[source port, destination port]``: 1 for a circuit above the threshold, else 0.
+    state
+        The placement; its random numbers go on.
+    step
+        The number of the step, by which moves are tabu or not.
+    slack
+        How many fewer circuits than now were above the threshold in the best placement so far.
+
+    Returns
+    -------
+    HostMove
+        The move; its host is -1 if no move is allowed.
     """
     best_host = -1
     best_port = -1
@@ -181,6 +215,11 @@ def reduce_conflicts(
         ``fewest[0]``: the fewest circuits above the threshold so far, kept from call to call.
     steps
         The first step, and the one behind the last.
+
+    Returns
+    -------
+    int
+        The circuits above the threshold in the last placement; 0 if all keep to it.
     """
     total = 0
     for host in range(len(state.port_of)):

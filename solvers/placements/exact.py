@@ -60,11 +60,20 @@ class AssignmentModel:
                 self.model.add_bool_or([literal.negated(), *partners])
 
     def minimise_total(self, units: NDArray[np.int64]) -> None:
-        """Let the sum of ``units[source port, destination port]`` of all circuits be least."""
+        """Let the sum of the costs of all circuits be least.
+
+        Parameters
+        ----------
+        units
+            ``units[source port, destination port]``: what a circuit costs, in whole units; 0 or
+            more where it is allowed.
+        """
         costs = []
         usable = units[self.allowed]
         largest = int(usable.max(initial=0))
         for source, destination in self.problem.pairs.tolist():
+            # The cost of a circuit is at least that of the ports that its ends have: one row for
+            # each port of the source, which counts only if the source is there.
             cost = self.model.new_int_var(0, largest, "")
             costs.append(cost)
             for port, literal in self.is_on[source].items():
@@ -107,12 +116,22 @@ def solve_exactly(
 
 
 def settle_exactly(search: PlacementSearch, work_s: float) -> None:
-    """Close the gap of a search by CP-SAT; `work_s` limits the work of each model."""
+    """Close the gap of a search by CP-SAT, for one threshold of the loss after another.
+
+    Parameters
+    ----------
+    search
+        The best placement and the bound so far; both are improved. Its `limit` is set if a model
+        is not settled.
+    work_s
+        The most work of each model, in seconds as CP-SAT counts them.
+    """
     if search.is_closed:
         return
     if search.problem.objective == "total-loss-db":
         _minimise_total(search, work_s)
         return
+    # A bisection: an answer at the threshold lowers the best loss, and none raises the bound.
     while not search.is_closed and search.limit is None:
         threshold_db = search.next_threshold()
         model = AssignmentModel(search.problem, search.loss_db <= threshold_db)
@@ -128,7 +147,15 @@ def settle_exactly(search: PlacementSearch, work_s: float) -> None:
 
 
 def _minimise_total(search: PlacementSearch, work_s: float) -> None:
-    """Find the least sum of losses, in whole units rounded down, and its bound."""
+    """Find the least sum of losses, in whole units rounded down, and its bound.
+
+    Parameters
+    ----------
+    search
+        The best placement and the bound so far; both are improved.
+    work_s
+        The most work of CP-SAT, in seconds as it counts them.
+    """
     usable = np.isfinite(search.loss_db)
     units = np.where(usable, np.floor(search.loss_db * _UNITS_PER_DB + 1e-6), 0).astype(np.int64)
     model = AssignmentModel(search.problem, usable)

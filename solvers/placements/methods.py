@@ -56,6 +56,20 @@ def solve_best(
 
     64 hosts on 320 ports take some seconds. On up to ten ports CP-SAT settles what is left. With a
     limit of time the searches begin again, each time with twice the effort, until it is over.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event
+        As all methods take them.
+    start
+        A former solution, whose placement is the first one if it fits this problem; or None.
+    params
+        How many steps and trials the searches make; None for the defaults.
+
+    Returns
+    -------
+    Solution
+        The best placement that was found, and a bound of its objective, in dB.
     """
     params = params or PlacementParams()
     search = PlacementSearch(problem, limits, rng, on_event, "best")
@@ -81,7 +95,15 @@ def _take_up(search: PlacementSearch, start: Solution) -> None:
 
 
 def _search(search: PlacementSearch, params: PlacementParams) -> None:
-    """Search in rounds: one without a limit of time, else until it is over."""
+    """Search in rounds: one without a limit of time, else until it is over.
+
+    Parameters
+    ----------
+    search
+        The best placement and the bound so far; both are improved.
+    params
+        The steps and trials of the first round; each further round makes twice as many.
+    """
     for round_number in range(_MAX_ROUNDS):
         _search_once(search, params, 2**round_number)
         if search.is_closed:
@@ -146,6 +168,13 @@ def _search_cliques(search: PlacementSearch, n_exchanges: int) -> None:
     """Lower the threshold of an all-to-all by tabu search, in a bisection.
 
     A threshold at which nothing is found counts as too low from then on, and proves nothing.
+
+    Parameters
+    ----------
+    search
+        The best placement so far, which is improved.
+    n_exchanges
+        The steps of tabu search for each threshold.
     """
     problem = search.problem
     # Two hosts send to each other, so of each pair of ports the worse direction counts.
@@ -188,7 +217,22 @@ def _search_cliques(search: PlacementSearch, n_exchanges: int) -> None:
 
 
 def _prove_worst_loss(search: PlacementSearch, n_steps: int, threshold_db: float) -> bool:
-    """Try to show that some circuit of an all-to-all loses `threshold_db` or more."""
+    """Try to show that some circuit of an all-to-all loses `threshold_db` or more.
+
+    Parameters
+    ----------
+    search
+        Takes the proof, if there is one.
+    n_steps
+        The most eigenvalue decompositions.
+    threshold_db
+        The loss, in dB; infinite to show that no placement keeps to the link budgets.
+
+    Returns
+    -------
+    bool
+        Whether it was shown.
+    """
     with uncounted():
         from optmatch.solvers.placements.spectral import bound_joint_ports
 
@@ -252,7 +296,12 @@ def _prove_by_eigenvalue(search: PlacementSearch, n_steps: int, step_db: float) 
 def _search_rings(search: PlacementSearch, work_s: float) -> None:
     """Close in on the best ring by CP-SAT: a threshold has a ring, or is proved to have none.
 
-    `work_s` is the work for each threshold, in seconds as CP-SAT counts them.
+    Parameters
+    ----------
+    search
+        The best placement and the bound so far; both are improved.
+    work_s
+        The most work for each threshold, in seconds as CP-SAT counts them.
     """
     with uncounted():
         from optmatch.solvers.placements.rings import find_ring
@@ -293,7 +342,14 @@ def _reduce_worst(search: PlacementSearch, n_moves: int) -> None:
     """Lower the threshold by min-conflicts until one is not reached, which proves nothing.
 
     Each threshold is just below the best answer, and the search goes on from there: an answer
-    with some circuits less at the top is near. `n_moves` is the number of steps for each.
+    with some circuits less at the top is near.
+
+    Parameters
+    ----------
+    search
+        The best placement so far, which is improved.
+    n_moves
+        The most steps, each the move of one host, for each threshold.
     """
     hosts, open_ports = _movable(search)
     port_of = _draw_placement(search)
@@ -359,7 +415,17 @@ def _prove_by_shaving(search: PlacementSearch, n_trials: int, step_db: float) ->
 
 
 def _anneal_total(search: PlacementSearch, n_starts: int, n_steps: int) -> None:
-    """Anneal the sum of losses, once from each of some random placements."""
+    """Anneal the sum of losses, once from each of some random placements.
+
+    Parameters
+    ----------
+    search
+        The best placement so far, which is improved.
+    n_starts
+        How many random placements are annealed.
+    n_steps
+        The steps of each annealing.
+    """
     hosts, open_ports = _movable(search)
     if not len(hosts):
         search.keep(np.array(search.problem.held))
@@ -369,6 +435,7 @@ def _anneal_total(search: PlacementSearch, n_starts: int, n_steps: int) -> None:
     sources, destinations = search.problem.pairs.T
     largest_db = float(search.thresholds_db[-1])
     cost = np.where(np.isfinite(search.loss_db), search.loss_db, 100 * (largest_db + 0.01))
+    # Temperatures are multiples of how much losses differ.
     spread_db = float(np.std(search.loss_db[np.isfinite(search.loss_db)])) or 1e-3
     cooling = Cooling(3 * spread_db, 3 * spread_db * _COOLING, n_steps)
     for _start in range(n_starts):

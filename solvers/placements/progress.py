@@ -14,7 +14,20 @@ from optmatch.solvers.frame import conclude
 
 
 def candidates_of(problem: HostPlacement) -> NDArray[np.bool_]:
-    """Return ``candidates[host, port]``: whether a host may get a port."""
+    """Return ``candidates[host, port]``: whether a host may get a port.
+
+    A host that holds a port already keeps it, and nobody else gets it; all others may have any
+    port that is not dead.
+
+    Parameters
+    ----------
+    problem
+        The placement; ``held[host]`` is a port, or `FREE_HOST` for a host without one.
+
+    Returns
+    -------
+    bool array, shape (hosts, ports)
+    """
     candidates = np.zeros((problem.n_hosts, problem.fabric.n_ports), dtype=bool)
     candidates[:, problem.fabric.live_ports] = True
     for host, port in enumerate(problem.held):
@@ -36,6 +49,8 @@ class PlacementSearch:
         ``loss_db[source port, destination port]``, infinite where no circuit can be.
     best
         ``best[host]``: the ports of the best answer; None while there is none.
+    thresholds_db
+        All different losses of circuits that can be, ascending; the worst loss is one of them.
     best_db, bound_db
         Its objective, infinite without one, and the bound; in dB.
     bound_by

@@ -47,8 +47,16 @@ def find_ring(
     work_s
         The most work, in seconds as CP-SAT counts them.
     seed
-        Of CP-SAT.
+        Of the random numbers of CP-SAT.
+
+    Returns
+    -------
+    RingVerdict
+        The ports of a ring in their order, or that there is none, or neither if the work or the
+        time was too little.
     """
+    # Each port has one circuit out and one in, all of them on one cycle, or a loop to itself; as
+    # many ports have a loop as are left over.
     model = cp_model.CpModel()
     circuits = [
         (source, destination, model.new_bool_var(""))

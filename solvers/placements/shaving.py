@@ -80,6 +80,7 @@ class FittingPorts(NamedTuple):
     """The circuits that are needed, and those that may be used."""
 
     circuits: Circuits
+    """The circuits that are needed, by host."""
     n_out: NDArray[np.int64]
     """``n_out[host]``: the hosts that it sends to."""
     n_in: NDArray[np.int64]
@@ -91,7 +92,15 @@ class FittingPorts(NamedTuple):
 
     @classmethod
     def of(cls, problem: HostPlacement, is_allowed: NDArray[np.bool_]) -> FittingPorts:
-        """Take the circuits of a problem; ``is_allowed[source port, destination port]``."""
+        """Take the circuits of a problem.
+
+        Parameters
+        ----------
+        problem
+            The placement.
+        is_allowed
+            ``is_allowed[source port, destination port]``: the circuits that may be used.
+        """
         sources, destinations = problem.pairs.T
         return cls(
             Circuits.of(problem.pairs, problem.n_hosts),
@@ -119,6 +128,7 @@ class ShavingState(NamedTuple):
     trial: NDArray[np.int64]
     """Likewise during a trial; shape of `domain`."""
     scratch: TrialScratch
+    """Arrays that propagation works in."""
     removed: NDArray[np.int32]
     """``removed[k] = host, port``: what has been found, in its order; shape (most, 2)."""
     counts: NDArray[np.int64]
@@ -181,7 +191,22 @@ def _mark_partners(circuits: Circuits, scratch: TrialScratch, host: int) -> None
 def _settle_single_ports(
     circuits: Circuits, domain: NDArray[np.int64], scratch: TrialScratch
 ) -> bool:
-    """Take the port of a host that has no other one from all others; False if two need one."""
+    """Take the port of a host that has no other one from all others; False if two need one.
+
+    Parameters
+    ----------
+    circuits
+        The circuits that are needed.
+    domain
+        ``domain[host]``: the set of ports that a host may have, as words; changed.
+    scratch
+        Its `is_stale` gets the partners of hosts that lose ports; its third set is overwritten.
+
+    Returns
+    -------
+    bool
+        False if two hosts have the same port alone, so that there is no placement.
+    """
     n_hosts, n_words = domain.shape
     taken = scratch.unions[2]
     taken[:] = 0
@@ -218,14 +243,22 @@ def _all_have_ports(domain: NDArray[np.int64], union: NDArray[np.int64]) -> bool
 def propagate(network: FittingPorts, domain: NDArray[np.int64], scratch: TrialScratch) -> bool:
     """Remove ports that a host cannot have, until nothing changes; False if a host has none left.
 
+    Arc consistency: a port stays if all partners of the host have ports that fit to it. Besides,
+    no two hosts have the same port.
+
     Parameters
     ----------
     network
-        The circuits.
+        The circuits that are needed, and which ports fit to which.
     domain
-        ``domain[host]``: the set of ports that the host may have; changed.
+        ``domain[host]``: the set of ports that the host may have, as words; changed.
     scratch
-        Its `is_stale` says which hosts are looked at first.
+        Its `is_stale` says which hosts are looked at first, and is cleared as they are.
+
+    Returns
+    -------
+    bool
+        False if it is shown that no placement has all hosts on ports of their sets.
     """
     n_ports = len(network.reached)
     has_stale = True
@@ -377,7 +410,14 @@ class Shaving:
         return self._state.removed[: self._state.counts[_REMOVED]].copy()
 
     def _try(self, first_trial: int, last_trial: int) -> bool:
-        """Make some trials; tell whether a proof is complete or none is to be expected."""
+        """Make some trials; tell whether a proof is complete or none is to be expected.
+
+        Parameters
+        ----------
+        first_trial, last_trial
+            The trials of this call, numbered from the start of the search; only their number
+            counts, and the last one is excluded.
+        """
         n_done = try_ports(self._network, self._state, last_trial - first_trial)
         if n_done < 0:
             self._is_proved = True

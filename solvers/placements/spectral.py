@@ -31,6 +31,22 @@ def bound_joint_ports(
 ) -> NDArray[np.float64] | None:
     """Look for a matrix whose largest eigenvalue shows that `n_hosts` ports never go together.
 
+    The Lovász number theta bounds the size of a set of ports no two of which are apart. Let J be
+    the matrix of ones, and let Y be symmetric, with entries other than 0 only where two ports are
+    apart. If u is the indicator vector of k ports that go together, then u'(J - Y)u = k^2 and u'u
+    = k, so k is at most the largest eigenvalue of J - Y; theta is the least such eigenvalue over
+    all Y. It is the value of two semidefinite programmes:
+
+    - primal: maximise the sum of the entries of X, positive semidefinite, with trace 1, and 0
+      where two ports are apart;
+    - dual: minimise t such that Z = t I + Y - J is positive semidefinite.
+
+    The boundary point method is an augmented Lagrangian method on the dual programme: with X as
+    its multiplier and the penalty s, it minimises t - <X, t I + Y - J - Z> + (s / 2) |t I + Y - J
+    - Z|^2, first over t and Y (both in closed form), then over Z (a projection onto the cone of
+    positive semidefinite matrices), and then updates X. A step costs one eigenvalue decomposition,
+    O(ports^3).
+
     Parameters
     ----------
     apart
@@ -55,18 +71,22 @@ def bound_joint_ports(
     penalty = _PENALTY / n_ports
 
     for step in range(n_steps):
-        # The multipliers of the trace (t) and of the entries where ports are apart (Y).
+        # Minimise over t and Y. The gradient is 0 for Y = J + Z + X / s on the entries where ports
+        # are apart, and, with n ports, for n t = trace(J + Z + X / s) - 1 / s.
         target = ones + dual + primal / penalty
         trace = (np.trace(target) - 1.0 / penalty) / n_ports
         multipliers = np.where(apart, target, 0.0)
 
-        # Project: the positive part becomes the dual matrix, the negative one the primal.
+        # Minimise over Z: the projection of W = t I + Y - J - X / s is its positive part. The new
+        # multiplier X - s (t I + Y - J - Z) is s (Z - W), which is -s times the negative part.
         slack = multipliers + trace * np.eye(n_ports) - ones - primal / penalty
         values, vectors = np.linalg.eigh(slack)
         is_positive = values > 0
         dual = (vectors[:, is_positive] * values[is_positive]) @ vectors[:, is_positive].T
         primal = penalty * (dual - slack)
 
+        # J - Y is 1 wherever two ports go together, in every step, so it is a proof as soon as its
+        # largest eigenvalue is small enough, however far the method is from its end.
         if step % _CHECK_EVERY == _CHECK_EVERY - 1:
             matrix = ones - multipliers
             if float(np.linalg.eigvalsh(matrix)[-1]) < n_hosts * (1 - _MARGIN):
