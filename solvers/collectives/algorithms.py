@@ -169,6 +169,11 @@ def _make_ring(problem: Collective, operation: str, sign: int) -> Rounds:
         Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
     sign
         The direction around the ring: 1 or -1.
+
+    Returns
+    -------
+    Rounds
+        The sends of all rounds. Chunks are blocks, or the pieces of a broadcast.
     """
     n = problem.n_ranks
     ranks = np.arange(n)

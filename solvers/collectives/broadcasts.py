@@ -308,6 +308,11 @@ def _lay_tree(problem: Collective) -> IntArray | None:
     Two-way circuits lead back on the plane on which they lead there, over the last port of the
     child on this plane. One-way circuits need no port for the parent, and the root never does.
 
+    Parameters
+    ----------
+    problem
+        The broadcast, with its root, its ranks, and its lanes (ports of a rank on all planes).
+
     Returns
     -------
     int array, shape (lanes, n), or None

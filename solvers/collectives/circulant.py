@@ -67,6 +67,12 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
         For how many rounds each configuration is held, as `split_rounds` returns it.
     sign
         Which way blocks go round, 1 or -1.
+
+    Returns
+    -------
+    Rounds
+        The sends of all rounds; chunk r is the block of rank r. With 4 ranks and ``held=(1, 1)``
+        rank 0 sends block 0 to rank 1, and then the blocks 0 and 3 to rank 2.
     """
     ranks = np.arange(n)[:, None]
     parts = []
@@ -230,7 +236,7 @@ def list_shifts(
     k
         How many shifts a set has, which is the number of configurations.
     seed
-        Of the beginnings.
+        The seed of the beginnings.
     clock
         Ends the climbs; none of them is begun when it has run out.
 

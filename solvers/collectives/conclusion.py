@@ -33,14 +33,18 @@ class FoundPlan(NamedTuple):
     """The plan that a method has found, and what is proved."""
 
     laid: Laid | None
+    """The plan, and for how long its circuits are held; None if no plan was found."""
     stats: dict[str, Any]
+    """The statistics of the solution, by name."""
     lower_bound: float = 0.0
-    """The bound that a search has proved; the bound of the problem counts in any case."""
+    """The bound that a search has proved, in seconds; the bound of the problem counts in any
+    case."""
     limit: Limit | None = None
     """Why it stopped early, if it did."""
 
 
 NO_ORDER = "no order of ranks was found whose circuits all keep to their link budgets"
+"""The reason that a solution without a plan states where link budgets forbid all orders."""
 
 
 LOSS_BOUND = "circuit_loss_bound_db"

@@ -199,10 +199,13 @@ class ShiftRoutes(NamedTuple):
     """An even all-to-all over circulants: each configuration has a shift for each lane."""
 
     topologies: tuple[Topology, ...]
+    """The circuits of each configuration, with the shift of each lane."""
     moves: tuple[tuple[tuple[int, IntArray, IntArray], ...], ...]
-    """By round, of each lane that is used: the lane, the offsets that it carries, and how far
-    their blocks have come before."""
+    """By round, for each lane that is used: the lane, the offsets that it carries, and how many
+    places their blocks have come before. An *offset* stands for the blocks of all ranks that go so
+    many places onward."""
     config_of_round: tuple[int, ...]
+    """``config_of_round[round]``: the number of the configuration that a round has."""
 
 
 @kernel

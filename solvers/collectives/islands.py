@@ -59,6 +59,7 @@ class _Plan(NamedTuple):
     """A scheme in waves, with the round of each move."""
 
     scheme: Scheme
+    """What happens to the data of one island: circuits by phase, and moves."""
     waves: NDArray[np.float64]
     """Sizes of waves, shape (waves,), as parts of 1."""
     turns: list[tuple[int, NDArray[np.int64]]]

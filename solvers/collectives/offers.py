@@ -20,11 +20,13 @@ class Offer(NamedTuple):
     """A plan that can be made."""
 
     seconds: float
-    """The promised time of the plan."""
+    """The promised time of the plan, in seconds; the plan takes no less."""
     n_sends: int
     """How many sends it has; laying them out takes most of the time of a search."""
     name: str
+    """The name of its circuits, for statistics."""
     build: Callable[[], Laid]
+    """Lays out the plan."""
 
 
 MOST_OFFERED_SENDS = 1 << 24
@@ -55,7 +57,10 @@ def take_best_offer(
 
     Returns
     -------
-    The fastest plan and its name; None if no offer is fast enough.
+    laid : Laid or None
+        The fastest plan; None if no offer is fast enough.
+    name : str
+        Its name; "" without a plan.
     """
     waiting = list[Offer]()
     for offer in offers:
@@ -65,6 +70,8 @@ def take_best_offer(
             promised = min(waiting, key=lambda each: each.seconds)
             if not is_affordable(RESERVE * promised.n_sends, clock):
                 break
+    # Least promises first: once the next promise is no less than the time of a plan that was laid
+    # out, no other offer can be faster.
     waiting.sort(key=lambda offer: (offer.seconds, offer.n_sends))
     best: Laid | None = None
     best_name = ""

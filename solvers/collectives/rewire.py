@@ -378,10 +378,11 @@ class _Lines(NamedTuple):
     """Rings and lines of circuits, laid one after another; arrays by rank."""
 
     place: IntArray
+    """The place of a rank among all ranks, ring after ring and line after line."""
     first: IntArray
     """The first place of the ring or line of a rank."""
     ring_length: IntArray
-    """0 for ranks on lines."""
+    """How many ranks the ring of a rank has; 0 for ranks on lines."""
 
 
 def _unroll(circuits: IntArray) -> _Lines:

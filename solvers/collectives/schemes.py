@@ -171,6 +171,15 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
 def _list_phases(islands: int, shifts: Shifts) -> list[list[int]]:
     """List the islands at distance 1, 2, ... from island 0, by breadth-first search.
 
+    Example: 5 islands and the shifts (1, 4): ``[[1, 4], [2, 3]]``.
+
+    Parameters
+    ----------
+    islands
+        The number of islands.
+    shifts
+        How many islands onward rails (circuits between islands) lead.
+
     Returns
     -------
     list of lists

@@ -125,7 +125,13 @@ class SplitSearch:
     def run(self) -> Laid | None:
         """Return the fastest plan that is found; None if there is none.
 
-        First come new sequences, then local search: the first change that is faster is taken.
+        First come new sequences (the circuits of each round), then local search: the first change
+        that is faster is taken.
+
+        Returns
+        -------
+        Laid or None
+            The plan, timed. None if no sequence has paths for all blocks, or time was too short.
         """
         first_sequences = self._list_greedy_sequences()
         if self.problem.n_ranks <= FEW:
@@ -491,7 +497,7 @@ class SplitSearch:
         Returns
         -------
         _Routed or None
-            What each path carries, the lengths of rounds, and the dual prices of circuits and of
+            The amounts on all paths, the lengths of rounds, and the dual prices of circuits and of
             blocks. None if a block has no path, or time is up.
         """
         n = self.problem.n_ranks

@@ -415,7 +415,7 @@ def schedule(n: int, seed: int = 0) -> Sends:
             if n_sends < 0:
                 continue
 
-            # What ranks have missed comes in rounds at the end; one such round is the fewest.
+            # Chunks that ranks have missed come in rounds at the end; one such round is the least.
             sends = _add_missed_chunks(rows[:n_sends], lacks[:, : n - 1])
             if best is None or sends[-1, 0] < best[-1, 0]:
                 best = sends

@@ -521,8 +521,8 @@ class DoublesSearch:
     def _count_holders(self, c: int, budget: int) -> int:
         """Return how many ranks hold the chunk of class c, of which `budget` is still to waste.
 
-        A chunk that is never wasted is held by 2^c ranks when it has class c. What was wasted, in
-        holders by class q - 1, counts half as much for each class before that.
+        A chunk that is never wasted is held by 2^c ranks when it has class c. The waste is counted
+        in holders by class q - 1, and is half as much for each class before that.
         """
         wasted = self.surplus - budget
         return (1 << c) - (wasted >> (self.q - 1 - c))

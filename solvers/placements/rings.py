@@ -47,7 +47,7 @@ def find_ring(
     work_s
         The most work, in seconds as CP-SAT counts them.
     seed
-        Of the random numbers of CP-SAT.
+        The seed of the random numbers of CP-SAT.
 
     Returns
     -------

@@ -30,6 +30,7 @@ class BoundTerms(NamedTuple):
     """A lower bound and the kind of count behind it."""
 
     seconds: float
+    """The bound: no plan takes less, in seconds."""
     name: str
     """The kind of count: bytes, reach, distance, late, steps or cut."""
     configurations: int = 0
@@ -331,10 +332,19 @@ def _bound_configurations(
 def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
     """Bound the rounds in which all ranks know what they need, with K configurations in a row.
 
+    Parameters
+    ----------
+    problem
+        The `Collective`.
+    traffic
+        What has to be told: how many ranks one rank has to reach, itself included (`n_known`).
+    configurations
+        The number of sets of circuits that follow each other, K.
+
     Returns
     -------
     int
-        -1 if so few configurations cannot do.
+        A lower bound; -1 if so few configurations cannot do.
     """
     rounds = fewest_rounds(traffic.n_known, configurations, problem.lanes, problem.two_way)
     if rounds < 0 or not _tells_all_to_all(problem):

@@ -182,7 +182,7 @@ def plan_of(solution: Solution) -> CollectivePlan:
     plan = solution.answer
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")
-    # What each column of sends has to be less than; there are three kinds.
+    # The limit below which each column of sends has to stay; there are three kinds.
     epochs, _, ranks = plan.circuits.shape
     limits = (len(plan.epoch_of_round), ranks, ranks, len(plan.chunk_bytes), 3)
     for name, column, limit in zip(SEND_COLUMNS, plan.sends.T, limits, strict=True):

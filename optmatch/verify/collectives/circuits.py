@@ -22,7 +22,7 @@ class RoundLoads(NamedTuple):
     """The loads of rounds; columns have shape (rounds,)."""
 
     busiest_bytes: NDArray[np.float64]
-    """What the busiest circuit carries, in bytes."""
+    """The bytes that the busiest circuit carries."""
     hops: IntArray
     """Hops of the longest route; 0 in a round without sends."""
     ready_s: Seconds
@@ -305,8 +305,11 @@ class _Hops(NamedTuple):
     """The hops of all sends; columns have shape (hops,)."""
 
     send: IntArray
+    """The number of the send that a hop belongs to."""
     source: IntArray
+    """The rank at which the hop begins."""
     target: IntArray
+    """The rank at which it ends."""
 
     def take(self, is_taken: NDArray[np.bool_]) -> _Hops:
         """Return some of the hops."""

@@ -144,6 +144,15 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
     An all-to-all has a block, of one chunk, for each pair of ranks; gathers and reduce-scatters
     have one for each rank; other operations have the whole buffer as one block.
 
+    Parameters
+    ----------
+    problem
+        The collective, with its bytes and the multiple to which chunks are padded.
+    plan
+        The plan: ``chunk_bytes[chunk]``. The chunks of a block stand side by side.
+    findings
+        Gets the first violation of each rule.
+
     Returns
     -------
     bool
