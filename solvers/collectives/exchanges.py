@@ -180,6 +180,11 @@ def _lay_static(
         ``distance[destination, rank]``: the fewest hops to a destination.
     n_rounds
         The most hops of any block, after which all have arrived.
+
+    Returns
+    -------
+    Laid
+        The plan, timed, whose chunks are the blocks.
     """
     n = problem.n_ranks
     at = np.repeat(np.arange(n), n).reshape(n, n)

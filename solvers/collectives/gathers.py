@@ -138,7 +138,7 @@ class Gather(NamedTuple):
     """``source[configuration, lane, rank]``: from where data come over each port, -1 if dark."""
     round_of: IntArray
     """The round in which a block comes to a rank, -1 for its own: ``round_of[rank, block]``, for
-    all pieces of the block. Of circulants ``round_of[offset, piece]``."""
+    all pieces of the block. In circulants ``round_of[offset, piece]``."""
     lane_of: IntArray
     """The lane of the receiver over which a piece comes: ``lane_of[rank, block, piece]``. Of
     circulants ``lane_of[offset, piece]``."""
@@ -655,7 +655,7 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
     base
         The numbers are 0 to base - 1; of two-way circuits as many around 0.
     shifts
-        What one round can add; the first `lanes` of them count.
+        The numbers that one round can add; the first `lanes` of them count.
     lanes
         The number of ports.
     two_way
@@ -749,6 +749,12 @@ def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather 
         The all-gather over the circuits as they are.
     most_load
         The most pieces on a circuit in a round.
+
+    Returns
+    -------
+    Gather or None
+        The all-gather over the reversed circuits; `gather` itself where nothing is reversed. None
+        if some block does not reach all ranks over them.
     """
     n = problem.n_ranks
     sequence = gather.sequence

@@ -111,7 +111,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> Laid:
 def _list_plans(problem: Collective) -> Iterator[_Plan]:
     """Yield the plans of all schemes in all numbers and orders of waves, with sizes by a series.
 
-    Of plans that differ in the ratio of the series alone, only the fastest is yielded.
+    Among plans that differ in the ratio of the series alone, only the fastest is yielded.
     """
     islands = problem.n_ranks // problem.island
     for scheme in list_schemes(problem.operation, islands, problem.island):

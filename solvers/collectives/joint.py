@@ -584,8 +584,8 @@ class _Model:
         """Add the constraints of operations that add up: whose data each sum contains.
 
         A chunk at a rank is a sum of the data of some ranks, at first of its own alone, and in the
-        end of all. What is sent to a rank is added to its sum, in which no rank may count twice;
-        in an all-reduce it may also replace the sum (a copy).
+        end of all. Data that are sent to a rank are added to its sum, in which no rank may count
+        twice; in an all-reduce they may also replace the sum (a copy).
         """
         model = self.model
         is_everywhere = self.problem.operation == "all-reduce"
@@ -659,8 +659,8 @@ class _Model:
         after = contains[turn + 1, rank, chunk]
         comes = model.new_bool_var("")
 
-        # What comes is in the sum afterwards; nothing else is new, and only a copy displaces what
-        # was there.
+        # The data that come are in the sum afterwards; nothing else is new, and only a copy
+        # displaces what was there.
         model.add_implication(comes, gets)
         model.add_implication(comes, after)
         model.add_bool_or(~after, before, comes)

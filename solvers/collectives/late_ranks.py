@@ -96,7 +96,7 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
     first = Rounds(rows, owners * pieces)
     rounds = one_after_another(first, _spread_late_data(owners, n_late, pieces))
 
-    # So far the late ranks are the last ones, in any order.
+    # Until here the late ranks are the last ones, in any order.
     rank_of = np.argsort(problem.late > 0, kind="stable")
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
     return rounds

@@ -209,8 +209,8 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
     idle = tuple(_Plane(held, 0.0) for held in steps.held.tolist())
     schedules = [_Schedule(0.0, idle, ())]
     for step in range(len(steps.work_s)):
-        # Of schedules that agree in their circuits and in the number of planes in this step, one
-        # is enough: that of the earliest end, with the mean time at which its planes are free.
+        # One of the schedules that agree in their circuits and in the number of planes in this
+        # step is enough: that of the earliest end, and the mean time at which planes are free.
         best_of_state: dict[tuple[int, tuple[int, ...]], tuple[float, _Schedule]] = {}
         for schedule in schedules:
             begin_s = [_begin_s(steps, step, schedule.time_s, plane) for plane in schedule.planes]

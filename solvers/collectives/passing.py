@@ -272,7 +272,7 @@ class _TorusRounds:
         is_sent
             ``is_sent[rank, chunk]``: whether this rank sends this chunk.
         kind
-            What the receiver does: `COPY`, `REDUCE` (adds it) or `KEEP` (adds it to its sum, and
+            The work of the receiver: `COPY`, `REDUCE` (adds it) or `KEEP` (adds it to its sum, and
             keeps it beside).
         from_place, to_place
             The place of the chunk at the sender, and at the receiver: `SUM`, or `PASSED` for data
@@ -300,8 +300,8 @@ class _TorusRounds:
         Returns
         -------
         bool array, shape (ranks, chunks)
-            Of the chunks of the window only those that the sides before left to the rank: chunk
-            and rank agree modulo ``side.step``.
+            True for those chunks of the window that the sides before left to the rank: chunk and
+            rank agree modulo ``side.step``.
         """
         window_of_rank = (side.coordinates(self.ranks) - rounds_back) % side.places % side.windows
         window_of_chunk = self.chunks // side.step % side.windows
@@ -549,8 +549,8 @@ def sum_up(gathered: Laid) -> Laid:
     source, target, chunk = plan.sends[:, 1:4].astype(np.int64).T
     owner, piece = np.divmod(chunk, pieces)
 
-    # What comes to a rank for the first time is added to its sum, and kept to be sent on. What
-    # comes again, or had been its own, is only copied, as it must not be added twice.
+    # A chunk that comes to a rank for the first time is added to its sum, and kept to be sent on.
+    # One that comes again, or had been its own, is only copied, as it must not be added twice.
     sends = plan.sends.copy()
     sends[:, 3] = piece
     sends[:, 4] = COPY

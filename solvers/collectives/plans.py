@@ -261,6 +261,11 @@ def _list_hops(
         Rows of send, from and to: the ranks that a forwarded send passes; None if none is.
     n_rounds
         The number of rounds.
+
+    Returns
+    -------
+    _HopLoads
+        The round, the ends and the bytes of each hop, and the most hops of a send by round.
     """
     turn, source, target = sends.T[:3]
     longest = np.zeros(n_rounds, dtype=np.int64)

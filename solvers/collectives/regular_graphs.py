@@ -156,7 +156,7 @@ def shorten_ways(peer, two_way, draws, sets):
     Returns
     -------
     Farness
-        Of the graph in the end.
+        The diameter of the graph in the end, and how many pairs of ranks are so far apart.
     """
     best = measure_farness(peer, sets)
     for number in range(len(draws)):
@@ -226,7 +226,7 @@ def find_regular_graph(n: int, degree: int, *, two_way: bool, seed: int) -> IntA
         Whether each lane is a perfect matching of pairs. Otherwise it is one that gives each rank
         a rank to which it sends.
     seed
-        Of the random graph with which the search begins, and of its exchanges.
+        The seed of the random graph with which the search begins, and of its exchanges.
 
     Returns
     -------

@@ -112,6 +112,11 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
         The algorithm.
     choice
         The circuits of each round, as `choose` returns them, which is asked if they are not given.
+
+    Returns
+    -------
+    Laid
+        The plan, timed. Rounds in a row over the same circuits are one epoch.
     """
     choice = choice or choose(problem, rounds)
     begins_epoch = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]
@@ -304,11 +309,16 @@ def _load_circuits(
     turn
         ``turn[send]``: its round.
     ends
-        ``source[send]`` and ``target[send]``.
+        ``source[send]`` and ``target[send]``, ranks of the same ring or line.
     amount
         ``amount[send]``: its bytes.
     n_rounds
         The number of rounds.
+
+    Returns
+    -------
+    float array, shape (rounds,)
+        Bytes.
     """
     # Loads are sums of differences along all places: a send adds its bytes at its first circuit
     # and takes them off behind its last one.

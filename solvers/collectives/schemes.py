@@ -307,7 +307,7 @@ class _IslandSpread:
         self.moves.append(Move(other, self.phase, over=False, spare=bool(urgent)))
         self.moves.append(Move(rail_rows, self.phase, over=True))
 
-        # What was sent is there from the next phase on.
+        # Blocks that were sent are there from the next phase on.
         self.phase += 1
         self.new_blocks = []
         for _, _, island, place, block in rail_rows:
@@ -339,7 +339,7 @@ class _IslandSpread:
         self.postponed = []
         # Blocks with the fewest rails to choose from choose first.
         for island, block in sorted(rails_of, key=lambda wanted: len(rails_of[wanted])):
-            # Of equal loads the rail of the place that holds the block is best: no copy is needed.
+            # At equal loads the rail of the place that holds the block is best: it needs no copy.
             choices: list[tuple[int, bool, int]] = []
             for place in rails_of[island, block]:
                 holder = self.place_of[self._origin(island, place), block]
@@ -595,7 +595,7 @@ def _choose_hops(
     # at which it is wanted there: its receiver, or the rail that it takes afterwards.
     island, next_place = destination
     while island:
-        # Of equal loads the rail is best that needs the fewest copies inside islands, then one
+        # At equal loads the rail is best that needs the fewest copies inside islands, then one
         # that needs none after it.
         phase = phase_of_island[island]
         choices: list[tuple[int, int, bool, int]] = []

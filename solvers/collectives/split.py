@@ -49,8 +49,8 @@ TRIED = 6
 DETOURS = 1.25
 """How many times farther blocks go than counting of hops says, in estimates of lengths."""
 SLACK = 1.4
-"""What a greedy matching counts as carried, as a multiple of an even part of the work. It is more
-than 1, as routes later share out what is left over all configurations."""
+"""How much a greedy matching counts as carried, as a multiple of an even part of the work. It is
+more than 1, as routes later share out what is left over all configurations."""
 EFFORT = 400_000
 """Paths of all programmes together: some 40 s."""
 SIMPLEX = 5_000
@@ -478,7 +478,7 @@ class SplitSearch:
         value = np.array([(worth_at - cost_after[v]).max(axis=1) for v in range(n)]).T
         value = np.maximum(np.nan_to_num(value, neginf=0.0), 0.0)  # value[u, v]
 
-        # Of circuits that are worth nothing any is better than none.
+        # Any circuit, even one that is worth nothing, is better than none.
         np.fill_diagonal(value, -1e-9)
         peer_of_rank: NDArray[np.int64] = linear_sum_assignment(value, maximize=True)[1]
         return peer_of_rank

@@ -377,7 +377,7 @@ def schedule(n: int, seed: int = 0) -> Sends:
     n
         The number of ranks, the late one included; 2 at least.
     seed
-        Of the order of ranks that are equally good as partners.
+        The seed of the order of ranks that are equally good as partners.
 
     Returns
     -------

@@ -495,8 +495,8 @@ def _pair_rest(n_active, ranks):
             size[group] += 1
 
     for given_class in range(oldest_class - 1, -1, -1):
-        # Who faces the absent rank gives class q - 2, and should have missed no chunk before;
-        # ranks that take class q - 3 now are there in the next round.
+        # The rank that faces the absent one gives class q - 2, and should have missed no chunk
+        # before; ranks that take class q - 3 now give class q - 2 in the next round.
         second = met_and_missed
         third = met_all
         if given_class == n_active - 3:

@@ -109,7 +109,7 @@ class DoublesSearch:
     n_losers
         How many doubles miss a chunk.
     seed
-        Of the order in which equally good moves are tried.
+        The seed of the order in which equally good moves are tried.
     """
 
     def __init__(
@@ -506,7 +506,7 @@ class DoublesSearch:
         doubles
             The doubles before the round. They give a chunk only if their move says so.
         budget
-            What is still to be wasted of the class, which tells how many ranks hold it.
+            The holders that are still to be wasted of the class; it tells how many ranks hold it.
         debts
             Classes that ranks got in swaps of the round before; these ranks give something else.
         """

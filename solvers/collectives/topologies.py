@@ -33,8 +33,8 @@ class Topology(NamedTuple):
     peer: IntArray
     """``peer[lane, rank]``: the rank to which this port leads, -1 if it is dark."""
     shifts: tuple[int, ...] = ()
-    """Of circulants: each rank has circuits to the ranks so many places onward, one for each
-    shift. A lane need not have the same shift at all ranks."""
+    """The shifts of a circulant, empty for other graphs: each rank has circuits to the ranks so
+    many places onward, one for each shift. A lane need not have the same shift at all ranks."""
 
 
 def list_topologies(problem: Collective) -> list[Topology]:

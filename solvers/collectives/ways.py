@@ -287,12 +287,17 @@ def exchange(
     Parameters
     ----------
     sequence
-        Is changed, in the first lane of each configuration.
+        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
     demand_s
-        ``demand_s[source, target]``.
+        ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit.
     best, price
         The best sequence so far, with ``price[round, lane, rank]`` of its circuits. A circuit
         costs what its two ports do, by these prices.
+
+    Returns
+    -------
+    int array, shape (rounds, lanes, ranks)
+        A copy of the sequence, with other circuits in the first lane of each configuration.
     """
     n = len(demand_s)
     changed = sequence.copy()

@@ -161,7 +161,7 @@ def _choose_move(
             if is_tabu and increase >= -slack:
                 continue
 
-            # Of equally good moves each is drawn with the same probability.
+            # Each of the equally good moves is drawn with the same probability.
             if increase < least_increase:
                 least_increase = increase
                 n_equal = 0

@@ -32,7 +32,7 @@ from optmatch.solvers.placements.progress import PlacementSearch, candidates_of
 from optmatch.solvers.placements.shaving import Shaving
 
 _FEW_PORTS = 10
-"""So few ports, that CP-SAT proves the answer in less than a second."""
+"""Up to so many ports CP-SAT proves the answer in less than a second."""
 
 _EXACT_WORK_S = 2.0
 """The work of one such model, in seconds as CP-SAT counts them."""
@@ -110,7 +110,7 @@ def _search(search: PlacementSearch, params: PlacementParams) -> None:
             search.limit = None
             return
 
-        # What is small is settled by CP-SAT, so that no second round is needed.
+        # A small problem is settled by CP-SAT, so that no second round is needed.
         if round_number == 0 and len(search.problem.fabric.live_ports) <= _FEW_PORTS:
             with uncounted():
                 from optmatch.solvers.placements.exact import settle_exactly
@@ -281,7 +281,7 @@ def _prove_by_eigenvalue(search: PlacementSearch, n_steps: int, step_db: float) 
         failed_at_db = top_db - distance_db
         distance_db = max(2 * distance_db, step_db)
 
-    # What lies between the last failure and the proof is halved: each try takes as long as the
+    # The interval between the last failure and the proof is halved: each try takes as long as the
     # first ones, so there are two.
     for _halving in range(2):
         middle_db = (search.bound_db + failed_at_db) / 2

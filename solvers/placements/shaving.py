@@ -23,7 +23,7 @@ from optmatch.solvers.placements.circuits import Circuits
 from optmatch.solvers.placements.progress import candidates_of
 
 _PORTS_PER_WORD = 62
-"""So many that no word is negative, in a kernel as well as in plain Python."""
+"""The ports of a word; no word is negative, in a kernel as well as in plain Python."""
 
 _LEAST_YIELD = 0.03
 """The share of trials that have to remove a port, looked at after each portion of trials.

@@ -2,10 +2,10 @@
 
 With K configurations in a row, of which the first is held for r_1 rounds and so on, a rank reaches
 at most the product of what it reaches within each: 1 + r_c over one circuit, as rounds forward.
-So this product (*reach*) bounds the rounds. At most so many ranks are at each number of hops
-(*distance*), and every hop takes bytes of a circuit. Neither depends on how data are split. What a
-rank hands on takes as much of what it receives as of what it sends; so of two ranks, of which one
-mainly sends and the other mainly receives, neither can use all its circuits.
+Thus this product (*reach*) bounds the rounds. At most so many ranks are at each number of hops
+(*distance*), and every hop takes bytes of a circuit. Neither depends on how data are split. Data
+that a rank hands on take as much of what it receives as of what it sends; so of two ranks, of
+which one mainly sends and the other mainly receives, neither can use all its circuits.
 """
 
 from __future__ import annotations
@@ -337,7 +337,8 @@ def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
     problem
         The `Collective`.
     traffic
-        What has to be told: how many ranks one rank has to reach, itself included (`n_known`).
+        The data that have to move; here how many ranks one rank has to reach, itself included
+        (`n_known`).
     configurations
         The number of sets of circuits that follow each other, K.
 
@@ -371,7 +372,7 @@ def _leaves_rank_over(problem: Any, configurations: int) -> bool:
     """Tell whether pairs of an odd number of ranks need more configurations (gossip).
 
     With one two-way circuit each rank meets one other in a configuration, after which it knows at
-    most twice as many ranks. Of an odd number one rank is left over in each configuration; with K
+    most twice as many ranks. If n is odd, one rank is left over in each configuration; with K
     of them it knows at most 2^(K - 1) in the end, which have to be all (Knoedel 1975).
     """
     is_paired = problem.lanes == 1 and problem.two_way and problem.n_ranks % 2 == 1
@@ -414,8 +415,8 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
     Some rank is so many hops from the root, at least, so with R rounds each byte makes hop j in
     one of the m rounds from j on, m = R - distance + 1. Hop j crosses a cut: from the ranks that
     are j - 1 hops from the root to those at j hops; and as well from those that are so many hops
-    before that rank. So these m rounds together last as long as the cut takes for all bytes. The
-    times of cuts whose rounds do not overlap add up; the least sum over all m is the bound.
+    before that rank. Hence these m rounds together last as long as the cut takes for all bytes.
+    The times of cuts whose rounds do not overlap add up; the least sum over all m is the bound.
 
     Parameters
     ----------
@@ -423,6 +424,11 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
         A broadcast in which nothing is forwarded within a round.
     distance
         The fewest hops to the farthest rank that counting allows.
+
+    Returns
+    -------
+    BoundTerms
+        The bound in seconds, and the name of the count.
     """
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes

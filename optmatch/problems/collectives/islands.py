@@ -1,9 +1,9 @@
 """Lower bounds of collectives between islands: what crosses a cut, rounds, and what is left.
 
-An island of g ranks has g ports on rails. What comes over them in the last rounds has to reach the
-other members of the island after that, over its own links: the *rest*. With x_t bytes a port in
-the round t of R, and g copies of each byte wanted in an island, the bytes that come in round k or
-later cannot be more than the links carry after k. So a plan of few rounds has a long rest.
+An island of g ranks has g ports on rails. Bytes that come over them in the last rounds have to
+reach the other members of the island after that, over its own links: the *rest*. With x_t bytes a
+port in the round t of R, and g copies of each byte wanted in an island, the bytes that come in
+round k or later cannot be more than the links carry after k: a plan of few rounds has a long rest.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     configurations
         How many configurations of circuits there are in a row.
     n_hops
-        Of an all-to-all the hops from an island to all others together; 0 if they are unknown.
+        In an all-to-all the hops from an island to all others together; 0 if they are unknown.
 
     Returns
     -------
@@ -225,7 +225,8 @@ def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> floa
     problem
         The collective.
     seconds_of_rounds
-        What is counted, by rounds over rails; changed where a programme bounds more.
+        The bound that counting gives, in seconds, by rounds over rails; changed where a programme
+        bounds more.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -320,7 +321,7 @@ def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
     if rounds > 2:
         return _RoundsBound(rails_s, rest_s)
 
-    # What is whole before the second round has come from all islands in the first.
+    # A sum that is whole before the second round has come from all islands in the first.
     spread = members / (islands - 1) + 1
     wanted_bytes = 2 * members * islands * block_bytes
     left_s = (wanted_bytes - spread * moved_bytes) / problem.island_rate_bytes_per_s
@@ -338,13 +339,13 @@ def _rest_s(
     problem
         The collective.
     moved_bytes
-        What comes to each port over rails in all rounds together.
+        The bytes that come to each port over rails in all rounds together.
     rounds
         How many rounds over rails there are.
     copies
         How often an island wants each byte that comes.
     first_bytes
-        So many of the bytes at most come in the first round.
+        The most bytes of each port that come in the first round.
 
     Returns
     -------
@@ -357,7 +358,7 @@ def _rest_s(
     link_rate = problem.island_rate_bytes_per_s
     bytes_beside_start_up = link_rate * max(problem.alpha_s - problem.island_alpha_s, 0.0)
 
-    # What may come in the last rounds, for a rest of x seconds, is ``fixed + slope x`` bytes.
+    # The last rounds may bring, for a rest of x seconds, ``fixed + slope x`` bytes.
     rest_s = 0.0
     fixed_bytes = 0.0
     slope = 0.0
@@ -394,7 +395,7 @@ def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -
     n_others = problem.n_ranks // members - 1
     n_blocks = members * (n_hops or n_others)
 
-    # Of the pairs that an island is in, one circuit alone joins so many; other ranks can only help
+    # One circuit alone joins so many of the pairs that an island is in; other ranks can only help
     # by two hops.
     n_single = 2 * n_others - members
     if configurations == 1 and members >= n_others and n_single > 0:

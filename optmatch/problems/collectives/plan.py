@@ -74,7 +74,7 @@ class CollectivePlan(Value):
         Rows of send, from and to: what a forwarded send passes in order, ascending by send; int32,
         shape (links, 3). A send without rows goes over one circuit.
     shares_bytes, start_s, end_s
-        Of plans whose planes change circuits by themselves: what each plane carries in each round
+        For plans whose planes change circuits by themselves: what each plane carries in each round
         of a busiest circuit, and when; float64, shape (rounds, planes). Each round has an epoch
         of its own then, in which a plane without a share has no circuits.
     time_s
@@ -85,11 +85,11 @@ class CollectivePlan(Value):
         The part of its chunk that each send takes: first byte and bytes; float64, shape (sends,
         2). No rows: all sends take whole chunks.
     places
-        Of sums: from which place of its chunk each send is, and into which; int32, shape
+        For sums: from which place of its chunk each send is, and into which; int32, shape
         (sends, 2). Place 0 is the sum, 1 what a rank had itself, others are empty at first. No
         rows: all are sums.
     among
-        Of which plans the claims of a solution speak: of ``"all"``, or of those in which
+        The plans of which the claims of a solution speak: ``"all"``, or those in which
         ``"whole-blocks"`` are sent. Bounds that are counted hold for all.
 
     Raises

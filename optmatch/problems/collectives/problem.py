@@ -63,7 +63,7 @@ class Collective(Displayed):
         How many ranks take part.
     size_bytes
         The whole buffer of a rank; of an all-gather its result, so that a block has a part of n.
-        Of an uneven all-to-all the largest row or column of `demand_bytes`; 0 for that.
+        In an uneven all-to-all the largest row or column of `demand_bytes`; 0 for that.
     alpha_s
         Seconds of software for each round.
     hop_s
@@ -87,8 +87,8 @@ class Collective(Displayed):
         `optmatch.problems.CollectivePlan`.
     steps
         Rows of a configuration and bytes: a list of steps that is given from outside. In each step
-        every rank sends so many bytes, over planes in this configuration. What is sent is not
-        replayed then.
+        every rank sends so many bytes, over planes in this configuration. The data that are sent
+        are not replayed then.
     late_s
         For each rank that is late, by how many seconds; time counts from when the first is ready.
     demand_bytes
@@ -102,8 +102,8 @@ class Collective(Displayed):
         in the same rounds as over circuits. Circuits join ranks that have the same place in their
         islands: a *rail* for each place. 1: no islands.
     island_rate_bytes_per_s, island_alpha_s
-        What a rank sends, and receives, inside its island in a second; and seconds for each round
-        in which any does. A round lasts as long as the slower of circuits and islands.
+        The bytes that a rank sends, and receives, inside its island in a second; and seconds for
+        each round in which any does. A round lasts as long as the slower of circuits and islands.
     fabric
         The switch of each plane, with a port ``rank * ports + port`` for each port of a rank; an
         ideal switch if None.

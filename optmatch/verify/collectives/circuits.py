@@ -321,9 +321,9 @@ def measure_rounds(
 ) -> RoundLoads | None:
     """Check that each send has its circuits, and add up what they carry.
 
-    A send goes over one circuit, or is forwarded over several: each of these is a hop. What goes
-    from one rank to another in a round is a flow; if several lanes have this circuit they share
-    the flow evenly.
+    A send goes over one circuit, or is forwarded over several: each of these is a hop. The bytes
+    that go from one rank to another in a round are a flow; if several lanes have this circuit they
+    share the flow evenly.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ def measure_rounds(
     island_bytes = _load_islands(plan, n_ranks, all_hops.send[is_inside])
     hops = all_hops.take(~is_inside)
 
-    # What goes from one rank to another in a round: by round, source and target.
+    # Flows, the bytes from one rank to another in a round: by round, source and target.
     round_of_hop = plan.sends[hops.send, 0].astype(np.int64)
     pair_of_hop = hops.source * n_ranks + hops.target
     flows, flow_of_hop = np.unique(round_of_hop * n_pairs + pair_of_hop, return_inverse=True)

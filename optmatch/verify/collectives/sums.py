@@ -157,7 +157,7 @@ def _replay_round(
         findings.refuse("who sends a chunk has it", where, "nothing", "the chunk")
         return False
 
-    # What is kept goes to a place of its own as a copy, and is added to the sum.
+    # Data that are kept go to a place of their own as a copy, and are added to the sum.
     is_kept = kind == KEEP
     is_added = kind == REDUCE
     if is_kept.any():
