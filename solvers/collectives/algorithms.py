@@ -1,4 +1,10 @@
-"""The known algorithms of collectives: the chunks that each rank sends in each round."""
+"""The known algorithms of collectives: the chunks that each rank sends in each round.
+
+A *block* is what one rank contributes to a gather (then chunk r is that of rank r), or sends to
+one other in an all-to-all (then chunk ``source * n + destination``). In a broadcast or an
+all-reduce of whole buffers chunks are *pieces*, equal parts of the buffer. A *matching* gives each
+rank one partner, and a *lane* is a port of a rank on some plane.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +86,11 @@ def fits(problem: Collective, algorithm: str) -> bool:
         The collective, with the number of ranks and of ports, and whether circuits are two-way.
     algorithm
         One of the names of `ALGORITHMS`.
+
+    Returns
+    -------
+    bool
+        False as well for an all-to-all around a ring that would have more than `MOST_SENDS` sends.
     """
     n = problem.n_ranks
     operation = problem.operation
@@ -120,6 +131,11 @@ def _gather_over(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
         The number of ranks, and of blocks.
     partners
         For each round ``partner[rank]``, to whom a rank sends; -1 for a rank that rests.
+
+    Returns
+    -------
+    Rounds
+        The sends, which copy blocks; chunk r is the block of rank r.
     """
     has_block = np.eye(n, dtype=np.bool_)  # has_block[rank, block]
     sends_of_round = []
@@ -141,6 +157,11 @@ def _move_blocks(n: int, moves: Iterable[tuple[NDArray[np.int64], NDArray[np.boo
         The number of ranks. Block ``source * n + destination`` is at its source at first.
     moves
         For each round ``partner[rank]``, and ``is_moved[source, destination]``: which blocks move.
+
+    Returns
+    -------
+    Rounds
+        The sends, which copy blocks; chunk ``source * n + destination`` is a block.
     """
     rank_of_block = np.repeat(np.arange(n), n).reshape(n, n)
     sends_of_round = []
@@ -363,6 +384,11 @@ def _make_knodel(problem: Collective, operation: str, sign: int) -> Rounds:
         Whose sends are made: ``"all-gather"`` (also for sums) or ``"all-to-all"``.
     sign
         Without effect: pairs are the same in both directions.
+
+    Returns
+    -------
+    Rounds
+        The sends of all rounds, which copy blocks.
     """
     n = problem.n_ranks
     gather = _gather_over(n, list_gossip_pairs(n))

@@ -4,6 +4,10 @@ In each round a rank sends over each circuit a piece that the receiver lacks and
 ranks have. Over a line this is the usual pipeline; over circuits along the dimensions of a
 hypercube in turn it takes as many rounds as the schedule of Johnsson and Ho (1989), pieces +
 log2 n - 1; over several ports different pieces leave the root at once.
+
+A *piece* is an equal part of the buffer, a *lane* a port of a rank on some plane, and a
+*configuration* the circuits of all ports that are there at the same time. A place of a tree is the
+number of a rank counted from the root.
 """
 
 from __future__ import annotations
@@ -85,11 +89,13 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
     most_rounds : int
         The simulation gives up after so many rounds, or after `MOST_STEPS` looks at pieces.
     arrays : PieceArrays
-        Out.
+        Out: when, and from which rank, each piece (an equal part of the buffer) comes to each
+        rank; and how many ranks have it.
 
     Returns
     -------
-    The number of rounds; 0 if it gave up.
+    int
+        The number of rounds; 0 if it gave up.
     """
     n_configs, n_lanes, n = peer.shape
     n_pieces = arrays.round_of.shape[1]
@@ -110,6 +116,7 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
                 receiver = peer[config, lane, rank]
                 if receiver < 0 or receiver == root:
                     continue
+                # The rarest piece that the rank had before this round and the receiver lacks.
                 rarest = -1
                 behind = min(n_begun + 1, n_pieces)
                 n_steps += behind - first_open

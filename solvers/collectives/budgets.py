@@ -3,6 +3,9 @@
 A plan is made for ranks that are alike. Which rank plays which part is free then, unless some are
 late or one is the root; so the parts are placed on ranks as hosts are placed on ports, such that
 the circuits of the plan lose least.
+
+A *part* is a rank number of the plan before it is renumbered: a role, such as the second rank on a
+ring. A *block* is the data of one rank, and a *piece* an equal part of it or of the whole buffer.
 """
 
 from __future__ import annotations
@@ -224,7 +227,10 @@ def _are_alike(problem: Collective) -> bool:
 
 
 def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | None:
-    """Return the ranks of a ring in their order, from rank 0; None if the pairs are no ring."""
+    """Return the ranks of a ring in their order, from rank 0; None if the pairs are no ring.
+
+    ``pairs[circuit]`` are the source and the destination of a circuit.
+    """
     if len(pairs) != n_ranks or len(np.unique(pairs[:, 0])) != n_ranks:
         return None
     next_rank = dict(pairs.tolist())

@@ -162,14 +162,16 @@ def climb(shifts, n, work):
     Parameters
     ----------
     shifts : int array, shape (configurations,)
-        Read and written.
+        How many places onward each rank sends in each configuration; read and written.
     work : int array, shape (2, n)
         Scratch: distances without a shift, and with another one in its place.
 
     Returns
     -------
-    The hops to all offsets together.
+    int
+        The sum of the hops to all offsets; `FAR` or more if the shifts do not reach all.
     """
+    # The shifts are looked at in turn, until none of them has been replaced in a whole turn.
     count = len(shifts)
     best_hops = FAR * n
     n_unchanged = 0

@@ -5,6 +5,9 @@ blocks that are not there yet go one hop on, each over the circuit of its rank t
 least in this round among those that lead nearer. Over circulants that change all ranks do the
 same, so an *offset* stands for the blocks of all ranks that go so many places onward: it is a sum
 of shifts of the configurations, as few as possible.
+
+A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane, and a
+*move* the blocks of some offsets that go over one lane in one round.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ def measure_distances(source, distance, queue):
 
     Returns
     -------
-    The longest distance.
+    int
+        The longest distance, in hops; `FAR` if some rank cannot reach some other one.
     """
     n_lanes, n = source.shape
     longest = 0
@@ -102,10 +106,11 @@ def move_blocks(peer, demand, hops):
     Parameters
     ----------
     peer : int array, shape (lanes, n)
+        The rank to which each port of a rank leads, -1 if it is dark.
     demand : float array, shape (n, n)
-        The bytes of each block; blocks without any do not move.
+        The bytes of each block, by source and destination; blocks without any do not move.
     hops : BlockMoves
-        `at` and `load` are written.
+        Reads `distance`; `at`, the rank that holds each block, and `load` are written.
     """
     n_lanes, n = peer.shape
     hops.load[:, :] = 0.0
@@ -115,6 +120,7 @@ def move_blocks(peer, demand, hops):
             rank = hops.at[first, destination]
             if rank == destination or demand[first, destination] == 0.0:
                 continue
+            # The least loaded circuit of the rank among those that lead one hop nearer.
             nearer = hops.distance[destination, rank] - 1
             best = -1
             for lane in range(n_lanes):
@@ -224,6 +230,7 @@ def count_shifts(shifts, exponents, distance, loads):
     Parameters
     ----------
     shifts : int array, shape (shifts,)
+        How many places onward each circuit of a rank leads, 1 to n - 1.
     exponents : int array, shape (n, shifts)
         Out: how often each shift is taken for an offset.
     distance : int array, shape (n,)
@@ -233,7 +240,8 @@ def count_shifts(shifts, exponents, distance, loads):
 
     Returns
     -------
-    The largest distance.
+    int
+        The largest distance; `FAR` if some offset is no sum of shifts.
     """
     n, n_shifts = exponents.shape
     distance[:] = FAR

@@ -5,6 +5,15 @@ neighbours all blocks that it lacks and that they had before. Blocks that severa
 send are taken from the one that has sent least in this round. Circuits stay, or change between
 configurations that are held for some rounds each. A reduce-scatter is an all-gather over the
 reversed circuits that runs backwards; an all-reduce is both, or an all-gather of whole buffers.
+
+Words that are used here:
+
+- a *block* is the data of one rank, and a *piece* an equal part of it;
+- a *lane* is a port of a rank on some plane, and a *configuration* the circuits of all ports that
+  are there at the same time;
+- a *circulant* has the same shifts at all ranks: rank r sends to r + s for each shift s. All ranks
+  do the same in it, so a block is named by its *offset*, how many places before the receiver its
+  owner is.
 """
 
 from __future__ import annotations
@@ -169,6 +178,7 @@ def spread_offsets(shifts, width, held, most_load, result):
     Parameters
     ----------
     shifts : int array, shape (configurations, lanes)
+        How many places onward each lane of a rank leads, in each configuration of circuits.
     width : int array, shape (configurations, lanes)
         How many circuits have the shift of this lane, at the first of them; 0 at the others.
     held : int array, shape (configurations,)
@@ -176,11 +186,12 @@ def spread_offsets(shifts, width, held, most_load, result):
     most_load : int
         No circuit carries more pieces in a round. A small limit levels loads, but takes rounds.
     result : OffsetArrays
-        Out.
+        Out: when, and over which lane, each piece of each offset comes, and the loads of rounds.
 
     Returns
     -------
-    The number of rounds; 0 if some block never comes, or comes too late for the arrays.
+    int
+        The number of rounds; 0 if some block never comes, or comes too late for the arrays.
     """
     n, pieces = result.lane_of.shape
     n_lanes = shifts.shape[1]
@@ -280,7 +291,8 @@ def spread_blocks(source, width, arrays):
 
     Returns
     -------
-    The number of rounds; 0 if some block never comes.
+    int
+        The number of rounds; 0 if some block never comes.
     """
     n = source.shape[1]
     arrays.round_of[:, :] = UNKNOWN

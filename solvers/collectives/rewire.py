@@ -5,6 +5,10 @@ The pool has the circuits that are up already, those that each round asks for, a
 each set of circuits is counted once; then the best last change before each round is the best end
 of the round before, plus a delay (PCCL; Harvest, restricted to this pool). The choice is exact for
 the pool because a delay does not depend on what changes into what.
+
+An *epoch* are rounds in a row with the same circuits. The circuits of a rank lead to one other, so
+that they make rings and lines, and the *place* of a rank is its number along them, ring after ring
+and line after line.
 """
 
 from __future__ import annotations
@@ -119,6 +123,7 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
         The plan, timed. Rounds in a row over the same circuits are one epoch.
     """
     choice = choice or choose(problem, rounds)
+    # Circuits that stay the same from round to round are set up once, in all lanes alike.
     begins_epoch = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]
     epoch_of_round = np.cumsum(begins_epoch) - 1
     circuits = choice.pool[choice.number[begins_epoch]]
@@ -284,7 +289,7 @@ def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) 
     if problem.hop_s is None:
         moved = _bytes_of_hop_rounds(turn, np.where(is_lost, 0, hops), amount, n_rounds)
         seconds = moved / rate + problem.alpha_s * longest
-        # A sum cannot be forwarded: who forwards would add what it has itself.
+        # A sum cannot be forwarded: the rank that forwards it would add its own data.
         seconds[demands.adds & (longest > 1)] = np.inf
     else:
         busiest = _load_circuits(lines, turn, (rank, target), amount, n_rounds)

@@ -112,7 +112,8 @@ class MatchingRound(NamedTuple):
     ranks are there."""
     moves: NDArray[np.int8]
     """``moves[double]``: the planned move of each double: a class from 0 (it takes its chunk), one
-    of the constants of this module, which are negative, `LOSE`, or `SEND` plus a class."""
+    of the negative constants of this module, `LOSE`, or `SEND` plus a class (it gives its chunk).
+    """
 
 
 def new_ranks(n_active: int, n_ranks: int) -> Ranks:

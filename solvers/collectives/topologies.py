@@ -4,6 +4,10 @@ One-way circuits: circulants, generalised de Bruijn and Kautz graphs (Imase and 
 Two-way circuits: paths, circulants with both directions of each shift, complete graphs between few
 ranks, de Bruijn graphs without directions, and random regular graphs, whose diameter is close to
 the least that the degree allows (Bollobas and de la Vega 1982).
+
+A *lane* is a port of a rank on some plane, with the number ``plane * ports + port``, where a plane
+is a switch of its own. A *shift* is how many places onward around the ring of all ranks a circuit
+leads.
 """
 
 from __future__ import annotations
@@ -305,7 +309,8 @@ def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
 
     Returns
     -------
-    ``peer[lane, rank]``.
+    int array, shape (degree, ranks)
+        ``peer[lane, rank]``: the rank to which each port leads.
     """
     with uncounted():
         from scipy.sparse import csr_array

@@ -357,7 +357,8 @@ def _require_lengths_inside(
     -------
     rows : float array, shape (times, columns)
     least : float array, shape (times,)
-        ``rows @ variables >= least``.
+        ``rows @ variables >= least``: one row for each pause and each round, in this order:
+        pause, round, pause, ..., pause.
     """
     times = variables.length.stop - variables.length.start
     rows = np.zeros((times, variables.n_columns))
@@ -440,8 +441,11 @@ def _bound_programme(
     Parameters
     ----------
     rows : float array, shape (rows, columns)
+        The coefficients of the inequalities.
     least : float array, shape (rows,)
+        Their right sides.
     goal : float array, shape (columns,)
+        The coefficients of the sum that is minimised.
     most : float array, shape (columns,)
         Columns with 0 are fixed at 0; the solver does not see the other limits.
 
