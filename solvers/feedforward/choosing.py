@@ -37,7 +37,7 @@ _NEVER = 1 << 60
 class LoopChoice(NamedTuple):
     """The states of the cells for some matchings, and proofs about them."""
 
-    states: NDArray[np.int8]
+    states: NDArray[np.int8]  # (k, cells): 0 bar, 1 cross, -1 where no light passes
     cost: NDArray[np.int64]  # ``cost[k]``: the cost of matching k
     exact: NDArray[np.bool_]
     """``exact[k]``: whether no routes of matching k cost less; on a dilated network, none of those
@@ -63,11 +63,20 @@ def choose_loops(
         ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
     cell_cost
         ``cell_cost[cell, state, shared]``: what a cell in this state costs each circuit that
-        passes it, alone (0) or with another one (1); int64, not negative.
+        passes it, alone (0) or with another one (1); int64, not negative; shape (cells, 2, 2),
+        state 0 being bar and 1 cross.
+    dilated
+        Whether the network is a `DilatedBenes`, each line of which is a pair of wires.
     worst
         Whether the cost of a matching is the largest of its circuits, not their sum.
     visits
         About how many blocks to visit for each matching.
+
+    Returns
+    -------
+    LoopChoice
+        The states of each matching, their cost in the unit of `cell_cost`, and whether no other
+        states cost less.
     """
     net = network(matchings.shape[1], dilated=dilated)
     depths = int(net.blocks[-1, DEPTH]) + 2

@@ -26,8 +26,20 @@ from optmatch.solvers.kernels.decorators import kernel
 def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:
     """Route matchings on a crossbar.
 
-    As a `ring` it is wound round, as `Piloss` is.
+    Parameters
+    ----------
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
+    ring
+        Whether the crossbar is wound round, as `Piloss` is.
 
+    Returns
+    -------
+    int8 array, shape (k, n * n)
+        0 bar, 1 cross, -1 where no light passes.
+
+    Notes
+    -----
     Time O(n squared) for each matching.
     """
     n = matchings.shape[1]
@@ -43,6 +55,18 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
 def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on switches and selectors.
 
+    Parameters
+    ----------
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
+
+    Returns
+    -------
+    int8 array, shape (k, 2 * n * (n - 1))
+        0 bar (to the first half of the leaves), 1 cross, -1 where no light passes.
+
+    Notes
+    -----
     Time O(n squared) for each matching, nearly all of it for the cells without light.
     """
     n = matchings.shape[1]
@@ -83,7 +107,18 @@ def meet(matchings, states):
 def meet_on_ring(matchings, place, states):
     """Set the cells of a ring, where row i meets column ``i + stage`` in ``stage * n + i``.
 
-    Input k is row ``place[k]``, output k the column that meets this row last.
+    Columns are counted modulo n. Input k is row ``place[k]``, output k the column that meets this
+    row last. Light crosses its row up to the stage in which it meets the column of its output,
+    turns there (bar), and crosses the rest of that column.
+
+    Parameters
+    ----------
+    matchings : int32 array, shape (k, n)
+        ``matchings[row, source] = destination``, -1 where idle.
+    place : int array, shape (n,)
+        ``place[port]``: the row of an input in the ring.
+    states : int8 array, shape (k, n * n)
+        Receives 0 (bar) or 1 (cross) for cells with light; the others stay as they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
@@ -124,6 +159,9 @@ def address(matchings, states):
             j = matchings[row, i]
             if j < 0:
                 continue
+
+            # The tree of the input splits: its root is its first cell, and then come the cells of
+            # the first half, half - 1 of them, before those of the second half.
             first = i * (n - 1)
             lines = n
             leaf = j
@@ -138,6 +176,8 @@ def address(matchings, states):
                     first = first + half
                     lines = lines - half
                     leaf = leaf - half
+
+            # The tree of the output joins: its root is its last cell, after both halves.
             first = (n + j) * (n - 1)
             lines = n
             leaf = i
@@ -158,7 +198,17 @@ def address(matchings, states):
 def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
     """List the upper line of each cell, in the order in which cells are numbered.
 
-    A triangle is `Reck`; else cells stand as in `SpankeBenes`.
+    Parameters
+    ----------
+    n
+        The number of lines, which are counted from the top.
+    triangle
+        Whether cells stand as in `Reck`; else they do as in `SpankeBenes`.
+
+    Returns
+    -------
+    int32 array, shape (cells,)
+        The cell joins this line and the one below it. Read-only.
     """
     if triangle:
         lines = [k for stop in range(n - 1, 0, -1) for k in range(stop)]
@@ -172,8 +222,20 @@ def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
 def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) -> NDArray[np.int8]:
     """Route matchings on a planar network with the fewest cells in cross.
 
-    A triangle is `Reck`; else cells stand as in `SpankeBenes`.
+    Parameters
+    ----------
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
+    triangle
+        Whether cells stand as in `Reck`; else they do as in `SpankeBenes`.
 
+    Returns
+    -------
+    int8 array, shape (k, cells)
+        0 bar, 1 cross, -1 where no light passes.
+
+    Notes
+    -----
     Time O(n squared) for each matching. Of cells that light passes, as many are in cross as there
     are inversions with light in them: no routes need fewer.
     """
@@ -216,6 +278,8 @@ def sort(lines, matchings, states, space):
                     idle += 1
                 line[i] = 2 * idle
                 idle += 1
+
+        # Compare and exchange: the smaller output goes to the upper line.
         for cell in range(len(lines)):
             k = lines[cell]
             above = line[k]

@@ -1,7 +1,23 @@
-"""The search behind `choosing`, compiled: down into the halves of a block and back up.
+"""The search behind `choosing`, compiled: a depth-first branch and bound over a Benes network.
 
-At each depth one block is open, with the directions of its loops as they are tried now. A half is
-left at once if it cannot become cheap enough.
+A *block* is a Benes network inside the network: an outer column of cells at its inputs, an upper
+and a lower *half*, which are blocks again, and an outer column at its outputs (`looping` numbers
+the blocks and their cells). A *line* of a block is an input, and the circuit that enters there.
+Two lines that share a cell of an outer column go to different halves. Hence lines hang together in
+*loops*, and a loop has two directions: it is as `_find_loops` found it, or *turned*, which means
+that all its lines go to the other half.
+
+For example, a block of four lines with the circuits 0 to 0, 1 to 2, 2 to 1 and 3 to 3 has one
+loop. Lines 0 and 1 share a cell at the inputs, lines 1 and 3 one at the outputs, 3 and 2 at the
+inputs, 2 and 0 at the outputs. Lines 0 and 3 go to the upper half, 1 and 2 to the lower one; or,
+if the loop is turned, the other way round.
+
+A *setting* of a block is a direction for each of its loops: with k loops there are 2^k. Once the
+setting is fixed, the two halves are problems of their own. The search tries the settings one after
+the other, and for each of them searches the upper half, then the lower half. It is recursive by
+nature, but written with a stack: at each depth one block is *open*, its progress is in
+``frames[depth]``, and ``lines[:, depth]`` holds the circuits at its inputs and outputs. A half is
+left at once if it cannot become cheap enough for the whole to be better than the best so far.
 """
 
 from __future__ import annotations
@@ -18,12 +34,37 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 EXACT = 64
 """In blocks of more lines each loop takes the direction that its own cells prefer."""
 
+# Columns of `LoopSpace.frames`, the progress of the search in the open block of a depth:
+#
+# NUMBER  the block.
+# BOUND   the cost that the block has to be below, to be of use to the block around it.
+# BEST    the cost of the best setting so far; BOUND before there is one.
+# OWN     the cost of the two outer columns in the present setting (where costs are summed).
+# REST    a lower bound of what the lines cost in the halves, in any setting.
+# FLOOR   a lower bound of the whole: OWN in the first setting, where it is least, plus REST.
+# TURNS   the number of settings, 2**k for k loops that can be turned.
+# TURN    the number of the present setting, from 0 on; -1 before the first one.
+# HALF    the half to search next: 0 the upper one, 1 the lower one, 2 none in this setting.
+# FOUND   the cost of the present setting so far: OWN and the halves that are done, or where the
+#         worst circuit counts the largest cost in the halves that are done.
 NUMBER, BOUND, BEST, OWN, REST, FLOOR, TURNS, TURN, HALF, FOUND = range(10)
 """Columns of frames: the block; the cost to be below; the best cost; that of the outer columns as
 loops are turned now, the least of what is inside, the least of both; settings of the loops; the
 present one; the half that is next; the cost of this setting so far."""
 
 
+# First index of `LoopSpace.lines`; the second is the depth. A block has the entries from its PLACE
+# on, one for each line; i and o are an input and an output counted from the first of the block.
+#
+# FORTH    [PLACE + i]: the output of the circuit that enters at input i, -1 if it is idle.
+# BACK     [PLACE + o]: the input of the circuit that leaves at output o, -1 if it is idle.
+# ENTERED  [PLACE + i]: in a dilated network, which of the two wires of input i has light, 0 or 1.
+# LEFT     [PLACE + o]: the same of output o.
+# OUTSIDE  [PLACE + i]: what the circuit costs outside of the block, where the worst one counts.
+# LOOP     [PLACE + i]: the number of the loop that the line belongs to.
+# SIDE     [PLACE + i]: the half it goes to if the loop is not turned: 0 upper, 1 lower.
+# TURNED   [loop], without PLACE: 1 if the loop is turned in the present setting, else 0.
+# KEPT     [loop], without PLACE: the same in the best setting so far.
 FORTH, BACK, ENTERED, LEFT, OUTSIDE, LOOP, SIDE, TURNED, KEPT = range(9)
 """Of `LoopSpace.lines`: the output of an input, -1 for none; the input of an output; which of its
 two wires has light, at an input and at an output; by the line at an input the cost outside of its
@@ -32,28 +73,64 @@ and in the best setting."""
 
 
 class LoopTask(NamedTuple):
-    """The network, and the aim of a search."""
+    """The network, and the aim of a search. No kernel changes it.
 
-    blocks: NDArray[np.int64]  # (blocks, 7): columns as of `looping`, halves after their whole
-    wide: bool  # whether the network is dilated: no two circuits share a cell
-    worst: bool  # whether the largest cost of a circuit is minimised, not the sum
-    visits: int  # about how many blocks to visit for each matching
-    cell_cost: NDArray[np.int64]  # (cells, states, 2): for a circuit alone, or with another one
-    least: NDArray[np.int64]  # (blocks,): the least cost of any route through a block
+    Costs are whole numbers in a unit that the caller chooses.
+    """
+
+    # (blocks, 7): the columns SIZE, DEPTH, PLACE, UPPER, LOWER, IN and OUT of `looping`. Block 0
+    # is the whole network; halves come after the block that they are halves of.
+    blocks: NDArray[np.int64]
+    # Whether the network is dilated: each line is a pair of wires, no two circuits share a cell.
+    wide: bool
+    worst: bool  # whether the largest cost of a circuit is minimised, not the sum of all
+    # About how many blocks to open, and settings to try, for each matching; of a network of more
+    # than `EXACT` lines, for each half of such a large block.
+    visits: int
+    # (cells, 2, 2): ``cell_cost[cell, state, shared]`` is what a cell in bar (0) or in cross (1)
+    # costs each circuit that passes it, alone (0) or with another one (1).
+    cell_cost: NDArray[np.int64]
+    # (blocks,): no circuit costs less than this in a block, whatever its route (`bound_blocks`).
+    least: NDArray[np.int64]
 
 
 class LoopSpace(NamedTuple):
     """The arrays in which a search works, of few types, so that each kernel is compiled once."""
 
-    lines: NDArray[np.int64]  # (9, depths, lines): see above; nine arrays take a third longer
-    costs: NDArray[np.int64]  # (depths, loops, 2): of the cells of a loop, either way
-    states: NDArray[np.int8]  # (depths, cells): in the best setting; last row: in this one
-    frames: NDArray[np.int64]  # (depths, 10): the search of the block open at this depth
-    tally: NDArray[np.int64]  # (2,): visits; whether anything was left out
+    # (9, depths, lines): the circuits and loops of the blocks at each depth; the first index is
+    # one of FORTH ... KEPT. One array, since nine of them take a third longer.
+    lines: NDArray[np.int64]
+    # (depths, loops, 2): ``costs[depth, loop, turned]``, summed over the cells that the loop
+    # passes in the outer columns of the open block, as it was found (0) or turned (1).
+    costs: NDArray[np.int64]
+    # (depths, cells): row `depth` has the states of the cells inside the open block in its best
+    # setting so far; the last row has those of all cells as they are tried now. 0 is bar, 1
+    # cross, -1 (`FREE`) a cell without light.
+    states: NDArray[np.int8]
+    frames: NDArray[np.int64]  # (depths, 10): progress in the open block, columns NUMBER ... FOUND
+    # (2,): the number of blocks opened and settings tried so far; 1 if a setting was left out, so
+    # that the result need not be the best, else 0.
+    tally: NDArray[np.int64]
 
 
 def new_workspace(depths: int, lines: int, cells: int) -> LoopSpace:
-    """Allocate the workspace for so many depths, lines and cells."""
+    """Allocate the workspace of a search.
+
+    Parameters
+    ----------
+    depths : int
+        The number of halvings from the whole network to its smallest blocks, plus 1, and one row
+        more, in which ``states`` keeps the present states.
+    lines : int
+        At least one more than the entries for the lines of all blocks of a depth, as
+        `_split` clears one entry behind each half.
+    cells : int
+        The number of cells of the network.
+
+    Returns
+    -------
+    LoopSpace
+    """
     by_line = np.zeros((9, depths, lines), dtype=np.int64)
     costs = np.empty((depths, lines, 2), dtype=np.int64)
     states = np.empty((depths, cells), dtype=np.int8)
@@ -64,6 +141,7 @@ def new_workspace(depths: int, lines: int, cells: int) -> LoopSpace:
 
 @inner_kernel
 def _least(values, first, end):
+    """Return the least of ``values[first:end]``, which is not empty."""
     least = values[first]
     for k in range(first + 1, end):
         least = min(least, values[k])
@@ -89,6 +167,9 @@ def bound_blocks(blocks, wide, cheapest, least):
         size = blocks[number, SIZE]
         first = blocks[number, IN]
         last = blocks[number, OUT]
+
+        # A circuit passes one cell of each outer column, and one of the two halves. The smallest
+        # blocks are as `_set_leaf` describes them.
         if size == 1:
             least[number] = cheapest[first] if wide else 0
         elif size == 2:
@@ -110,7 +191,8 @@ def bound_blocks(blocks, wide, cheapest, least):
 def search(matchings, root, bound, task, space, states, cost, exact):
     """Find the best states of block `root` for each matching, if they cost less than `bound`.
 
-    A depth-first branch and bound over the directions of loops.
+    A depth-first branch and bound over the directions of loops. Matchings do not depend on each
+    other: each is searched from scratch.
 
     Parameters
     ----------
@@ -121,8 +203,9 @@ def search(matchings, root, bound, task, space, states, cost, exact):
     bound : int
         Costs of this or more are of no use.
     task : LoopTask
+        The network and the aim.
     space : LoopSpace
-        Scratch.
+        Scratch. The circuits of a matching are written to the lines of depth 0 first.
     states : int8 array, shape (k, cells)
         Receives 0 bar, 1 cross, -1 where no light passes.
     cost : int64 array, shape (k,)
@@ -149,9 +232,23 @@ def search(matchings, root, bound, task, space, states, cost, exact):
 def _search_one(root, bound, task, space):
     """Go down into halves and back up, with one open block at each depth; return the cost.
 
-    A half has to cost less than the best setting of its whole. Where costs add up, what this
-    setting has cost so far is taken off.
+    Parameters
+    ----------
+    root : int
+        The block to search, at depth 0, with its circuits in ``space.lines``.
+    bound : int
+        Costs of this or more are of no use.
+    task : LoopTask
+    space : LoopSpace
+        The last row of ``space.states`` receives the best states.
+
+    Returns
+    -------
+    int
+        The least cost that was found; `bound` if no setting costs less.
     """
+    # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
+    # the height of the stack. A result of -1 means that the block was opened and is on the stack.
     cost = _open(root, bound, task, space)
     depth = 0 if cost < 0 else -1
     while depth >= 0:
@@ -162,6 +259,9 @@ def _search_one(root, bound, task, space):
             if depth >= 0:
                 _add_half(depth, cost, task, space)
             continue
+
+        # A half has to cost less than the best setting of its whole. Where costs add up, what
+        # this setting has cost so far is taken off.
         spent = 0 if task.worst else space.frames[depth, FOUND]
         cost = _open(half, space.frames[depth, BEST] - spent, task, space)
         if cost < 0:
@@ -217,6 +317,9 @@ def _open(number, bound, task, space):
         if loop >= fixed and space.costs[depth, loop, 1] < space.costs[depth, loop, 0]:
             space.lines[TURNED, depth, loop] = 1
         own += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
+
+    # No setting has been tried yet: `_choose_half` begins with number 0. The number of settings
+    # fits into 63 bits only up to 62 loops, far more than can be tried.
     frame = space.frames[depth]
     frame[NUMBER] = number
     frame[BOUND] = bound
@@ -232,41 +335,64 @@ def _open(number, bound, task, space):
 
 @inner_kernel
 def _choose_half(depth, task, space):
-    """Return the half to look at next, perhaps in another setting of the loops; -1 for none.
+    """Return the half to search next in the open block of a depth, or -1 if the block is done.
 
-    After both halves, or as soon as a setting is too dear, the next setting is taken. The search
-    of the block ends after all settings, or once no other can be cheaper. Blocks of more than
-    `EXACT` lines keep their first setting.
+    Usually that is the other half of the present setting. After both halves, or as soon as a
+    setting is too dear, the next setting is taken: a direction for each loop of the block. The
+    block is done after all settings, or once no other one can be cheaper than the best.
+
+    The settings are tried in the order of a Gray code, where each differs from the one before in
+    the direction of one loop. With two loops a and b: as found, a turned, both turned, b turned.
+    The cost of the outer columns is then updated by the cost of this one loop. Setting number t
+    turns the loop whose number is that of the lowest 1 in the binary digits of t; for t = 1, 2, 3,
+    4 that is a, b, a, c. (The first setting has each loop in the direction that is cheaper in the
+    outer columns, see `_open`, and turning counts from there.)
 
     Parameters
     ----------
     depth : int
-        That of the open block.
+        The depth of the open block.
     task : LoopTask
     space : LoopSpace
-        ``space.frames[depth]`` is changed. ``space.tally`` counts the visits, and notes whether a
-        setting was left out.
+        ``space.frames[depth]`` is the progress of the search, in columns NUMBER ... FOUND, and is
+        advanced. ``space.lines[TURNED, depth]`` receives the directions of the loops, and
+        ``space.lines`` of the next depth the circuits of both halves in a new setting.
+        ``space.tally`` counts the visits, and notes whether a setting was left out.
+
+    Returns
+    -------
+    int
+        The number of the block that is the half, -1 if there is none left.
     """
     frame = space.frames[depth]
     blocks = task.blocks
     worst = task.worst
     number = frame[NUMBER]
     size = blocks[number, SIZE]
+
+    # Settings are skipped until one can be cheaper than the best so far.
     while frame[HALF] == 2:
         frame[TURN] += 1
         if frame[TURN] == frame[TURNS] or (not worst and frame[BEST] <= frame[FLOOR]):
             return -1
         if frame[TURN] > 0:
             space.tally[0] += 1
+
+            # Large blocks keep their first setting: to try others takes too long.
             if size > EXACT or space.tally[0] > task.visits:
                 space.tally[1] = 1
                 return -1
-            loop = size & 1  # one loop is turned at a time: a Gray code
+
+            # Turn one loop, by the lowest 1 in the number of the setting. Where the number of
+            # lines is odd, loop 0 is that of the last line and cannot be turned.
+            loop = size & 1
             while not frame[TURN] >> (loop - (size & 1)) & 1:
                 loop += 1
             frame[OWN] -= space.costs[depth, loop, space.lines[TURNED, depth, loop]]
             space.lines[TURNED, depth, loop] ^= 1
             frame[OWN] += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
+
+        # Where the worst circuit counts, `_open` compares each circuit of a half to the best.
         if worst or frame[OWN] + frame[REST] < frame[BEST]:
             _split(number, task, space)
             frame[HALF], frame[FOUND] = 0, 0 if worst else frame[OWN]
@@ -277,14 +403,28 @@ def _choose_half(depth, task, space):
 
 @inner_kernel
 def _add_half(depth, cost, task, space):
-    """Add the cost of a half; keep the states if both halves together are the best so far."""
+    """Add the cost of a half; keep the states if both halves together are the best so far.
+
+    Parameters
+    ----------
+    depth : int
+        The depth of the open block that the half belongs to.
+    cost : int
+        The cost of the half, whose states are in the last row of ``space.states``; or some number
+        that is too large for the setting to be better than the best.
+    task : LoopTask
+    space : LoopSpace
+        ``space.frames[depth]`` is advanced to the lower half, or past this setting. A setting that
+        is the best so far is copied to ``space.states[depth]`` and ``space.lines[KEPT, depth]``.
+    """
     frame = space.frames[depth]
     blocks = task.blocks
     frame[FOUND] = max(frame[FOUND], cost) if task.worst else frame[FOUND] + cost
     frame[HALF] += 1
     if frame[FOUND] >= frame[BEST]:
-        frame[HALF] = 2
+        frame[HALF] = 2  # the lower half need not be searched any more
     elif frame[HALF] == 2:
+        # The cells of both halves have the numbers between those of the outer columns.
         frame[BEST] = frame[FOUND]
         for loop in range(space.lines.shape[2]):
             space.lines[KEPT, depth, loop] = space.lines[TURNED, depth, loop]
@@ -295,7 +435,21 @@ def _add_half(depth, cost, task, space):
 
 @inner_kernel
 def _close(depth, task, space):
-    """Set the cells of a block to the best that was found, if that is below the bound."""
+    """Set the cells of a block to the best that was found, if that is below the bound.
+
+    Parameters
+    ----------
+    depth : int
+        The depth of the open block, all of whose settings have been tried or ruled out.
+    task : LoopTask
+    space : LoopSpace
+        The last row of ``space.states`` receives the states of all cells of the block.
+
+    Returns
+    -------
+    int
+        The cost of the best setting; the bound of the block if none costs less.
+    """
     frame = space.frames[depth]
     blocks = task.blocks
     number = frame[NUMBER]
@@ -315,6 +469,15 @@ def _set_leaf(number, task, space):
     A line of a dilated network has two wires, of which one has light. One line passes a single
     cell there, two lines have a cell at each input and at each output; without dilation, two lines
     share one cell and a single one has none.
+
+    Parameters
+    ----------
+    number : int
+        The block, of one line or two.
+    task : LoopTask
+    space : LoopSpace
+        Has the circuits of the block in ``space.lines``. The last row of ``space.states`` receives
+        the states.
 
     Returns
     -------
@@ -336,6 +499,9 @@ def _set_leaf(number, task, space):
         if o < 0:
             continue
         cost = 0
+
+        # A cell is in bar (0) if light leaves on the same of two places as it entered, else in
+        # cross (1): hence the exclusive or of the two.
         if task.wide:
             entered = space.lines[ENTERED, depth, place + i]
             left = space.lines[LEFT, depth, place + o]
@@ -365,8 +531,9 @@ def _set_leaf(number, task, space):
 def _find_loops(number, task, space):
     """Find the loops of a block, and what they cost; the lines of odd wires are loop 0.
 
-    A loop is the lines that share a cell of an outer column with the next one in turn. They go to
-    the two halves alternately, hence one of them decides for all.
+    A loop is the lines of which each shares a cell of an outer column with the next one: at the
+    inputs, at the outputs, at the inputs, and so on. They go to the two halves alternately, hence
+    one of them decides for all. The loop is closed, or it ends on both sides at idle neighbours.
 
     Parameters
     ----------
@@ -387,6 +554,9 @@ def _find_loops(number, task, space):
     place = task.blocks[number, PLACE]
     for line in range(place, place + size):
         space.lines[LOOP, depth, line] = -1
+
+    # The last of an odd number of lines is wired to the lower half, at its input and its output.
+    # What hangs together with either of them has no choice: loop 0.
     loops = 0
     lower = size & 1
     if lower:
@@ -396,6 +566,9 @@ def _find_loops(number, task, space):
             _mark(i, lower, loops, depth, place, space)
             _mark(i ^ 1, 1 - lower, loops, depth, place, space)
         loops += 1
+
+    # Other loops begin at their topmost line, whose cell of the first column is in bar. As a loop
+    # may end at idle lines, it is followed both ways: from line i, and from its neighbour i ^ 1.
     for i in range(size):
         if space.lines[FORTH, depth, place + i] >= 0 and space.lines[LOOP, depth, place + i] < 0:
             _mark(i, i & 1, loops, depth, place, space)
@@ -417,7 +590,24 @@ def _find_loops(number, task, space):
 
 @inner_kernel
 def _mark(i, side, loop, depth, place, space):
-    """Mark the lines of a loop from input i on, which goes to half `side`."""
+    """Mark the lines of a loop from an input on, until it comes round or ends at an idle line.
+
+    Parameters
+    ----------
+    i : int
+        The input, counted from the first one of the block.
+    side : int
+        The half that its line goes to: 0 upper, 1 lower.
+    loop : int
+        The number of the loop.
+    depth, place : int
+        Columns DEPTH and PLACE of the block: where its lines are in ``space.lines``.
+    space : LoopSpace
+        ``space.lines[LOOP]`` and ``space.lines[SIDE]`` are written.
+    """
+    # Each turn of the loop marks two lines: the one at input i, and the one that shares a cell of
+    # the last column with it, which goes to the other half. The neighbour of the latter in the
+    # first column goes to half `side` again. Neighbours have numbers that differ in the last bit.
     while space.lines[FORTH, depth, place + i] >= 0 and space.lines[LOOP, depth, place + i] < 0:
         space.lines[LOOP, depth, place + i] = loop
         space.lines[SIDE, depth, place + i] = side
@@ -444,8 +634,14 @@ def _pass_columns(number, i, side, task, space):
     task : LoopTask
     space : LoopSpace
         The last row of ``space.states`` receives the states.
+
+    Returns
+    -------
+    int
+        The cost of the circuit in these cells.
     """
-    # An odd last line has no cell in the outer columns.
+    # An odd last line has no cell in the outer columns. The others share cell ``i >> 1`` with
+    # their neighbour ``i ^ 1``; in a dilated network, each input has cell ``i`` for its two wires.
     blocks = task.blocks
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]
@@ -483,6 +679,16 @@ def _split(number, task, space):
 
     The rows of ``space.lines`` one depth further receive the lines of both halves: two inputs that
     share a cell of the first column become the same input of either half, and outputs likewise.
+    Inputs 2 and 3 of a block, for example, lead to input 1 of its upper and of its lower half.
+
+    Parameters
+    ----------
+    number : int
+        The block, whose loops have been found.
+    task : LoopTask
+    space : LoopSpace
+        Rows FORTH and BACK are written; ENTERED and LEFT in a dilated network; OUTSIDE where the
+        worst circuit counts.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -493,6 +699,8 @@ def _split(number, task, space):
         lines = blocks[half, SIZE]
         for line in range(start, start + lines + 1):
             space.lines[FORTH, depth + 1, line] = space.lines[BACK, depth + 1, line] = -1
+
+    # `at` and `to` are where the input and the output of the line are in its half.
     for i in range(size):
         o = space.lines[FORTH, depth, place + i]
         if o < 0:
@@ -521,7 +729,17 @@ def _split(number, task, space):
 
 @inner_kernel
 def _set_columns(number, task, space):
-    """Set the cells of the outer columns of a block, as its loops are turned."""
+    """Set the cells of the outer columns of a block, as its loops are turned.
+
+    Parameters
+    ----------
+    number : int
+        The block.
+    task : LoopTask
+    space : LoopSpace
+        ``space.lines[TURNED]`` at the depth of the block says which loops are turned. The last row
+        of ``space.states`` receives the states, -1 (`FREE`) for cells without light.
+    """
     blocks = task.blocks
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]

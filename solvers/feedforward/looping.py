@@ -7,6 +7,18 @@ topmost cell of the first column is in bar (`choosing` looks for the best choice
 an odd wire has no choice, since that wire leads to the lower half. The halves are networks again
 [1]_.
 
+For example, with circuits from inputs 0, 1, 2, 3 to outputs 0, 2, 1, 3, input 0 is settled first:
+it goes to the upper half. Its output 0 shares a cell with output 1, hence the circuit from input 2
+goes to the lower half. Input 2 shares a cell with input 3, which goes to the upper half; its
+output 3 shares one with output 2, hence input 1 goes to the lower half. Input 1 is the partner of
+input 0, and the loop is closed.
+
+A *block* is the network or one of the halves inside it, a *line* a circuit at one of the inputs
+of a block. Inputs and outputs are counted from the first of their block. Numbers k and ``k ^ 1``,
+which differ in the last bit only, are partners: they share cell ``k >> 1`` of an outer column, and
+become line ``k >> 1`` of either half. State 0 of a cell is bar, 1 is cross. Hence the cell of input
+i has the state ``(i & 1) ^ side`` if the line goes to half `side`: 0 upper, 1 lower.
+
 References
 ----------
 .. [1] Chang and Melhem (1997). Arbitrary size Benes networks. *Parallel Processing Letters* 7,
@@ -25,6 +37,15 @@ from numpy.typing import NDArray
 from optmatch.model import FREE
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
+# Columns of `Blocks.blocks`, one row for each block:
+#
+# SIZE   the number of its lines.
+# DEPTH  how often the network was halved to get to it; 0 for the whole.
+# PLACE  the index of its first line among those of all blocks of its depth.
+# UPPER  the number (row) of its upper half, -1 if the block is not divided.
+# LOWER  the same of its lower half.
+# IN     the number of the first cell of its first column.
+# OUT    the same of its last column; that of IN if the block is not divided.
 SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
 """Columns of `Blocks.blocks`: lines; halvings before it; where its lines stand in the workspace;
 the blocks of its halves, -1 for none; the first cell of its first and of its last column."""
@@ -33,8 +54,8 @@ the blocks of its halves, -1 for none; the first cell of its first and of its la
 class Blocks(NamedTuple):
     """The blocks of a network, the whole first, then its halves, their halves, and so on."""
 
-    blocks: NDArray[np.int64]
-    cells: int
+    blocks: NDArray[np.int64]  # (blocks, 7): columns SIZE ... OUT, read-only
+    cells: int  # of the whole network
     width: int  # entries for the lines of all blocks of one depth; odd ones have a gap after them
 
 
@@ -42,9 +63,23 @@ class Blocks(NamedTuple):
 def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
     """Divide a network into blocks, its cells numbered as those of `Benes`, `DilatedBenes`.
 
-    In a dilated one each line is a pair of wires. Blocks of `leaf` lines are left whole, for those
-    who look them up.
+    Parameters
+    ----------
+    n
+        The number of lines of the whole network.
+    dilated
+        Whether each line is a pair of wires, so that no two circuits share a cell.
+    leaf
+        Blocks of this many lines are not divided, for those who look them up in tables; nor are
+        blocks of one line or two.
+
+    Returns
+    -------
+    Blocks
+        By rising depth, a block before its halves, the upper half before the lower one.
     """
+    # Cells are numbered column by column from outside: the first column of a block, all cells of
+    # its upper half, all of its lower half, its last column. The list grows while it is read.
     blocks = [[n, 0, 0, -1, -1, 0, 0]]
     ends = [0]
     for number, (size, depth, _, _, _, first, _) in enumerate(blocks):
@@ -69,7 +104,11 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
 
 @lru_cache(maxsize=512)
 def _count(n: int, dilated: bool) -> int:
-    """Count the cells of a network of n lines."""
+    """Count the cells of a network of n lines.
+
+    With c(n) cells: c(n) = 2 * floor(n / 2) + c(floor(n / 2)) + c(ceil(n / 2)), the outer columns
+    and both halves; a dilated network has twice as many cells in its outer columns.
+    """
     half = n // 2
     if n <= 2:
         return (1, 4)[n - 1] if dilated else n - 1
@@ -77,15 +116,25 @@ def _count(n: int, dilated: bool) -> int:
 
 
 class Tables(NamedTuple):
-    """The states of small blocks, whose walks would be too short to be predicted."""
+    """The states of small blocks, whose walks would be too short to be predicted.
 
+    Rows of states have an entry for each cell of the block: 0 bar, 1 cross, -1 without light. A
+    permutation of eight lines is found in two steps: in lexicographic order, its first four
+    outputs say where the 24 permutations that begin so are, and its last four which of them it is.
+    """
+
+    # (625, 6) ``[matching, cell]``, of matchings of four lines; rows of no matching are of no use.
     fours: NDArray[np.int8]
     """``fours[matching]``: of four lines, idle ones too; digits of a matching are its outputs plus
     1, to base 5."""
-    eights: NDArray[np.int8]  # ``eights[head + tail]``: of eight lines, all in use
+    # (40320, 20) ``[permutation, cell]``: ``eights[head + tail]``, of eight lines, all in use.
+    eights: NDArray[np.int8]
+    # (4096,), by the outputs of lines 0 to 3, line k having digit k, the lowest one first.
     heads: NDArray[np.int32]
     """``heads[outputs]``, four digits to base 8: where permutations that begin so are."""
-    tails: NDArray[np.int32]  # ``tails[outputs]``: where among them those are that end so
+    # (4096,), by the outputs of lines 4 to 7 likewise: ``tails[outputs]`` is where among those the
+    # permutations are that end so.
+    tails: NDArray[np.int32]
 
 
 _NO_TABLES = Tables(
@@ -123,6 +172,18 @@ def _eights() -> Tables:
 def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on a Benes network; the first cell of each loop is in bar.
 
+    Parameters
+    ----------
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n), contiguous.
+
+    Returns
+    -------
+    int8 array, shape (k, cells)
+        0 bar, 1 cross, -1 where no light passes.
+
+    Notes
+    -----
     Time O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where
     all are in use, are looked up in tables.
     """
@@ -135,8 +196,18 @@ def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on a dilated Benes network; no two circuits share a cell.
 
-    The network has the blocks of a Benes network, so the same walks tell which half each circuit
-    goes to. Each circuit is then followed through cells of its own.
+    The network has the blocks of a Benes network, hence the same walks tell which half each
+    circuit goes to. Each circuit is then followed through cells of its own.
+
+    Parameters
+    ----------
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
+
+    Returns
+    -------
+    int8 array, shape (k, cells)
+        0 bar, 1 cross, -1 where no light passes.
     """
     n = matchings.shape[1]
     narrow = network(n)
@@ -148,6 +219,11 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 
 
 def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[np.int8]:
+    """Route matchings, int32 of shape (k, lines), on the blocks of a Benes network.
+
+    `tables` has the states of blocks of four and eight lines that `net` leaves whole. Returns the
+    states, shape (k, cells): 0 bar, 1 cross, -1 where no light passes.
+    """
     states = np.empty((len(matchings), net.cells), dtype=np.int8)
     space = np.empty(4 * net.width, dtype=np.int32)
     plain = space.view(np.uint32)
@@ -156,21 +232,46 @@ def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[n
 
 
 # Kernels keep all lines in one array and all states in another, since each view of an array that
-# a loop makes costs as much as several lines. ``space[forth + i]`` is the output of the line at
-# input i, -1 for none and for one that is settled; ``space[back + o]`` the input of output o. The
-# lines of the halves stand `upper` and `upper + beyond` behind `onto`, with those of their outputs
-# `width` further on. The cells of the outer columns begin at `first` and `last`.
+# a loop makes costs as much as several lines. The array of lines, `space`, has shape (4 * width,):
+# two depths, which change their roles from depth to depth, each with `width` entries for inputs
+# and as many for outputs. ``space[forth + i]`` is the output of the line at input i of a block, -1
+# for none and for one that is settled; ``space[back + o]`` is the input of output o.
+#
+# The kernels below get a block as a tuple of nine integers:
+#
+# forth, back  where the inputs and the outputs of the block are in `space`.
+# onto         where the depth of its halves begins in `space`.
+# pairs        half the number of lines, rounded down: the cells of each outer column.
+# first, last  where the cells of its first and of its last column are in `states`.
+# upper        where, after `onto`, the inputs of the upper half are.
+# beyond       where, after those, the inputs of the lower half are.
+# width        where, after its inputs, the outputs of a half are.
 
 
 @inner_kernel
 def _walk(i, side, space, states, block):
-    """Settle lines from input i on, which goes to half `side`, until the loop ends."""
+    """Settle lines from input i on, which goes to half `side`, until the loop ends.
+
+    Parameters
+    ----------
+    i : int
+        The input, counted from the first one of the block.
+    side : int
+        The half that its line goes to: 0 upper, 1 lower.
+    space : int32 array, shape (4 * width,)
+        The lines, see above. Those that are settled become -1 in the block, and appear in a half.
+    states : int8 array, shape (rows * cells,)
+        Receives the states of the cells that the lines pass in the outer columns.
+    block : tuple of 9 int
+        See above.
+    """
     forth, back, onto, pairs, first, last, upper, beyond, width = block
     while True:
         o = space[forth + i]
         if o < 0:
             return
-        # this line, and below the one with which it shares a cell of the last column
+
+        # Settle this line. An odd last line has no cell in the outer columns.
         space[forth + i] = -1
         half = onto + upper + side * beyond
         space[half + (i >> 1)] = o >> 1
@@ -179,6 +280,9 @@ def _walk(i, side, space, states, block):
             states[first + (i >> 1)] = (i & 1) ^ side
         if o >> 1 < pairs:
             states[last + (o >> 1)] = (o & 1) ^ side
+
+        # Settle the line that shares a cell of the last column with it: it goes to the other half.
+        # Its neighbour in the first column goes to half `side` again.
         o ^= 1
         i = space[back + o]
         if i < 0:
@@ -196,9 +300,19 @@ def _walk(i, side, space, states, block):
 def _halve(lines, states, block):
     """Settle an even number of lines that are all in use: every loop comes round.
 
-    `lines` is the space as whole numbers without sign: as indices these need no check whether they
-    count from the end, which is a third of the work here.
+    Parameters
+    ----------
+    lines : uint32 array, shape (4 * width,)
+        The space as whole numbers without sign: as indices these need no check whether they count
+        from the end, which is a third of the work here.
+    states : int8 array, shape (rows * cells,)
+        -1 in the outer columns of the block, which receive their states.
+    block : tuple of 9 int
+        As of `_walk`.
     """
+    # Each loop begins at its topmost input, which is even, and goes to the upper half. Each step
+    # settles one line of either half: the upper one from i to o, and the lower one, which shares
+    # the cell of output o. A cell of the first column has its state once its loop is settled.
     forth = np.uint64(block[0])
     back = np.uint64(block[1])
     first = np.uint64(block[4])
@@ -226,7 +340,18 @@ def _halve(lines, states, block):
 
 @inner_kernel
 def _find_eight(line, heads, tails, lines):
-    """Return the place of a permutation of eight lines in its table, without signs as above."""
+    """Return the place of a permutation of eight lines in ``Tables.eights``.
+
+    Parameters
+    ----------
+    line : uint64
+        Where the outputs of the eight lines begin in `lines`.
+    heads, tails : int32 array, shape (4096,)
+        As of `Tables`.
+    lines : uint32 array
+        The space as whole numbers without sign, as of `_halve`.
+    """
+    # An output takes three bits, the lines 0 to 3 and 4 to 7 twelve bits each.
     head = tail = np.uint64(0)
     for k in range(4):
         head |= np.uint64(lines[line + np.uint64(k)]) << np.uint64(3 * k)
@@ -236,7 +361,18 @@ def _find_eight(line, heads, tails, lines):
 
 @inner_kernel
 def _write_lines(matching, space, width):
-    """Write the lines of the whole network; return how many are in use."""
+    """Write the lines of the whole network; return how many are in use.
+
+    Parameters
+    ----------
+    matching : int32 array, shape (n,)
+        ``matching[source] = destination``, -1 where idle.
+    space : int32 array, shape (4 * width,)
+        Its first `width` entries receive the output of each input, the next the input of each
+        output; those of idle ones stay as they are.
+    width : int
+        The entries for the lines of a depth.
+    """
     lit = 0
     for i in range(len(matching)):
         o = matching[i]
@@ -249,9 +385,22 @@ def _write_lines(matching, space, width):
 
 @kernel
 def loop(blocks, tables, matchings, all_states, space, plain):
-    """Route matchings; arguments as of `route_loops`; the workspace holds two depths.
+    """Route matchings by looping, block by block from the whole network to its smallest parts.
 
-    `plain` is the space once more, as whole numbers without sign.
+    Parameters
+    ----------
+    blocks : int64 array, shape (blocks, 7)
+        Columns SIZE ... OUT; blocks of the same depth follow each other.
+    tables : Tables
+        The states of blocks of four and of eight lines, if `blocks` leaves those whole.
+    matchings : int32 array, shape (k, n)
+        ``matchings[row, source] = destination``, -1 where idle.
+    all_states : int8 array, shape (k, cells)
+        Receives 0 bar, 1 cross, -1 where no light passes.
+    space : int32 array, shape (4 * width,)
+        Scratch: the lines of the present depth and of the next one.
+    plain : uint32 array, shape (4 * width,)
+        The same memory, as whole numbers without sign.
     """
     n = matchings.shape[1]
     cells = all_states.shape[1]
@@ -272,6 +421,8 @@ def loop(blocks, tables, matchings, all_states, space, plain):
             lines = blocks[number, PLACE]
             first = row * cells + blocks[number, IN]
             last = row * cells + blocks[number, OUT]
+
+            # The first block of a depth: the lines that were written become those to be read.
             if blocks[number, DEPTH] > depth:
                 depth = blocks[number, DEPTH]
                 forth = 2 * width * (depth & 1)
@@ -280,6 +431,9 @@ def loop(blocks, tables, matchings, all_states, space, plain):
                     for k in range(2 * width):
                         space[onto + k] = -1
             lines += forth
+
+            # Small blocks are looked up: the outputs of their lines are the digits of a number.
+            # Those of four lines count from -1 on, to base 5; with 1 added to each, that is 156.
             if blocks[number, UPPER] < 0:
                 if size == 8:
                     entry = _find_eight(np.uint64(lines), heads, tails, plain)
@@ -305,12 +459,17 @@ def loop(blocks, tables, matchings, all_states, space, plain):
             if lit == n and size & 1 == 0:
                 _halve(plain, states, block)
                 continue
+
+            # The last of an odd number of lines goes to the lower half, and so does the one at the
+            # last output; what hangs together with them is settled first.
             if size & 1:
                 _walk(size - 1, 1, space, states, block)
                 i = space[back + size - 1]
                 if i >= 0:
                     _walk(i, 1, space, states, block)
                     _walk(i ^ 1, 0, space, states, block)
+
+            # A loop may end at idle lines: it is followed from its topmost cell both ways.
             for k in range(pairs):
                 _walk(2 * k, 0, space, states, block)
                 _walk(2 * k + 1, 1, space, states, block)
@@ -320,8 +479,17 @@ def loop(blocks, tables, matchings, all_states, space, plain):
 def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
-    `narrow` and `wide` are the blocks of both, `halves` the states of the first; `states` of the
-    second are written where light passes.
+    Parameters
+    ----------
+    narrow, wide : int64 array, shape (blocks, 7)
+        The blocks of the Benes network and of the dilated one, with the same numbers; columns SIZE
+        ... OUT.
+    matchings : int32 array, shape (k, n)
+        ``matchings[row, source] = destination``, -1 where idle.
+    halves : int8 array, shape (k, cells of the Benes network)
+        Its states: 0 bar, 1 cross, -1 where no light passes.
+    states : int8 array, shape (k, cells of the dilated network)
+        Receives 0 bar or 1 cross where light passes; the others stay as they are.
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):
@@ -331,6 +499,9 @@ def widen(narrow, wide, matchings, halves, states):
                 continue
             entered, left = 0, 0  # of the two wires of a line, the one with light
             number = 0
+
+            # In each block, i and o are the input and the output of the circuit, and become those
+            # of a half. The state of the cell at input i of the Benes network says which half.
             while narrow[number, UPPER] >= 0:
                 pairs = narrow[number, SIZE] >> 1
                 side = 1
@@ -344,6 +515,9 @@ def widen(narrow, wide, matchings, halves, states):
                 i = i >> 1
                 o = o >> 1
                 number = narrow[number, LOWER if side else UPPER]
+
+            # The smallest blocks: one line passes one cell; of two lines, each input has one of
+            # the cells first and first + 1, each output one of the two after them.
             first = wide[number, IN]
             if narrow[number, SIZE] == 1:
                 states[row, first] = entered ^ left

@@ -40,7 +40,7 @@ MICRO_DB = 1e-6
 class RoutedMatchings(NamedTuple):
     """States for a batch of matchings."""
 
-    states: NDArray[np.int8]
+    states: NDArray[np.int8]  # (k, cells): 0 bar, 1 cross, -1 where no light passes
     held: NDArray[np.bool_]  # ``held[k]``: whether matching k is carried in spite of all faults
     exact: NDArray[np.bool_]
     """``exact[k]``: whether the states are the best there are, as `choose_loops` knows."""
@@ -119,7 +119,10 @@ def route_batch(
 
 
 def exact_router(fabric: Fabric) -> FeedForward | None:
-    """Return the feed-forward fabric whose router fits, itself or below its faults, if any."""
+    """Return the feed-forward fabric whose router fits a fabric; None if there is none.
+
+    That is the fabric itself, or the one below its faults. A router knows no faults.
+    """
     inner = fabric.fabric if isinstance(fabric, Faulty) else fabric
     return inner if isinstance(inner, FeedForward) and inner.type in _ROUTERS else None
 
@@ -143,7 +146,11 @@ def route_without_faults(fabric: FeedForward, matchings: NDArray[np.int32]) -> N
 
 
 def cost_states(fabric: Fabric, bar: float, cross: float) -> NDArray[np.int64]:
-    """``cell_cost[cell, state, shared]``: the cost of a cell for a circuit, by its state alone."""
+    """Return ``cell_cost[cell, state, shared]``, by the state of the cell alone.
+
+    `bar` and `cross` are what a circuit pays for a cell in that state, in a unit of the caller;
+    they are rounded to whole numbers. The result has the shape (cells, 2, 2), int64.
+    """
     cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
     cell_cost[:, BAR] = round(bar)
     cell_cost[:, CROSS] = round(cross)
@@ -160,9 +167,25 @@ def route_cheaply(
 ) -> RoutedMatchings:
     """Route matchings of a feed-forward fabric, perhaps with faults, at the least cost.
 
-    There is an `exact_router` for the fabric; `matchings` are checked ones, int32, shape (k, n);
-    the others are as for `choose_loops`, and without `cell_cost` any routes will do. A matching is
-    not `held` where a cell would have to be in a state that a fault forbids.
+    Parameters
+    ----------
+    fabric
+        A fabric for which there is an `exact_router`.
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n); checked.
+    cell_cost
+        ``cell_cost[cell, state, shared]``: what a cell in this state costs each circuit that
+        passes it, alone (0) or with another one (1); int64, shape (cells, 2, 2). None if any
+        routes will do. Fabrics other than `LOOPING` have no choice of routes.
+    worst
+        Whether the cost of a matching is the largest of its circuits, not their sum.
+    visits
+        About how many blocks to visit for each matching, see `choose_loops`.
+
+    Returns
+    -------
+    RoutedMatchings
+        A matching is not `held` where a cell would have to be in a state that a fault forbids.
     """
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)
@@ -191,8 +214,25 @@ def follow(
 ) -> Iterator[NDArray[np.int8]]:
     """Route matchings one after the other, each with the fewest toggles from those before it.
 
-    ``driven[cell]`` are the states before the first matching, -1 where not known. A `cell_cost` of
-    1 outweighs all toggles of a matching. Yields the states for each matching.
+    A toggle is a change of the state of a cell. A cell without light keeps its state.
+
+    Parameters
+    ----------
+    fabric
+        A fabric for which there is an `exact_router`.
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n); checked.
+    driven
+        ``driven[cell]``: the states before the first matching, 0 bar, 1 cross, -1 where not known.
+    cell_cost
+        As of `route_cheaply`; a cost of 1 outweighs all toggles of a matching.
+    visits
+        About how many blocks to visit for each matching.
+
+    Yields
+    ------
+    int8 array, shape (cells,)
+        The states for each matching: 0 bar, 1 cross, -1 where no light passes.
     """
     for matching in matchings:
         states = change(fabric, matching, driven, cell_cost, visits).states[0]
@@ -207,7 +247,22 @@ def change(
     cell_cost: NDArray[np.int64] | None = None,
     visits: int = MOST_VISITS,
 ) -> RoutedMatchings:
-    """Route one matching with the fewest toggles; parameters as of `follow`."""
+    """Route one matching with the fewest toggles.
+
+    Parameters
+    ----------
+    fabric, driven, cell_cost, visits
+        As of `follow`.
+    matching
+        ``matching[source] = destination``, -1 where idle; int32, shape (n,); checked.
+
+    Returns
+    -------
+    RoutedMatchings
+        With one row of states.
+    """
+    # A toggle costs 2: one circuit alone pays it all, and two that share the cell pay 1 each. All
+    # toggles together cost 2 * cells at most, less than the factor of the costs of cells.
     changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
     for state in (BAR, CROSS):  # circuits that share a cell share its toggle
         changes[driven == 1 - state, state] = 2, 1
@@ -221,8 +276,21 @@ def count_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the cells that each circuit passes, and those of them that are in cross.
 
-    Both have the shape (k, n), by source port; 0 where a port is idle.
+    Parameters
+    ----------
+    fabric
+        A fabric with cells, through which light only goes forward.
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
+    states
+        ``states[k, cell]``: states that carry each matching, 0 bar, 1 cross, -1 without light.
+
+    Returns
+    -------
+    passed, crossed : int64 array, shape (k, n)
+        The numbers of cells by source port; 0 where a port is idle.
     """
+    # All circuits advance by one cell in each turn, those that are not at their end yet.
     graph: Any = fabric.graph
     passed = np.zeros(matchings.shape, dtype=np.int64)
     crossed = np.zeros(matchings.shape, dtype=np.int64)
@@ -238,6 +306,13 @@ def count_cells(
 
 
 def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
+    """Return matchings as a contiguous int32 array, shape (k, n).
+
+    Raises
+    ------
+    InputError
+        If they have another number of ports than the fabric, or a row is no matching.
+    """
     rows = np.asarray(matchings)
     if rows.dtype != np.int32 or rows.ndim != 2:
         rows = frozen("matchings", matchings, 2, np.int32)
