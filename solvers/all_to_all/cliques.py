@@ -1,4 +1,7 @@
-"""Cliques of a small graph: sets of vertices of which each two are neighbours."""
+"""Cliques of a small graph: sets of vertices of which each two are neighbours.
+
+A set of vertices is a whole number with a bit for each of them: {0, 2} is ``0b101``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     Parameters
     ----------
     neighbours
-        ``neighbours[vertex]``: a bit for each neighbour.
+        ``neighbours[vertex]``: a bit for each neighbour; mutual, and no vertex is its own.
     known_size
         The size of a clique that is known.
     most_nodes
@@ -36,13 +39,28 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     n_nodes = 0
 
     def extend(size: int, candidates: int) -> None:
-        """Look at all cliques of some vertices and of some candidates, which all of them know."""
+        """Search all cliques that consist of the present clique and of some candidates.
+
+        Parameters
+        ----------
+        size
+            The number of vertices of the present clique. Which they are does not matter any more.
+        candidates
+            A bit for each vertex that may be added: it is a neighbour of all vertices of the
+            present clique, and the cliques with it have not been searched yet.
+        """
         nonlocal best_size, n_nodes
         n_nodes += 1
         best_size = max(best_size, size)
+
+        # The vertices of the highest colour come first. A clique has each colour at most once:
+        # among a vertex of colour c and those before it in the list there are at most c vertices
+        # of a clique. Once that is too few, it is too few for all that follow.
         for vertex, color in reversed(color_greedily(neighbours, candidates)):
             if size + color <= best_size or n_nodes >= most_nodes:
                 return
+
+            # First all cliques with this vertex, then those without it.
             extend(size + 1, candidates & neighbours[vertex])
             candidates &= ~(1 << vertex)
 
@@ -66,6 +84,8 @@ def color_greedily(neighbours: list[int], vertices: int) -> list[tuple[int, int]
         By rising colours, from 1 on. A clique of vertices up to some place of the list has no more
         vertices than the colour at that place.
     """
+    # Each turn gives one colour to as many vertices as it can: the lowest one, the lowest of those
+    # that are not its neighbours, and so on. ``x & -x`` is the lowest bit of x.
     colored = list[tuple[int, int]]()
     color = 0
     while vertices:

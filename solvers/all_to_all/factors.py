@@ -3,6 +3,16 @@
 Vertices are the ports; of ports with an input and an output first the inputs, then the outputs;
 with an odd number of bidirectional ports one more, the bench, whose partner is idle.
 ``factors[slot, vertex]`` is the partner of a vertex.
+
+A *factor* pairs all vertices: one row of `factors`, int64 of shape (vertices,), in which
+``partner[partner[vertex]] == vertex``. The *edges* of a factor are its pairs; a 1-factorisation
+has each pair in exactly one of its factors. For 4 bidirectional ports there are three factors:
+``[1, 0, 3, 2]``, ``[2, 3, 0, 1]`` and ``[3, 2, 1, 0]``.
+
+The edges of two factors together make *cycles*, along which both alternate. If both swap their
+edges on one cycle, they are factors again, and together have the same pairs. With 8 ports, let one
+factor have the edges 0-1, 2-3, 4-5, 6-7, and another one 0-2, 1-3, 4-6, 5-7. The cycle through 0
+is 0-1-3-2-0. After a swap, the one has 0-2, 1-3, 4-5, 6-7, the other 0-1, 2-3, 4-6, 5-7.
 """
 
 from __future__ import annotations
@@ -17,8 +27,17 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
     """Make the round-robin tournament (circle method; cyclic shifts where only they fit).
 
-    Returns ``factors[slot, vertex]``, int64: n - 1 slots, or n for an odd number of bidirectional
-    ports.
+    Parameters
+    ----------
+    n_ports
+        The number of ports.
+    bidirectional
+        Whether a pair is connected both ways at once, and each port is one vertex.
+
+    Returns
+    -------
+    int64 array, shape (slots, vertices)
+        ``factors[slot, vertex]``: n - 1 slots, or n for an odd number of bidirectional ports.
     """
     if bidirectional or n_ports % 2 == 0:
         rounds = _circle(n_ports + n_ports % 2)
@@ -32,7 +51,11 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
 
 
 def _circle(n: int) -> NDArray[np.int64]:
-    """Let ports meet whose numbers add up to the round; a port left alone meets the last."""
+    """Let ports meet whose numbers add up to the round; a port left alone meets the last.
+
+    Numbers are added modulo n - 1, for an even number n of ports. Returns ``rounds[round, port]``,
+    the partner, int64 of shape (n - 1, n).
+    """
     m = n - 1
     vertex = np.arange(m, dtype=np.int64)
     rounds = np.full((m, n), IDLE, dtype=np.int64)
@@ -46,14 +69,29 @@ def _circle(n: int) -> NDArray[np.int64]:
 
 
 def relabel(factors: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give vertex v the name ``names[v]``."""
+    """Give vertex v the name ``names[v]``, a permutation, in ``factors[slot, vertex]``."""
     renamed = np.empty_like(factors)
     renamed[:, names] = names[factors]
     return renamed
 
 
 def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> NDArray[np.int32]:
-    """Turn one factor, or a row of them, into matchings of the ports."""
+    """Turn one factor, or a row of them, into matchings of the ports.
+
+    Parameters
+    ----------
+    factors
+        Partners of vertices, int64, shape (vertices,) or (slots, vertices).
+    n_ports
+        The number of ports.
+    bidirectional
+        Whether ports are the vertices; else vertex ``n_ports + port`` receives.
+
+    Returns
+    -------
+    int32 array, shape (ports,) or (slots, ports)
+        ``matching[source] = destination``, -1 where idle.
+    """
     partner = factors[..., :n_ports]
     if bidirectional:
         return np.where(partner < n_ports, partner, IDLE).astype(np.int32)
@@ -64,7 +102,24 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
 def _other(factors, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge.
 
-    -1 if there is none: factors of jobs that share a fabric may have an edge in common.
+    Parameters
+    ----------
+    factors : int64 array, shape (3, vertices)
+        Three factors: each vertex has three edges.
+    vertex : int
+        Where the walk is.
+    taken : int64 array, shape (vertices,)
+        The factor whose edges are no longer there: each vertex has two edges left.
+    before : int
+        The vertex that the walk came from, -1 at its start.
+
+    Returns
+    -------
+    neighbour : int
+        The next vertex, -1 if there is none: factors of jobs that share a fabric may have an edge
+        in common.
+    k : int
+        The factor, 0 to 2, that the edge to it belongs to; -1 if there is none.
     """
     for k in range(3):
         neighbour = factors[k, vertex]
@@ -87,11 +142,32 @@ def exchange(factors, start, coins, new, place, path):
     """Split the edges of three factors into three other ones.
 
     The first one changes along a random alternating cycle near the vertex `start`; what is left of
-    the three is split in two, as much as possible like before. Chance decides by `coins`, a random
-    number below 2**31. Returns False if the walk or the split failed; `new` is then of no use.
-    `new` is the result, shape (3, vertices); `place` and `path` are room to work in, of shapes
-    (vertices,) and (vertices + 2,).
+    the three is split in two, as much as possible like before. Two factors can only swap cycles
+    that they have; this move reaches factors that no such swaps lead to.
+
+    Parameters
+    ----------
+    factors : int64 array, shape (3, vertices)
+        ``factors[k, vertex]``: the partner of a vertex in factor k.
+    start : int
+        The vertex where the walk begins.
+    coins : int
+        A random number below 2**31, by which chance decides.
+    new : int64 array, shape (3, vertices)
+        Receives the new factors, which together have the edges of the old ones.
+    place : int64 array, shape (vertices,)
+        Scratch: the place of a vertex in `path`, -1 where the walk has not been.
+    path : int64 array, shape (vertices + 2,)
+        Scratch: the vertices of the walk.
+
+    Returns
+    -------
+    bool
+        False if the walk or the split failed; `new` is then of no use.
     """
+    # The walk takes an edge of the first factor, then one of the second or third by chance, and so
+    # on, until it comes to a vertex where it was before. That closes a cycle. The cycle alternates
+    # if this vertex is at an even place, from which an edge of the first factor leads on.
     n = factors.shape[1]
     first = factors[0]
     place[:] = -1
@@ -111,6 +187,8 @@ def exchange(factors, start, coins, new, place, path):
             vertex = factors[3 - side, mate]
             if place[vertex] >= 0 and place[vertex] % 2:
                 return False
+
+    # On the cycle, the new first factor has the edges that the old one has not.
     for v in range(n):
         new[0, v] = first[v]
         new[1, v] = -1
@@ -119,6 +197,11 @@ def exchange(factors, start, coins, new, place, path):
         v = path[step + 1] if step + 1 < length else vertex
         new[0, u] = v
         new[0, v] = u
+
+    # Each vertex has two edges left: they make cycles. Those of a cycle go to the new second and
+    # third factor alternately, for which it has to have an even number of edges. There are two
+    # ways; `agree` counts how many edges more stay in their factor if the first edge goes to the
+    # second one.
     for v in range(n):
         if new[1, v] >= 0:
             continue
@@ -159,10 +242,26 @@ def exchange(factors, start, coins, new, place, path):
 def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
-    ``beyond[slot, vertex]`` is what the circuit there costs beyond its shortest route, half at
-    each end. A circuit that is new is expected to cost `penalty` at each end. Of the cycles that
-    chance lets by, one in sixteen, the one is taken that is expected to save the most. Writes the
-    other factor and a vertex of the cycle to `cycle`, -1 for none.
+    Of the cycles that chance lets by, one in sixteen, the one is taken that is expected to save
+    the most.
+
+    Parameters
+    ----------
+    factors : int64 array, shape (slots, vertices)
+        ``factors[slot, vertex]``: the partner of a vertex.
+    beyond : int64 array, shape (slots, vertices)
+        What the circuit at a vertex costs beyond its shortest route, half at each end, in 1/`UNIT`
+        of a cell.
+    first : int
+        The slot that should get better.
+    penalty : int
+        What a circuit that is new is expected to cost at each end, in the same unit.
+    coins : int
+        A random number below 2**31, by which chance decides.
+    cycle : int64 array, shape (2,)
+        Receives the other slot and a vertex of the cycle; -1 as the slot if there is none.
+    seen : int64 array, shape (vertices,)
+        Scratch: 1 for vertices on the cycles of the present pair of slots so far.
     """
     slots, n = factors.shape
     most = -(1 << 60)
@@ -174,6 +273,9 @@ def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
         for start in range(n):
             if seen[start]:
                 continue
+
+            # Once round the cycle: by an edge of `first`, by one of `other`, and so on. Both slots
+            # lose what their circuits on the cycle cost too much, and get new ones.
             v = start
             saved = count = 0
             while True:
@@ -183,6 +285,9 @@ def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
                 count += 1
                 if v == start:
                     break
+
+            # A cycle of two vertices is an edge that both have; on one of all vertices, the slots
+            # would only change their names.
             if 2 < count < n and saved > most:
                 coins = _toss(coins)
                 if coins >> 16 & 15 == 0:
@@ -193,10 +298,27 @@ def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
 
 @kernel
 def swap(factors, start, new):
-    """Let two factors swap their edges on the cycle through a vertex."""
+    """Let two factors swap their edges on the cycle through a vertex.
+
+    The cycle alternates: an edge of the one factor, an edge of the other one, and so on. See the
+    module for an example.
+
+    Parameters
+    ----------
+    factors : int64 array, shape (2, vertices)
+        ``factors[side, vertex]``: the partner of a vertex in either factor.
+    start : int
+        A vertex of the cycle.
+    new : int64 array, shape (2, vertices)
+        Receives the factors after the swap: partners on the cycle are exchanged, others are those
+        of before.
+    """
     for v in range(factors.shape[1]):
         for side in range(2):
             new[side, v] = factors[side, v]
+
+    # Each turn takes two steps, one along an edge of either factor, as the cycle has an even
+    # number of vertices. At each vertex, both factors get the partner that the other one has.
     v = start
     while True:
         for side in range(2):

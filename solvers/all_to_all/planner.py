@@ -1,4 +1,18 @@
-"""A plan of slots for an all-to-all: factors, routes for each, and exchanges of pairs."""
+"""A plan of slots for an all-to-all: factors, routes for each, and exchanges of pairs.
+
+In an all-to-all each pair of ports has to be connected once. A *slot* is a time in which some
+pairs are connected at once, by circuits that share no link. Which pairs these are is its *factor*,
+a perfect matching of the vertices (`factors`); the slots of a full plan have each pair once, which
+makes them a 1-factorisation.
+
+The *excess* of a slot is how much longer its routes are than the shortest routes of its pairs
+together, in 1/`UNIT` of a cell. `FAILED` is added for each link that two circuits need at once,
+and for each circuit without a way. Hence the excess says how bad a slot is: 0 is as good as can
+be, less than `FAILED` means that all of its circuits are routed.
+
+To *exchange pairs* is to let two or three slots divide their pairs among themselves in another
+way, and to route them anew.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +48,37 @@ class RoutedSlot(NamedTuple):
     Slots are replaced whole, so Ctrl-C never sees half of one.
     """
 
-    partner: NDArray[np.int64]  # of each vertex
+    # (vertices,): ``partner[vertex]``, mutual. Vertices without a circuit have the partner
+    # `SlotPlanner.idle_partner`.
+    partner: NDArray[np.int64]
     routes: NDArray[np.int32]  # (ports, width): terminals left, by source port
     lengths: NDArray[np.int64]  # (ports,): 0 where the port starts no circuit
     excess: int  # cost beyond the shortest routes, `FAILED` for each contested link
 
 
 class SlotPlanner:
-    """The planned slots of one all-to-all, and the router that finds their routes."""
+    """The planned slots of one all-to-all, and the router that finds their routes.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    router
+        The router of its fabric; its workspace is overwritten.
+    clock
+        Ends the searches.
+    rng
+        Draws names of ports, and the exchanges of pairs.
+    on_event
+        Receives the progress.
+
+    Attributes
+    ----------
+    plan : list of RoutedSlot
+        The slots so far, also those that have no routes for some of their circuits.
+    slots_bound : int
+        No schedule has fewer slots.
+    """
 
     def __init__(
         self,
@@ -64,30 +101,41 @@ class SlotPlanner:
         """No schedule has fewer slots, by counting or by link prices."""
 
     def random_names(self, vertices: int) -> NDArray[np.int64]:
-        """Shuffle the ports; both vertices of a port with input and output get the same name."""
+        """Shuffle the ports; both vertices of a port with input and output get the same name.
+
+        Returns ``names[vertex]``, a permutation of the vertices, as `factors.relabel` takes it.
+        """
         names = self.rng.permutation(vertices if self.bidirectional else self.n_ports)
         return names if self.bidirectional else np.concatenate([names, names + self.n_ports])
 
     def matching(self, partner: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the matching of a factor."""
+        """Return ``matching[source] = destination``, -1 where idle, of a factor's partners."""
         return combinatorics.matchings(partner, self.n_ports, self.bidirectional)
 
     def factor(self, matching: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the factor of a matching of all ports, or of all but one that is benched."""
+        """Return the factor of a matching of all ports, or of all but one that is benched.
+
+        `matching` is ``matching[source] = destination``, shape (ports,); the result has the
+        partner of each vertex, shape (vertices,).
+        """
         if not self.bidirectional:
             return np.concatenate([matching + self.n_ports, np.argsort(matching)])
         partner = np.where(matching == IDLE, self.n_ports, matching).astype(np.int64)
         return np.append(partner, np.flatnonzero(matching == IDLE)[: self.n_ports % 2])
 
     def sources(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
-        """List the ports that start a circuit, the farthest pairs first."""
+        """List the ports that start a circuit, the farthest pairs first.
+
+        Each circuit of bidirectional ports is counted once, from its lower port. `partner` is that
+        of a factor, shape (vertices,). The result is the order in which the circuits are routed.
+        """
         matching = self.matching(partner)
         starts = np.flatnonzero(matching > self.ports if self.bidirectional else matching >= 0)
         far = self.router.least[starts, matching[starts]]
         return starts[np.argsort(-far, kind="stable")]
 
     def destinations(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``destinations[source]`` as the router takes it."""
+        """Return ``destinations[source]`` of a factor as the router takes it, by ports."""
         return partner if self.bidirectional else partner[: self.n_ports] - self.n_ports
 
     def settle(
@@ -136,13 +184,26 @@ class SlotPlanner:
 
         Where most fail, negotiations go on from the routes that are there, with more patience: few
         links are contested then, and that is quicker than to exchange pairs.
+
+        Parameters
+        ----------
+        factors
+            ``factors[slot, vertex]``: the partner of a vertex, shape (slots, vertices).
+
+        Returns
+        -------
+        Limit or None
+            `Limit.TIME` if the time was up before all were done; ``plan`` then has those that
+            were. None otherwise.
         """
+        # Each thread has a router of its own, as routers work in their arrays.
         threads = min(os.cpu_count() or 1, 1 + len(factors) // 64)
         spare = Queue[CellRouter]()
         for _ in range(threads):
             spare.put(CellRouter(self.problem.fabric))
 
         def route(partner: NDArray[np.int64], failed: RoutedSlot | None = None) -> RoutedSlot:
+            """Route a factor from scratch; or on from a failed slot, if that gets better."""
             router = spare.get()
             try:
                 if failed is None:
@@ -158,11 +219,15 @@ class SlotPlanner:
         try:
             route_slot = for_other_threads(route)
             slots = chain(map(route, factors[:1]), pool.map(route_slot, factors[1:]))
+
+            # All factors once. The first is routed here, so that kernels are compiled only once.
             for _ in factors:
                 if self.clock.remaining_s <= 0:
                     return Limit.TIME
                 self.plan.append(next(slots))
                 self.on_event(Tick("route", len(self.plan), len(factors)))
+
+            # Most failed: the failed ones again, with more patience.
             failed = [k for k, slot in enumerate(self.plan) if slot.excess >= FAILED]
             if 2 * len(failed) > len(factors):
                 again = pool.map(route_slot, factors[failed], [self.plan[k] for k in failed])
@@ -187,6 +252,14 @@ class SlotPlanner:
     def beyond(self, slot: RoutedSlot) -> NDArray[np.int64]:
         """Return what each circuit of a slot costs beyond its shortest route.
 
+        It is the excess of the slot, divided among its circuits: those that cost much are the
+        ones to exchange for others.
+
+        Parameters
+        ----------
+        slot
+            Its circuits may share links, or lack a route.
+
         Returns
         -------
         int64 array, shape (vertices,)
@@ -198,6 +271,9 @@ class SlotPlanner:
         lengths = slot.lengths[starts]
         destinations = self.destinations(slot.partner)[starts]
         cost = UNIT * lengths - self.router.least[starts, destinations]
+
+        # The links of all routes, -1 behind the end of each, and how many circuits pass them. A
+        # circuit of length 0 has no route: it counts as one contested link.
         if slot.excess >= FAILED:
             on_route = np.arange(slot.routes.shape[1]) < lengths[:, None]
             links = np.where(on_route, self.router.wiring.link[slot.routes[starts]], -1)
@@ -215,7 +291,7 @@ class SlotPlanner:
         return sum(slot.excess for slot in self.plan)
 
     def states(self, slot: RoutedSlot) -> NDArray[np.int8]:
-        """Return the cell states of a slot."""
+        """Return the cell states of a slot, shape (cells,): 0 bar, 1 cross, -1 without light."""
         return self.router.states(self.sources(slot.partner), slot.routes, slot.lengths)
 
     def empty_slot(self) -> RoutedSlot:
@@ -231,8 +307,20 @@ class SlotPlanner:
     def with_circuit(self, slot: RoutedSlot, i: int, j: int, terminals: list[int]) -> RoutedSlot:
         """Return a copy of a slot with the circuit from port `i` to port `j` added.
 
-        `terminals` are those by which light leaves the cells of its route; if there are none, the
-        circuit has no route yet. The excess is that of the slot before.
+        Parameters
+        ----------
+        slot
+            Neither port has a circuit in it. It is not changed.
+        i, j
+            The source port and the destination port.
+        terminals
+            Those by which light leaves the cells of the route, in order; none if the circuit has
+            no route yet.
+
+        Returns
+        -------
+        RoutedSlot
+            Its excess is that of the slot before.
         """
         far_vertex = j if self.bidirectional else j + self.n_ports
         partner = slot.partner.copy()
@@ -261,18 +349,27 @@ _THREE = 10  # one move of so many is among three slots
 def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     """Exchange pairs between slots until no slot has more excess than is tolerated.
 
+    A pair is two ports that have to be connected in some slot. A move takes two or three slots of
+    the plan, of which one has too much excess, divides their pairs among them in another way, and
+    routes these slots anew. It is kept if their excess together does not grow. Each pair stays in
+    exactly one slot.
+
     Parameters
     ----------
     planner
-        ``planner.plan`` is changed.
+        ``planner.plan`` has the slots, each with its pairs (a factor), their routes and its excess:
+        what the routes cost beyond the shortest ones. It is changed.
     tolerated
-        Excess of a slot, in 1/`UNIT` of a cell.
+        The excess that a slot may have, in 1/`UNIT` of a cell. With ``FAILED - 1`` all routes have
+        to be found, however long; with 0 they have to be the shortest ones.
 
     Returns
     -------
     Limit or None
-        None if no slot has more; `Limit.EXHAUSTED` after `MOVES_PER_SLOT` moves for each slot, or
-        as many as the limits allow; or the limit that was reached.
+        None if in the end no slot has more excess than `tolerated`. `Limit.EXHAUSTED` if some slot
+        has more after the last move: `MOVES_PER_SLOT` moves for each slot, or no move because there
+        are fewer than three slots. Else the limit of time or of iterations that was reached; an
+        iteration is a move.
     """
     wanted = planner.clock.limits.iterations
     most = MOVES_PER_SLOT * len(planner.plan) if wanted is None else wanted
@@ -287,9 +384,24 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
 def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     """Exchange pairs between slots, one move after each value, while a slot has excess.
 
-    Most moves swap what two slots do on a cycle of ports; some split three slots anew, without
-    which two would never be other than they began.
+    Most moves swap the pairs of two slots on a cycle of ports (`find_swap`, `swap`). Some divide
+    the pairs of three slots anew (`exchange`), without which two would never be other than they
+    began.
+
+    Parameters
+    ----------
+    planner
+        ``planner.plan`` has at least three slots, or nothing happens. It is changed.
+    tolerated
+        The excess that a slot may have, in 1/`UNIT` of a cell.
+
+    Yields
+    ------
+    None
+        Before each move; the caller may stop there. The moves end once no slot has more excess.
     """
+    # `factors` and `beyond` have a row for each slot of the plan: its factor, and what circuits
+    # cost beyond their shortest routes at each vertex. `place`, `path` and `cycle` are scratch.
     slots = len(planner.plan)
     vertices = len(planner.plan[0].partner) if planner.plan else 0
     if slots < 3:
@@ -303,9 +415,13 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     beyond = np.stack([planner.beyond(slot) for slot in planner.plan])
     while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
         yield
+
+        # Slots without all of their routes come first.
         failed = [k for k in excessive if planner.plan[k].excess >= FAILED]
         coins = int(rng.integers(1 << 31))
         if rng.integers(_THREE):
+            # A new circuit is expected to cost more than the mean of those that are routed; half
+            # of that counts at each end.
             routed = sum(slot.excess for slot in planner.plan if slot.excess < FAILED)
             penalty = _NEW_EXCESS * routed // (2 * n_pairs)
             first = int(rng.choice(failed or excessive))
@@ -328,7 +444,11 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
 
 
 def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
-    """Pick a slot with excess cells and two others, in random order."""
+    """Pick a slot with too much excess and two others, in random order.
+
+    `excessive` has the numbers of the slots with too much excess, the result those of three
+    different slots.
+    """
     first = excessive[planner.rng.integers(len(excessive))]
     others = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)
     chosen = [first, *(int(k) + (k >= first) for k in others)]

@@ -1,4 +1,9 @@
-"""Delays of slots that wait for their own cells: an order in which slow cells change seldom."""
+"""Delays of slots that wait for their own cells: an order in which slow cells change seldom.
+
+A slot *drives* a cell to bar or cross if light passes it; otherwise the cell is *free*, or *dark*,
+and keeps its state. A cell takes some time to *settle* in another state. A slot *waits* for the
+slowest cell that it drives to another state than the one the cell had before.
+"""
 
 from __future__ import annotations
 
@@ -363,20 +368,26 @@ def changes_between(
 class LateChange(NamedTuple):
     """A cell that a slot sets anew after it was dark, and that may therefore be set earlier."""
 
-    time_s: float
-    slot: int
+    time_s: float  # how long the cell takes to settle
+    slot: int  # the slot that drives the cell, by its place in the order
     dark_since: int
     """The first slot in which the cell may be set."""
-    cell: int
+    cell: int  # its number
 
 
 def set_ahead(
     states: NDArray[np.int8], settling_s: NDArray[np.float64]
 ) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
-    """Return the states, and what each slot waits for the slowest cell that it sets anew.
+    """Set cells ahead of time while they are dark; return the states, and how long slots wait.
 
-    A cell may be set at any time while it is dark, so it is where others wait as long, if it can:
-    that slot then states it.
+    A slot waits for the slowest cell that is set in it. A cell that is dark for some slots before
+    it is needed in another state may be set in any of these slots, and then nobody waits for it
+    later. It is set in the one that waits longest for other cells anyway.
+
+    For example, a cell that takes 10 us is in bar in slot 0, dark in slots 1 and 2, and in cross
+    in slot 3. If slot 2 waits 10 us for another cell, the cell is put in cross in slot 2, beside it,
+    and slot 3 does not wait for it. If all of slots 1 to 3 wait for less, the one that waits
+    longest of them now waits 10 us.
 
     Parameters
     ----------
@@ -393,6 +404,8 @@ def set_ahead(
     delays_s : float array, shape (slots,)
         How long each slot waits, in s.
     """
+    # First the changes without a choice: `delays_s` is what slots wait for those alone. The others
+    # are collected. `last_driven` is the state each cell was driven to last, -1 for none.
     states = states.copy()
     n_slots, n_cells = states.shape
     last_driven = np.full(n_cells, FREE)
@@ -412,14 +425,17 @@ def set_ahead(
         dark_since[row != FREE] = slot + 1
         last_driven = np.where(row == FREE, last_driven, row)
 
-    # The slowest cells come first: they lengthen the delay of the slot between their last use and
-    # this one that waits longest already, and faster cells may then be set beside them.
+    # Then the changes with a choice, the slowest cells first. The longest delay among the slots
+    # from the one after their last use to this one is made as long as the cell takes, if it is
+    # shorter. Faster cells that come later may then be set beside them at no cost.
     late_changes.sort(reverse=True)
     for change in late_changes:
         place = _longest_wait(delays_s, change)
         delays_s[place] = max(delays_s[place], change.time_s)
 
-    # The slot of the change itself states the cell anyway.
+    # All delays are known now. Where the slot that drives a cell waits long enough itself, nothing
+    # has to be stated: that slot states the cell anyway. Else an earlier slot has to state it,
+    # again the one that waits longest.
     for change in late_changes:
         if delays_s[change.slot] < change.time_s:
             states[_longest_wait(delays_s, change), change.cell] = states[change.slot, change.cell]
@@ -427,6 +443,10 @@ def set_ahead(
 
 
 def _longest_wait(delays_s: NDArray[np.float64], change: LateChange) -> int:
-    """Return the slot that waits longest of those in which a cell may be set."""
+    """Return the slot that waits longest of those in which a cell may be set.
+
+    These are the slots from ``change.dark_since`` to ``change.slot``, both included; `delays_s`
+    has the wait of each slot, in s.
+    """
     window_s = delays_s[change.dark_since : change.slot + 1]
     return change.dark_since + int(window_s.argmax())

@@ -16,8 +16,8 @@ input 0, and the loop is closed.
 A *block* is the network or one of the halves inside it, a *line* a circuit at one of the inputs
 of a block. Inputs and outputs are counted from the first of their block. Numbers k and ``k ^ 1``,
 which differ in the last bit only, are partners: they share cell ``k >> 1`` of an outer column, and
-become line ``k >> 1`` of either half. State 0 of a cell is bar, 1 is cross. Hence the cell of input
-i has the state ``(i & 1) ^ side`` if the line goes to half `side`: 0 upper, 1 lower.
+become line ``k >> 1`` of either half. State 0 of a cell is bar, 1 is cross. Hence the cell of
+input i has the state ``(i & 1) ^ side`` if the line goes to half `side`: 0 upper, 1 lower.
 
 References
 ----------
