@@ -220,7 +220,7 @@ class SlotPlanner:
             route_slot = for_other_threads(route)
             slots = chain(map(route, factors[:1]), pool.map(route_slot, factors[1:]))
 
-            # All factors once. The first is routed here, so that kernels are compiled only once.
+            # All factors once. They are taken in order: a limit leaves a plan of the first ones.
             for _ in factors:
                 if self.clock.remaining_s <= 0:
                     return Limit.TIME
@@ -357,8 +357,8 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     Parameters
     ----------
     planner
-        ``planner.plan`` has the slots, each with its pairs (a factor), their routes and its excess:
-        what the routes cost beyond the shortest ones. It is changed.
+        ``planner.plan`` has the slots, each with its pairs (a factor), their routes and its
+        excess: what the routes cost beyond the shortest ones. It is changed.
     tolerated
         The excess that a slot may have, in 1/`UNIT` of a cell. With ``FAILED - 1`` all routes have
         to be found, however long; with 0 they have to be the shortest ones.
@@ -367,9 +367,9 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     -------
     Limit or None
         None if in the end no slot has more excess than `tolerated`. `Limit.EXHAUSTED` if some slot
-        has more after the last move: `MOVES_PER_SLOT` moves for each slot, or no move because there
-        are fewer than three slots. Else the limit of time or of iterations that was reached; an
-        iteration is a move.
+        has more after the last move: `MOVES_PER_SLOT` moves for each slot, or no move because
+        there are fewer than three slots. Else the limit of time or of iterations that was reached;
+        an iteration is a move.
     """
     wanted = planner.clock.limits.iterations
     most = MOVES_PER_SLOT * len(planner.plan) if wanted is None else wanted

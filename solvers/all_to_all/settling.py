@@ -385,8 +385,8 @@ def set_ahead(
     later. It is set in the one that waits longest for other cells anyway.
 
     For example, a cell that takes 10 us is in bar in slot 0, dark in slots 1 and 2, and in cross
-    in slot 3. If slot 2 waits 10 us for another cell, the cell is put in cross in slot 2, beside it,
-    and slot 3 does not wait for it. If all of slots 1 to 3 wait for less, the one that waits
+    in slot 3. If slot 2 waits 10 us for another cell, the cell is put in cross in slot 2, beside
+    it, and slot 3 does not wait for it. If all of slots 1 to 3 wait for less, the one that waits
     longest of them now waits 10 us.
 
     Parameters

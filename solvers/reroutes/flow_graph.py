@@ -6,6 +6,14 @@ through an ideal interposer. A node uses one unit of its *resource*: the wavegui
 directions are one resource, the fibres of the edge, or the ports of the chip. A circuit is a path
 from a unit out to a unit in, and circuits hold together if no resource is overdrawn: through a
 cell in two states there are no two paths that share no waveguide.
+
+A *unit* is what a spare replaces (`Units`): a chip with all its ports, or one port of a switch. A
+*cell* has four *terminals*, numbered ``4 * cell + k``; light that enters at one leaves at another,
+which depends on the state of the cell, 0 (bar) or 1 (cross). A *waveguide*, or link, joins two
+terminals, or ends at one where a port may be. An *edge* is a bundle of fibres from one server of a
+rack to another. A *stub* is the waveguide between a port and its first cell. The *capacity* of a
+resource is the number of circuits that may use it at once: 1 for a waveguide, the number of fibres
+for an edge, the number of ports for a unit.
 """
 
 from __future__ import annotations
@@ -23,9 +31,13 @@ Ints = NDArray[np.int32]
 
 
 class FlowGraph(NamedTuple):
-    """A flow graph; arrays are read-only. Units come first: ``u`` out, ``units + u`` in."""
+    """A flow graph; arrays are read-only. Units come first: ``u`` out, ``units + u`` in.
 
-    units: int
+    Arcs are numbered by the node that they leave, hence those of a node follow each other. Arrays
+    by node have the shape (nodes,), arrays by arc (arcs,), `first` and `back_first` (nodes + 1,).
+    """
+
+    units: int  # the number of units
     per_unit: int
     """The ports of a unit."""
     inner: int
@@ -38,7 +50,7 @@ class FlowGraph(NamedTuple):
     """``tail[arc]``: the node it leaves."""
     back_first: Ints
     """``back_arc[back_first[node] .. back_first[node + 1]]``: the arcs that lead to a node."""
-    back_arc: Ints
+    back_arc: Ints  # (arcs,): the arcs in the order of the nodes that they lead to
     cell: Ints
     """``cell[arc]``: the cell it passes, -1 for none."""
     state: Ints
@@ -69,6 +81,8 @@ class FlowGraph(NamedTuple):
 def build_flow_graph(fabric: Fabric) -> FlowGraph:
     """Build the graph of a rack, or of a switch with cells.
 
+    The last graphs are kept: the same fabric gets the same graph, whose arrays are read-only.
+
     Time and memory are linear in cells, or in neighbouring fibres.
     """
     if fabric.graph is not None:
@@ -81,6 +95,18 @@ def _through_servers(rack: Units) -> FlowGraph:
 
     An arc leads from a unit to the edges and units of its server, and from an edge to those of the
     server at its end, or onward through a switch between racks. Light does not turn back.
+
+    Parameters
+    ----------
+    rack
+        ``rack.edges[edge] = start, end`` are servers, or switches between racks, whose numbers
+        follow those of the servers. Each server has as many units.
+
+    Returns
+    -------
+    FlowGraph
+        Nodes: each unit out, each unit in, each edge. Each node is a resource of its own. There
+        are no cells, and no ports at terminals.
     """
     n_units = rack.n_units
     units_per_server = n_units // rack.n_servers
@@ -110,6 +136,8 @@ def _through_servers(rack: Units) -> FlowGraph:
             heads += unit_nodes(end)
         heads_of_node.append(heads)
 
+    # A unit sends, and receives, as many circuits as it has ports; an edge carries one for each
+    # fibre.
     n_nodes = n_unit_nodes + len(edges)
     n_arcs = sum(map(len, heads_of_node))
     none = np.full(n_nodes, -1)
@@ -135,7 +163,34 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
 
     The one is light on its way into a cell at the terminal, the other light that leaves the fabric
     there. Two arcs lead through a cell from each terminal, one for each state; they end where
-    light enters the next cell, or leaves by a port.
+    light enters the next cell, or leaves by a port. Both nodes of a terminal, and those of the
+    terminal that it is joined to, use the same resource: the waveguide between the two.
+
+    The nodes, in this order, for U units and T = 4 * cells terminals:
+
+    - 0 ... U - 1: light that comes out of a unit;
+    - U ... 2U - 1: light that goes into a unit;
+    - 2U ... 2U + T - 1: light about to enter a cell, at terminal 0 ... T - 1;
+    - 2U + T ... 2U + 2T - 1: light that leaves the fabric, by terminal 0 ... T - 1 (only those
+      where a port is have arcs).
+
+    The resources: the waveguides, each for one circuit, then the nodes of units, each for as many
+    circuits as a unit has ports.
+
+    Parameters
+    ----------
+    fabric
+        Has ports: light of port p enters at ``fabric.source_terminals[p]``, and light to it leaves
+        by ``fabric.destination_terminals[p]``. Port p belongs to unit ``p // ports_per_unit``.
+    graph
+        The cells of the fabric. ``graph.mate[terminal]`` is the terminal that a terminal is joined
+        to, -1 if none; ``graph.links.of_terminal[terminal]`` the number of the waveguide there.
+
+    Returns
+    -------
+    FlowGraph
+        A path through it, from a unit out to a unit in: the unit; the terminals at which light
+        enters cells, in turn; the terminal by which it leaves the fabric; the unit.
     """
     units = units_of(fabric)
     per_unit = units.ports_per_unit
@@ -150,8 +205,9 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     entering_sources = first_entering + fabric.source_terminals
     leaving_destinations = first_leaving + fabric.destination_terminals
 
-    # Through cells, as if none were faulty: faults are known later. An exit without a mate and
-    # without a port leads nowhere.
+    # Through cells, as if none were faulty: faults are known later. ``exits[terminal, state]`` is
+    # where light leaves the cell that it entered at a terminal, and its mate is where it enters the
+    # next cell. An exit without a mate and without a port leads nowhere: its head is -1.
     exits = terminals[:, None] // 4 * 4 + EXITS[terminals % 4]
     entered_next = graph.mate[exits]
     port_at = np.full(n_terminals, -1)
@@ -159,7 +215,9 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     out_of_fabric = np.where(port_at[exits] >= 0, first_leaving + exits, -1)
     heads_through_cells = np.where(entered_next >= 0, first_entering + entered_next, out_of_fabric)
 
-    # All arcs: from units into the fabric, through cells, and from the fabric into units.
+    # All arcs: from units into the fabric, one for each port; through cells, two for each
+    # terminal; from the fabric into units, one for each port. They are sorted by the node that
+    # they leave, and those that lead nowhere are left out.
     no_cells = np.full(fabric.n_ports, -1)
     no_states = np.zeros(fabric.n_ports, dtype=np.int64)
     tail = np.concatenate(
@@ -205,7 +263,22 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
 def _freeze(
     units: Units, first: NDArray[Any], head: NDArray[Any], **others: NDArray[Any]
 ) -> FlowGraph:
-    """Make a graph of arrays, with the tail of each arc and the arcs that lead to each node."""
+    """Make a graph of arrays, with the tail of each arc and the arcs that lead to each node.
+
+    Parameters
+    ----------
+    units
+        The units of the fabric.
+    first, head
+        As of `FlowGraph`, of any type of integers.
+    others
+        The other arrays of `FlowGraph`, by name, but for ``tail``, ``back_first``, ``back_arc``.
+
+    Returns
+    -------
+    FlowGraph
+        With read-only int32 arrays.
+    """
     nodes = np.arange(len(first) - 1)
     back_arc = np.argsort(head, kind="stable")
     others |= {

@@ -11,6 +11,14 @@ cannot turn round inside a link. The estimate of the cost to go is exact but for
 **What is scarce** are links. If no link is on two routes, all routes through a cell agree on its
 state, since any way through in bar and any way through in cross share a link; so states need no
 variables of their own. Costs are whole numbers, in 1/10,000 of a cell.
+
+A *terminal* is one of the four ends of a cell, numbered ``4 * cell + k``; k = 0, 1 are on one side
+of the cell, 2, 3 on the other. Light enters at one side and leaves by the other: in bar at the
+same place of the side, in cross at the other place. Hence the state is
+``(leaving ^ entered) & 1``. A *link* is the waveguide between two terminals that are joined, or
+the stub at a terminal that is joined to none. A *route* is the list of the terminals by which
+light leaves its cells, from the first cell to the last; its *length* is the number of cells. A
+link is *contested* if more than one circuit passes it.
 """
 
 from __future__ import annotations
@@ -103,7 +111,20 @@ class RoutedCircuits(NamedTuple):
 
 
 def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
-    """Allocate the workspace for the terminals and links of a graph, and routes up to a width."""
+    """Allocate the workspace of searches.
+
+    Parameters
+    ----------
+    terminals, links : int
+        Their numbers in the graph.
+    width : int
+        The number of cells of the longest route that is looked for.
+
+    Returns
+    -------
+    RoutingSpace
+        All zero.
+    """
     return RoutingSpace(
         exit_cost=np.zeros(terminals, dtype=np.int64),
         cost=np.zeros(terminals, dtype=np.int64),
@@ -179,6 +200,7 @@ def find_route(graph, space, port, partner, route):
     space : RoutingSpace
         ``space.exit_cost`` are the prices; ``space.cost`` and ``space.entered`` are written.
     port, partner : int
+        The source port and the destination port.
     route : int32 array, shape (width,)
         Receives the terminals by which light leaves its cells.
 
@@ -206,6 +228,7 @@ def find_route(graph, space, port, partner, route):
             price = space.exit_cost[leaving]
             if to_go[leaving] >= FAR or price >= FAR:
                 continue
+            # The key of the heap is the estimate of the whole way; its low bits break ties.
             total = cost_so_far + graph.cell_cost[entered >> 2, state] + price
             if total < cost[leaving]:
                 cost[leaving] = total
@@ -245,7 +268,11 @@ def find_route(graph, space, port, partner, route):
 
 @inner_kernel
 def _count_use(graph, use, port, route, amount):
-    """Add an amount to the use of all links of a route, that of the source port included."""
+    """Add an amount to the use of all links of a route, that of the source port included.
+
+    `use`, shape (links,), has the number of circuits on each link; `amount` is 1 for a circuit
+    that comes, and -1 for one that goes.
+    """
     use[graph.link[graph.source[port]]] += amount
     for step in range(len(route)):
         use[graph.link[route[step]]] += amount
@@ -253,7 +280,19 @@ def _count_use(graph, use, port, route, amount):
 
 @inner_kernel
 def _set_price(graph, space, base, pressure, link):
-    """Set the price of entering a link, from either end: its history, and who is there now."""
+    """Set the price of entering a link, from either end: its history, and who is there now.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    space : RoutingSpace
+        ``space.exit_cost`` receives the price; ``space.history`` and ``space.use`` are read.
+    base : int64 array, shape (terminals,)
+        What leaving by a terminal costs beside cells and contests.
+    pressure : int
+        The price of each circuit that is on the link, in this round.
+    link : int
+    """
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
         terminal = graph.ends[link, end]
@@ -263,14 +302,33 @@ def _set_price(graph, space, base, pressure, link):
 
 @inner_kernel
 def _set_prices_along(graph, space, base, pressure, route):
-    """Set the prices of all links of a route but the one of its source port."""
+    """Set the prices of all links of a route but the one of its source port.
+
+    No circuit of another port can use that one. Parameters are as of `_set_price`.
+    """
     for step in range(len(route)):
         _set_price(graph, space, base, pressure, graph.link[route[step]])
 
 
 @inner_kernel
 def _route_cost(graph, base, port, route):
-    """Add up the cost of a route without the prices of contests."""
+    """Add up the cost of a route without the prices of contests.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    base : int64 array, shape (terminals,)
+        What leaving by a terminal costs beside cells and contests.
+    port : int
+        The source port.
+    route : int32 array, shape (cells,)
+        The terminals by which light leaves its cells.
+
+    Returns
+    -------
+    int
+        In 1/`UNIT` of a cell.
+    """
     total = np.int64(0)
     entered = graph.source[port]
     for step in range(len(route)):
@@ -282,7 +340,7 @@ def _route_cost(graph, base, port, route):
 
 @inner_kernel
 def least_cost(graph, port, partner):
-    """Return the cost of the cheapest way of a circuit that is alone."""
+    """Return the cost of the cheapest way from a port to its partner, if no link has a price."""
     source = graph.source[port]
     to_go = graph.to_go[partner]
     least = np.int64(FAR)
@@ -294,7 +352,7 @@ def least_cost(graph, port, partner):
 
 @inner_kernel
 def _is_contested(graph, use, route):
-    """Return whether another circuit passes a link of a route."""
+    """Return whether another circuit passes a link of a route; ``use[link]`` counts circuits."""
     is_contested = False
     for step in range(len(route)):
         if use[graph.link[route[step]]] > 1:
@@ -305,7 +363,10 @@ def _is_contested(graph, use, route):
 
 @inner_kernel
 def _raise_history(space, amount):
-    """Make contested links dearer for good, and return how many there are."""
+    """Make contested links dearer for good, and return how many there are.
+
+    Each circuit beyond the first on a link adds `amount`, in 1/`UNIT` of a cell, to its history.
+    """
     n_contested = 0
     for link in range(len(space.use)):
         if space.use[link] > 1:
@@ -319,13 +380,21 @@ def _raise_history(space, amount):
 def negotiate(graph, space, effort, base, circuits):
     """Route circuits by negotiated congestion, starting from the routes that are there.
 
+    In each round, every circuit that passes a contested link is ripped up and rerouted on its
+    cheapest way at the prices of the moment. Then contested links become dearer: for good by
+    ``effort.history``, and in the next round by the *pressure* of each circuit that is on them.
+    A circuit that has a cheap way elsewhere gives way in the end to one that has none.
+
     A round takes a pass over all links, and one search for each circuit on a contested link.
 
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric.
     space : RoutingSpace
+        Scratch: prices, uses of links, and the heap of the search.
     effort : Effort
+        How prices rise, and when the negotiation gives up.
     base : int64 array, shape (terminals,)
         What leaving by a terminal costs beside cells and contests.
     circuits : RoutedCircuits
@@ -393,7 +462,10 @@ def negotiate(graph, space, effort, base, circuits):
 
 @kernel
 def close_route(graph, exit_cost, port, route):
-    """Close the links of a route that starts at a port, from both ends."""
+    """Close the links of a route that starts at a port, from both ends: no search enters them.
+
+    ``exit_cost[terminal]``, the price of leaving there, becomes `FAR`.
+    """
     exit_cost[graph.source[port]] = FAR
     for step in range(len(route)):
         link = graph.link[route[step]]
@@ -405,7 +477,10 @@ def close_route(graph, exit_cost, port, route):
 
 @inner_kernel
 def _open_route(graph, exit_cost, base, route):
-    """Open the links of a route from both ends; that of its source port stays closed."""
+    """Open the links of a route from both ends; that of its source port stays closed.
+
+    ``exit_cost[terminal]``, the price of leaving there, becomes ``base[terminal]`` again.
+    """
     for step in range(len(route)):
         link = graph.link[route[step]]
         for end in range(2):
@@ -453,6 +528,9 @@ def shorten(graph, space, base, circuits):
         port = circuits.order[place]
         close_route(graph, space.exit_cost, port, routes[port, : lengths[port]])
 
+    # All links of circuits are closed to searches. A circuit that is longer than its shortest way
+    # opens its own links, looks for a cheaper way past the others, and closes those of the better
+    # one. What it leaves free may help another: hence passes, until one brings nothing.
     last_total = np.int64(FAR)
     while True:
         total = np.int64(0)

@@ -2,6 +2,11 @@
 
 The kernels check, route and write in one call each, so that the call costs little more than the
 routing.
+
+A *row* is one matching of a batch. It is routed by negotiated congestion (`pathfinder`): all
+circuits take their cheapest ways, links that several want become dearer from round to round, and
+circuits on contested links are rerouted. How fast prices rise, and when it gives up, is an
+`Effort`; where one effort fails, the next one is tried.
 """
 
 from __future__ import annotations
@@ -40,21 +45,24 @@ NO_MATCHING = -1
 class PortTable(NamedTuple):
     """The arrays that rows are checked against."""
 
-    live: NDArray[np.bool_]
-    least: NDArray[np.int64]  # (source, destination): the cost of the shortest route
-    stuck: NDArray[np.int8]  # by cell, as of `CellGraph`
+    live: NDArray[np.bool_]  # (ports,): whether the port works
+    # (ports, ports) ``[source, destination]``: the cost of the shortest route, in 1/`UNIT` of a
+    # cell; `FAR` or more if there is none.
+    least: NDArray[np.int64]
+    # (cells,): -1 where the cell works, 0 or 1 where it stays in bar or cross, 2 where it is dead.
+    stuck: NDArray[np.int8]
     mutual: bool  # whether ports are bidirectional
 
 
 class Room(NamedTuple):
     """Arrays to work in, beside the workspace of `pathfinder`."""
 
-    order: NDArray[np.int64]  # source ports of circuits, the longest first
-    partner: NDArray[np.int64]
-    taken: NDArray[np.int8]
-    lengths: NDArray[np.int64]
-    routes: NDArray[np.int32]
-    states: NDArray[np.int8]
+    order: NDArray[np.int64]  # (ports,): source ports of circuits, the longest first
+    partner: NDArray[np.int64]  # (ports,): the destination of each source port, -1 where idle
+    taken: NDArray[np.int8]  # (ports,): 1 where a port is a destination already
+    lengths: NDArray[np.int64]  # (ports,): cells on the route of each source port
+    routes: NDArray[np.int32]  # (ports, width): the terminals by which light leaves its cells
+    states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross, -1 where no light passes
     toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
     queue: NDArray[np.int64]  # (4, places): terminals that wait at this level and the next, twice
     no_cost: NDArray[np.int64]  # (terminals,): zeros, the cost of leaving where nothing is charged
@@ -97,9 +105,10 @@ class LightGraph(NamedTuple):
     """What light does in a fabric, for those that only follow it."""
 
     mate: NDArray[np.int32]  # (terminals,): the terminal at the other end of the link, or -1
-    exits: NDArray[np.int32]  # (terminals, states)
-    source: NDArray[np.int32]  # (ports,): where light of a port enters
-    is_bidirectional: bool
+    # (terminals, 2) ``[terminal, state]``: where light leaves that enters a cell at a terminal.
+    exits: NDArray[np.int32]
+    source: NDArray[np.int32]  # (ports,): the terminal where light of a port enters
+    is_bidirectional: bool  # whether a circuit serves both ways, counted from its lower port
 
 
 @kernel
@@ -111,7 +120,9 @@ def line_up(ports, matching, order, partner, taken):
     Parameters
     ----------
     ports : PortTable
+        Which ports are live, and how far they are from each other.
     matching : int32 array, shape (ports,)
+        ``matching[source] = destination``, -1 where idle.
     order : int64 array, shape (ports,)
         Receives the source ports of the circuits; of bidirectional ports the lower ones.
     partner : int64 array, shape (ports,)
@@ -143,6 +154,8 @@ def line_up(ports, matching, order, partner, taken):
                 return -1
             if other < port:
                 continue
+
+        # Put the circuit behind those that are as long or longer.
         distance = ports.least[port, other]
         place = n_circuits
         while place > 0 and ports.least[order[place - 1], partner[order[place - 1]]] < distance:
@@ -199,23 +212,39 @@ def write_states(wiring, order, routes, lengths, states):
 
 @inner_kernel
 def _try_efforts(wiring, space, room, tries, circuits):
-    """Negotiate from scratch with one effort after the other; return whether one succeeds.
+    """Route the circuits of a matching, with one effort after the other until one succeeds.
+
+    A negotiation (`negotiate`) routes all circuits, and reroutes those on contested links at
+    rising prices, until each has its links for itself or the effort is spent. It is deterministic:
+    a further try needs another effort or another order of the circuits. Each begins from scratch.
 
     Parameters
     ----------
     wiring : MeshArrays
+        The graph of the fabric: how terminals are joined, and what cells cost.
     space : RoutingSpace
-        Scratch.
+        Scratch of `negotiate`: prices of links, the heap of the search.
     room : Room
-        ``room.no_cost`` is read.
+        Only ``room.no_cost`` is read: zeros for all terminals, as nothing is charged beside cells
+        and contests.
     tries : int64 array, shape (efforts, 5)
-        The fields of an `Effort` in each row.
+        An `Effort` in each row, field by field: the price of a contest in the first round, in
+        1/`UNIT` of a cell; its growth from round to round, in percent; what a contest adds to the
+        price of a link for good; the number of rounds; the cost at which it gives up.
     circuits : RoutedCircuits
-        Its routes and lengths receive the answer. Its order is shuffled from the third try on.
+        Its order and partners are the task. Its routes and lengths receive the answer. Its order
+        is shuffled from the third try on.
+
+    Returns
+    -------
+    bool
+        Whether all circuits have routes that share no link. If not, routes are of no use.
     """
     for turn in range(len(tries)):
         if turn > 1:
             _shuffle_order(circuits.order, turn)
+
+        # Efforts come as rows of an array, of which numba makes a record field by field.
         effort = Effort(
             tries[turn, 0], tries[turn, 1], tries[turn, 2], tries[turn, 3], tries[turn, 4]
         )
@@ -232,11 +261,19 @@ def route_rows(wiring, space, ports, room, tries, rows):
 
     Parameters
     ----------
-    wiring, space, ports, room
-        The fabric, and arrays to work in.
+    wiring : MeshArrays
+        The graph of the fabric.
+    space : RoutingSpace
+        Scratch of the search.
+    ports : PortTable
+        Which ports are live, and how far they are from each other.
+    room : Room
+        Scratch.
     tries : int64 array, shape (efforts, 5)
         The efforts to try in turn, as `TRIES`.
     rows : RowBatch
+        Its matchings are read; its states, lengths and outcomes are written, and the routes are
+        those of the last row afterwards.
     """
     for row in range(len(rows.matchings)):
         states = rows.states[row]
@@ -250,6 +287,7 @@ def route_rows(wiring, space, ports, room, tries, rows):
             rows.outcome[row] = NO_MATCHING
             continue
 
+        # The first circuit is the longest: if it has no way even alone, the row is not routed.
         order = room.order[:n_circuits]
         is_routed = n_circuits == 0
         if n_circuits > 0 and ports.least[order[0], room.partner[order[0]]] < FAR:
@@ -264,7 +302,19 @@ def route_rows(wiring, space, ports, room, tries, rows):
 
 @kernel
 def check_rows(ports, order, partner, taken, matchings, outcome):
-    """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`."""
+    """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`.
+
+    Parameters
+    ----------
+    ports : PortTable
+        Which ports are live, and how far they are from each other.
+    order, partner, taken : arrays, shape (ports,)
+        Scratch, see `line_up`.
+    matchings : int32 array, shape (rows, ports)
+        ``matchings[row, source] = destination``, -1 where idle.
+    outcome : int8 array, shape (rows,)
+        Receives the outcome.
+    """
     for row in range(len(matchings)):
         is_matching = line_up(ports, matchings[row], order, partner, taken) >= 0
         outcome[row] = ROUTED if is_matching else NO_MATCHING
@@ -277,6 +327,7 @@ def read_rows(paths, rows):
     Parameters
     ----------
     paths : LightGraph
+        How terminals are joined, and where light leaves cells.
     rows : RowBatch
         Has matchings and states, and receives routes and lengths.
     """
@@ -287,6 +338,9 @@ def read_rows(paths, rows):
             partner = rows.matchings[row, port]
             if partner < 0 or (paths.is_bidirectional and partner < port):
                 continue
+
+            # Light is followed until it leaves the fabric, meets a cell without a state, or has
+            # filled its row of the routes.
             entered = paths.source[port]
             length = 0
             while entered >= 0 and states[entered >> 2] >= 0 and length < rows.routes.shape[1]:
