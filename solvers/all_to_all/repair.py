@@ -4,6 +4,10 @@ Most faults touch few slots, and most slots they touch need new routes only for 
 broken cell. So a schedule is repaired slot by slot, from the routes it has; where that fails,
 exact tests come first. A further fault never makes anything possible, so what is proved for some
 faults holds for all sets that contain them.
+
+A *fault* is a cell that is dead (it carries no light) or stuck in bar or in cross. A slot is *hit*
+by a fault if light passes the cell in a state that it can no longer take. A schedule *survives* if
+all of its slots can be routed in spite of the faults.
 """
 
 from __future__ import annotations
@@ -55,6 +59,8 @@ class Verdict(NamedTuple):
     """``"untouched"``, ``"rerouted"``, ``"exchanged"`` or, by an exact model, ``"search"`` if it
     survives; the proof that it does not: ``"dead pair"``, ``"prices"`` or ``"search"``;
     ``"effort"`` without either."""
+    # (slots, ports) ``[slot, source] = destination``, -1 where idle, if it survives; and the states
+    # that carry them, (slots, cells): 0 bar, 1 cross, -1 where no light passes.
     matchings: NDArray[np.int32] | None = None
     states: NDArray[np.int8] | None = None
     causes: tuple[Fault, ...] = ()
@@ -66,7 +72,8 @@ class _Damage(NamedTuple):
 
     faults: tuple[Fault, ...]
     wiring: MeshArrays  # with the ways of stuck cells
-    base: NDArray[np.int64]  # a price that forbids to pass dead cells
+    # (terminals,): the price of leaving by a terminal: `FAR` into or out of dead cells, else 0.
+    base: NDArray[np.int64]
 
 
 class Repair:
@@ -76,6 +83,15 @@ class Repair:
     from slot to slot.
 
     Results do not depend on the order of the questions, nor on any clock.
+
+    Parameters
+    ----------
+    problem
+        The problem of the schedule, on a fabric without faults.
+    schedule
+        Its matchings, and the cell states that carry them.
+    fixed
+        Whether no pair may move from slot to slot.
     """
 
     def __init__(self, problem: Any, schedule: Schedule, *, fixed: bool = False) -> None:
@@ -88,6 +104,8 @@ class Repair:
             self.router.follow(matching, states)
             for matching, states in zip(self.matchings, self.states, strict=True)
         ]
+        # Known answers: of single faults; of sets of faults that cannot be survived; and by slot
+        # and fault the states, (cells,), that avoid the fault.
         self._alone: dict[Fault, Verdict] = {}
         self._fatal: list[Verdict] = []  # of several faults
         self._rows: dict[tuple[int, Fault], NDArray[np.int8]] = {}
@@ -163,7 +181,22 @@ class Repair:
     def _known(
         self, slot: int, faults: tuple[Fault, ...], hits: NDArray[np.bool_]
     ) -> NDArray[np.int8] | None:
-        """Look for a repair of one of the faults that also holds with the other faults."""
+        """Look for a repair of one of the faults that also holds with the other faults.
+
+        Parameters
+        ----------
+        slot
+            The slot.
+        faults
+            All faults.
+        hits
+            ``hits[fault]``: whether the slot is hit by it, shape (faults,).
+
+        Returns
+        -------
+        int8 array, shape (cells,), or None
+            The states of the repaired slot.
+        """
         if len(faults) == 1:
             return None
         for fault in (faults[k] for k in np.flatnonzero(hits)):
@@ -175,7 +208,9 @@ class Repair:
     def _damage(self, faults: tuple[Fault, ...]) -> _Damage:
         """Turn faults into wiring and costs for the router.
 
-        The least costs stay as they were: still a lower bound, as the search needs it.
+        A stuck cell leads light the same way in both states. A dead cell is closed: no light
+        leaves it, nor any cell beside it towards it. The least costs stay as they were: still a
+        lower bound, as the search needs it.
         """
         wiring = self.router.wiring
         exits = wiring.exits.copy()
@@ -190,7 +225,24 @@ class Repair:
         return _Damage(faults, wiring._replace(exits=exits), base)
 
     def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
-        """Negotiate new ways for the circuits at broken cells; other circuits may give way."""
+        """Negotiate new ways for the circuits at broken cells; other circuits may give way.
+
+        Parameters
+        ----------
+        slot
+            The slot.
+        damage
+            The faults, and the wiring that they leave.
+        effort
+            When the negotiation gives up.
+
+        Returns
+        -------
+        int8 array, shape (cells,), or None
+            The states of the slot in spite of the faults; None if the negotiation gave up.
+        """
+        # Only circuits through cells that are in the wrong state lose their routes; those through
+        # a cell that is stuck in the state they need keep them.
         routes = self._routes[slot][0].copy()
         lengths = self._routes[slot][1].copy()
         order = np.flatnonzero(lengths)
@@ -227,6 +279,10 @@ class Repair:
             "unrepaired" if there is neither a repair nor a proof.
         """
         broken = Faulty.of(self.fabric, damage.faults)
+
+        # If many slots are lost, a proof by prices is the likeliest answer. Then more patience,
+        # slot by slot. What still fails needs an exact search where matchings are fixed; else
+        # pairs are exchanged, and in the end a small mesh is decided exactly.
         problem = None if self.problem is None else replace(self.problem, fabric=broken)
         many_lost = len(lost) > _MANY * len(self.matchings)
         if problem is not None and many_lost and self._refuted_by_prices(damage):
@@ -286,7 +342,20 @@ class Repair:
         return Verdict("survived", "exchanged", matchings, found)
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
-        """Ask the exact model of a small mesh, where it takes seconds."""
+        """Ask the exact model of a small mesh, where it takes seconds.
+
+        Parameters
+        ----------
+        problem
+            The all-to-all on the fabric with its faults.
+        faults
+            The faults, for the verdict.
+
+        Returns
+        -------
+        Verdict or None
+            "survived" with other matchings, or "failed"; None if the mesh is too large to decide.
+        """
         clock = Limits().start()
         rng = np.random.default_rng(0)
         decided = decide_small(problem, clock, rng, len(self.matchings))

@@ -8,6 +8,9 @@ pay each price once a slot, and the pairs pay at least what their cheapest ways 
 The best prices are the dual solution of a fractional packing of routes. They are approached by
 multiplicative weights (Plotkin, Shmoys and Tardos 1995, doi 10.1287/moor.20.2.257): links that
 many cheapest ways pass become dearer. All prices are whole numbers, so the bound is exact.
+
+For example, if 12 pairs have no way but over one of two links, with the price 1 on these two links
+and 0 on all others the pairs pay 12, and the prices add up to 2: there are at least 6 slots.
 """
 
 from __future__ import annotations
@@ -57,13 +60,22 @@ def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
 
     Parameters
     ----------
-    wiring, space
-        The fabric, and arrays to work in.
+    wiring : MeshArrays
+        The graph of the fabric.
+    space : RoutingSpace
+        Scratch.
     prices : int64 array, shape (links,)
+        The price of each link, not negative; cells cost nothing.
     must_meet : bool array, shape (ports, ports)
-        ``must_meet[source, destination]``.
+        ``must_meet[source, destination]``: whether the pair has to be connected.
     link_use : int64 array, shape (links,)
         Receives how many of the ways pass each link.
+
+    Returns
+    -------
+    int
+        The sum over pairs of the prices of all links on their cheapest ways. Pairs without a way
+        are left out.
     """
     mate = wiring.mate
     cost = space.cost
@@ -94,6 +106,9 @@ def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
                     space.entered[leaving] = entered
                     if mate[leaving] >= 0:
                         size = push(space.keys, space.items, size, total_price, leaving)
+
+            # The cheapest terminal that has not been passed. Entries whose cost has fallen since
+            # they were pushed are skipped.
             is_found = False
             while size > 0 and not is_found:
                 cost_so_far = space.keys[0]
@@ -104,6 +119,7 @@ def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
                 break
             entered = mate[leaving]
 
+        # Each way is followed back from its destination, to count its links.
         for destination in range(n_ports):
             leaving = wiring.target[destination]
             if not must_meet[source, destination] or cost[leaving] >= FAR:
@@ -121,7 +137,23 @@ def bound_slots(problem: AllToAll, router: CellRouter, clock: Clock) -> SlotBoun
     """Bound the slots of all schedules; None where prices prove no more than counting does.
 
     The prices are certified: the bound can be recounted by one search for each port.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    router
+        Has the wiring of its fabric; its workspace is overwritten.
+    clock
+        A part of the remaining time is for the prices, `_SHARE_OF_TIME`.
+
+    Returns
+    -------
+    SlotBound or None
+        More slots than ``problem.min_slots``, and the prices that prove it.
     """
+    # All links have the same weight at first. Prices are the weights in whole numbers, the largest
+    # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.
     must_meet = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.bool_)
     must_meet[tuple(problem.pairs.T)] = True
     n_links = len(router.workspace.use)

@@ -206,8 +206,8 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     leaving_destinations = first_leaving + fabric.destination_terminals
 
     # Through cells, as if none were faulty: faults are known later. ``exits[terminal, state]`` is
-    # where light leaves the cell that it entered at a terminal, and its mate is where it enters the
-    # next cell. An exit without a mate and without a port leads nowhere: its head is -1.
+    # where light leaves the cell that it entered at a terminal, and its mate is where it enters
+    # the next cell. An exit without a mate and without a port leads nowhere: its head is -1.
     exits = terminals[:, None] // 4 * 4 + EXITS[terminals % 4]
     entered_next = graph.mate[exits]
     port_at = np.full(n_terminals, -1)

@@ -264,6 +264,8 @@ class _ProofSearch:
         (int, int, int)
             The circuit, a terminal at the link, and ``one_way`` as of `_split`.
         """
+        # ``use[circuit, link]`` is how much of the circuit passes the link, ``total[link]`` that of
+        # all circuits. A link is worth a split if two circuits share it.
         use: dict[tuple[int, int], float] = {}
         for column, weight in weights.items():
             links = self.master.links_of(column)
@@ -315,7 +317,10 @@ class _ProofSearch:
         ]
 
     def _proved(self) -> float:
-        """Return the bound of all cases together, in `UNIT`; infinite if all are infeasible."""
+        """Return the bound of all cases together, in `UNIT`; infinite if all are infeasible.
+
+        Every routing is in one of the cases that have not been split.
+        """
         leaves = [case.bound for case in self.cases if case.split is None]
         values = [math.inf if bound.infeasible else bound.value for bound in leaves]
         return min(values, default=-math.inf)
@@ -379,7 +384,17 @@ class _ProofSearch:
         )
 
     def _reason(self) -> dict[str, object]:
-        """Say why there is no routing, in terms of a cut if there is one."""
+        """Say why there is no routing, in terms of a cut if there is one.
+
+        The prices of the root are the cut: the circuits have to pass the priced links more often
+        than those carry circuits. With all prices the same, they count passages.
+
+        Returns
+        -------
+        dict
+            Statistics of the solution: ``"reason"``, a sentence; with a cut, ``"cut_circuits"``,
+            pairs of ports, and ``"cut_links"``, names of links.
+        """
         root = self.cases[0]
         if root.split is not None or root.bound.prices is None:
             return {

@@ -8,6 +8,14 @@ the prices of the links. For any prices that are not negative
 
 is a lower bound (Lagrange), so a search may stop as soon as some prices prove enough, converged or
 not.
+
+A *column* is a variable of the programme: how much of one route of one circuit is taken, from 0 to
+1. For each circuit there is a row, the routes of a circuit add up to 1; for each link another one,
+routes over it add up to `capacity` at most. To *price* routes is to look for those that would
+improve the programme at the present dual values: the price of a link is the dual value of its row,
+the *share* of a circuit that of the row of the circuit. The *pool* is the set of columns so far.
+
+A *case* is the matching with some links closed to some circuits, as branch and price makes them.
 """
 
 from __future__ import annotations
@@ -37,8 +45,8 @@ _ROUNDS = 10_000
 class Column:
     """One route of one circuit."""
 
-    circuit: int
-    cost: int
+    circuit: int  # the number of the circuit
+    cost: int  # of the cells on the route, in 1/`UNIT` of a cell
     terminals: tuple[int, ...]  # left, in order
 
 
@@ -58,8 +66,15 @@ class PriceBound:
 class Master:
     """The linear programme over routes, with a pool of columns that lasts from case to case.
 
-    ``circuits[k] = source, destination``, shape (circuits, 2). A link carries `capacity` circuits:
-    1 in a single matching, the number of slots where all matchings are bounded together.
+    Parameters
+    ----------
+    router
+        Has the wiring of the fabric, and arrays for searches, which are overwritten.
+    circuits
+        ``circuits[k] = source, destination``: ports, int64, shape (circuits, 2).
+    capacity
+        How many circuits a link carries: 1 in a single matching, the number of slots where all
+        matchings are bounded together.
     """
 
     def __init__(self, router: CellRouter, circuits: NDArray[np.int64], capacity: int = 1) -> None:
@@ -95,7 +110,7 @@ class Master:
         return np.append(self.wiring.link[list(column.terminals)], own)
 
     def add(self, circuit: int, terminals: tuple[int, ...]) -> bool:
-        """Put a route into the pool; tell whether it is new."""
+        """Put a route of a circuit, by the terminals left, into the pool; tell if it is new."""
         cost = self.cost_of(circuit, terminals)
         column = Column(circuit, cost, terminals)
         if column in self.pool:
@@ -107,9 +122,16 @@ class Master:
     def break_cells(self, wiring: MeshArrays, shut: frozenset[int], cells: Iterable[int]) -> None:
         """Go on with other faults of the same fabric; routes that they do not break are kept.
 
-        `wiring` has the ways of stuck cells, `shut` the terminals by which no light leaves a cell,
-        and `cells` are all that are broken.
+        Parameters
+        ----------
+        wiring
+            The wiring with the ways of stuck cells.
+        shut
+            The terminals by which no light leaves a cell.
+        cells
+            All cells that are broken. Other faults than these are no longer there.
         """
+        # Routes are listed by cell once, hence only those through the broken cells are checked.
         self.wiring = wiring
         self.free = self.free._replace(exits=wiring.exits)
         self._shut = shut
@@ -160,6 +182,7 @@ class Master:
         PriceBound
             The best bound and its prices. If the programme was solved, also the mix of routes.
         """
+        # A variable is left out of this case by the upper bound 0.
         best = PriceBound(start.value, start.prices) if start is not None else PriceBound()
         for column, variable in self._variables.items():
             shut = closed.get(column.circuit)
@@ -174,6 +197,9 @@ class Master:
                     if (weight := variable.solution_value()) > _TINY
                 }
                 break
+
+            # The programme is solved, but leaves out part of some circuits. Either that cannot be
+            # helped, which other prices then prove, or it costs too little.
             proof = PriceBound()
             self._iterate(proof, closed, 0.0, clock, rounds, feasibility=True)
             if proof.value > 0:
@@ -276,9 +302,23 @@ class Master:
     ) -> tuple[int, tuple[int, ...]]:
         """Find the cheapest way of one circuit at given prices.
 
-        ``prices[link]`` are in `UNIT`; `closed` are terminals by which it may not leave a cell.
-        Returns the cost with the prices of all links passed, and the terminals left; `FAR` and
-        none if there is no way.
+        Parameters
+        ----------
+        circuit
+            The number of the circuit.
+        prices
+            ``prices[link]`` in 1/`UNIT` of a cell, shape (links,).
+        closed
+            The terminals by which the light of the circuit may not leave a cell.
+        feasibility
+            Whether cells cost nothing, and only the prices of links count.
+
+        Returns
+        -------
+        cost : int
+            In 1/`UNIT` of a cell, with the prices of all links passed; `FAR` if there is no way.
+        terminals : tuple of int
+            Those by which light leaves the cells of the way, in order; none if there is no way.
         """
         source, destination = self.circuits[circuit]
         space = self.router.workspace
@@ -305,10 +345,22 @@ class Master:
 def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
     """Find by what multiple the costs of routings can differ from those of the shortest routes.
 
-    ``circuits[k] = source, destination``, shape (circuits, 2). The multiple is, in `UNIT`, two
-    cells where all ways between two ports have one parity, as on grids of hexagons or squares;
-    else one; with different costs of bar and cross their common divisor.
+    Parameters
+    ----------
+    router
+        Has the wiring and the costs of cells.
+    circuits
+        ``circuits[k] = source, destination``, shape (circuits, 2).
+
+    Returns
+    -------
+    int
+        In 1/`UNIT` of a cell: two cells where all ways between two ports have one parity, as on
+        grids of hexagons or squares; else one; with different costs of bar and cross their common
+        divisor.
     """
+    # All ways have one parity if each terminal is an even or an odd number of cells away from a
+    # port, by any way: if a step through a cell changes the parity of the least number of cells.
     costs = np.unique(router.wiring.cell_cost)
     if len(costs) > 1:
         return int(np.gcd.reduce(costs))
@@ -323,7 +375,20 @@ def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
 
 
 class _Programme:
-    """The linear programme itself, kept in CLP and solved again from its last basis."""
+    """The linear programme itself, kept in CLP and solved again from its last basis.
+
+    Costs are in cells. Each circuit may also be left out in part, at a high cost: the programme
+    has a solution whatever routes it has.
+
+    Parameters
+    ----------
+    circuits, links
+        Their numbers: a row for each.
+    capacity
+        How many circuits a link carries.
+    dear
+        What it costs to leave out a circuit, in cells.
+    """
 
     def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:
         self.solver = pywraplp.Solver.CreateSolver("CLP")
@@ -341,6 +406,10 @@ class _Programme:
             self.lacking.append(variable)
 
     def add(self, circuit: int, cost: float, links: NDArray[np.int64]) -> Any:
+        """Add the variable of a route, and return it.
+
+        `cost` is in cells; `links` are those that the route passes, as often as it does.
+        """
         variable = self.solver.NumVar(0.0, self.solver.infinity(), "")
         self.rows[circuit].SetCoefficient(variable, 1.0)
         for link, times in zip(*np.unique(links, return_counts=True), strict=True):
@@ -349,7 +418,10 @@ class _Programme:
         return variable
 
     def set_costs(self, costs: dict[Any, float], feasibility: bool) -> None:
-        """Minimise cost, or only how much of the circuits is missing."""
+        """Minimise cost, or only how much of the circuits is missing, if that is `feasibility`.
+
+        `costs` has the cost of each variable of a route, in cells.
+        """
         self.feasibility = feasibility
         for variable, cost in costs.items():
             self.objective.SetCoefficient(variable, 0.0 if feasibility else cost)
@@ -357,7 +429,16 @@ class _Programme:
             self.objective.SetCoefficient(variable, 1.0 if feasibility else self.dear)
 
     def solve(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return the dual values of circuits, and the prices of links rounded down to integers."""
+        """Solve the programme as it is now.
+
+        Returns
+        -------
+        shares : float array, shape (circuits,)
+            The dual value of each circuit, in cells.
+        prices : int64 array, shape (links,)
+            The price of each link in 1/`UNIT` of a cell, rounded down, not negative. Any prices
+            prove a bound; rounded ones prove it without errors of rounding.
+        """
         status = self.solver.Solve()
         if status != self.solver.OPTIMAL:  # CLP failed from the last basis: start afresh
             afresh = pywraplp.MPSolverParameters()
