@@ -46,9 +46,9 @@ _MOST_ORDERED = 4 * 10**8  # slots cubed times cells; a sweep over the order tak
 class RoundSlots(NamedTuple):
     """Matchings and the states that carry them."""
 
-    matchings: NDArray[np.int32]
-    states: NDArray[np.int8]
-    objective: float
+    matchings: NDArray[np.int32]  # (slots, ports) ``[slot, source] = destination``, -1 if idle
+    states: NDArray[np.int8]  # (slots, cells): 0 bar, 1 cross, -1 where no light passes
+    objective: float  # the number of cells on all routes of all slots
 
 
 def solve(
@@ -59,6 +59,19 @@ def solve(
     The first iteration routes all slots, the second puts them in order and turns loops, for few
     cells first and for few toggles then. The slots are the fewest; the solution is OPTIMAL where
     all routes are the shortest ones.
+
+    Parameters
+    ----------
+    problem
+        On a feed-forward fabric that has an exact router, perhaps with faults.
+    limits, rng, on_event
+        As of every method.
+
+    Returns
+    -------
+    Solution
+        INFEASIBLE if nothing connects some pair. Where faults leave no way by the rules of the
+        exact router, it is that of the general method.
     """
     clock = limits.start()
     refused = refuse_dead_pairs(problem, problem.fabric.dead_pairs(), _NAME)
@@ -187,6 +200,11 @@ def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
     Shifts by one port more each time; if n is a power of two, also partners whose numbers differ
     in the same bits, one bit changing from one matching to the next. Both families of matchings
     change few cells.
+
+    Yields
+    ------
+    int64 array, shape (n - 1, n)
+        ``rounds[slot, port]``: the destination of a port; each pair comes once.
     """
     ports = np.arange(n)
     yield (ports + ports[1:, None]) % max(n, 1)
@@ -196,4 +214,5 @@ def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _count_toggles(states: NDArray[np.int8]) -> int:
+    """Count the changes of cells between driven states of ``states[slot, cell]``, in order."""
     return Sequence(states).count() if len(states) else 0

@@ -1,4 +1,8 @@
-"""A bound on all slots of an all-to-all together: prices on links that count once a slot."""
+"""A bound on all slots of an all-to-all together: prices on links that count once a slot.
+
+All pairs of ports are routed in one linear programme (`columns`), in which each link may be passed
+as often as there are slots. Every schedule is a solution of it, hence its bound holds for them.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,22 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
     """Tell whether prices found for other faults prove that the fewest slots do not do.
 
     Most faults are not what a proof is about, so the prices that prove something with them often
-    prove it without them too; to see that takes a shortest path for each pair. The problem has
-    other faults than those for which the prices were found; `by_terminal` is the price of the link
-    at each terminal, since links may have other numbers.
+    prove it without them too; to see that takes a shortest path for each pair.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, on a fabric with other faults than those for which the prices were found.
+    router
+        That of its fabric.
+    by_terminal
+        The price of the link at each terminal, int64, shape (terminals,): links may have other
+        numbers than they had.
+
+    Returns
+    -------
+    bool
+        Whether the pairs pay more than all slots together can: each link its price once a slot.
     """
     pairs = problem.pairs.astype(np.int64)
     slots = problem.min_slots
@@ -40,13 +57,27 @@ def bound_jointly(
 ) -> tuple[float, RoutingProof | None]:
     """Bound the cells on all routes of a schedule in the fewest slots.
 
-    More than `wanted`, the total of a known schedule in cells, cannot be proved. Returns the bound
-    with the prices that prove it; infinite if they prove that the fewest slots do not do; the
-    problem's own bound and None if prices do not improve on it, or the linear programme would be
-    too large.
-
     Each round solves a linear programme with a row for each pair and link, and runs a shortest
     path for each pair.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    router
+        That of its fabric; its workspace is overwritten.
+    wanted
+        The cells of a known schedule: more cannot be proved. Infinite if none is known.
+    clock
+        Ends the search for prices.
+
+    Returns
+    -------
+    bound : float
+        In cells. Infinite if it is proved that the fewest slots are not enough.
+    proof : RoutingProof or None
+        The prices that prove it. None if prices do not improve on the bound of the problem itself,
+        or the linear programme would be too large.
     """
     pairs = problem.pairs.astype(np.int64)
     least = problem.lower_bound()
@@ -60,6 +91,9 @@ def bound_jointly(
     proof = RoutingProof.of_prices(found.prices, infeasible=found.infeasible)
     if found.infeasible:
         return np.inf, proof
+
+    # Totals differ from that of the shortest routes by multiples of `step`: a bound rises to the
+    # next one.
     steps = np.ceil((found.value - 1e-6 - least * UNIT) / step)
     bound = least + max(0, int(steps)) * step / UNIT
     return (bound, proof) if bound > least else (least, None)

@@ -32,8 +32,23 @@ def decide_fewest(
 ) -> list[RoutedSlot] | bool:
     """Find a schedule in the fewest slots, or tell whether it is refuted that there is one.
 
-    Returns the slots; True if there are none; False if that stays open, as it does for models of
-    more than `most_literals`. `slots` is another number of them than the fewest by counting.
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    clock
+        Ends the search.
+    rng
+        Draws the seed of CP-SAT.
+    most_literals
+        Larger models are not built.
+    slots
+        The number of slots to decide about; None for the fewest by counting.
+
+    Returns
+    -------
+    list of RoutedSlot, or bool
+        The slots of a schedule; True if it is proved that there is none; False if that stays open.
     """
     model = JointModel(problem, problem.min_slots if slots is None else slots)
     if model.n_literals > most_literals:
@@ -48,7 +63,24 @@ def decide_fewest(
 
 
 class JointModel:
-    """The model for a given number of slots."""
+    """The model for a given number of slots.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    slots
+        How many slots a schedule has.
+
+    Attributes
+    ----------
+    meets : list of dict
+        ``meets[slot][source, destination]``: the literal that the pair meets in the slot.
+    flows : list of dict
+        ``flows[slot][source]``: the light of a port in the slot.
+    n_literals : int
+        About how many literals the model has, known before it is built.
+    """
 
     def __init__(self, problem: AllToAll, slots: int) -> None:
         self.problem = problem
@@ -118,7 +150,7 @@ class JointModel:
         self.flows.append(flows)
 
     def plan(self, outcome: Outcome, planner: SlotPlanner) -> list[RoutedSlot]:
-        """Read the slots out of a solution."""
+        """Read the slots out of a solution of the model; `planner` makes them."""
         plan = []
         for meets, flows in zip(self.meets, self.flows, strict=True):
             slot = planner.empty_slot()
@@ -159,7 +191,29 @@ def finish_small(
 def improve(
     problem: AllToAll, start: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Refute or solve each number of slots up to that of the start, then improve on its cells."""
+    """Refute or solve each number of slots up to that of the start, then improve on its cells.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    start
+        A solution to improve on; its statistics may say that the fewest slots are refuted.
+    clock
+        Ends the search; an iteration is a conflict of CP-SAT.
+    rng
+        Draws the seeds of CP-SAT.
+    on_event
+        Receives progress, new best answers and bounds.
+
+    Returns
+    -------
+    Solution
+        With fewer slots or cells, or the start itself. OPTIMAL if CP-SAT refuted all fewer slots,
+        and the cells equal their bound.
+    """
+    # Fewer slots go before fewer cells: the first number of slots that has a schedule is the
+    # answer. Only with as many slots as the start has, its cells have to be undercut.
     known = 0 if start.schedule is None else start.schedule.n_slots
     refuted = str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
     for slots in range(problem.min_slots + refuted, known + 1):
@@ -185,7 +239,24 @@ def improve(
 
 
 def _claim(found: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
-    """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound."""
+    """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound.
+
+    Parameters
+    ----------
+    found
+        The schedule.
+    bound
+        No schedule in as many slots has fewer cells.
+    limit
+        The limit that ended the search, if any.
+    refuted_below
+        No schedule has fewer slots than this.
+
+    Returns
+    -------
+    Solution
+        The schedule, with its status and bound as they are proved.
+    """
     objective = found.objective or 0.0
     bound = min(max(bound, found.lower_bound), objective)
     slots = found.schedule.n_slots if found.schedule is not None else 0

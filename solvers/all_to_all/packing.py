@@ -47,12 +47,13 @@ class PairTable(NamedTuple):
 
 
 class OpenSlot(NamedTuple):
-    """The circuits of a slot that is being filled."""
+    """The circuits of a slot that is being filled; changed in place."""
 
     destination: NDArray[np.int64]  # (ports,): -1 where the port sends nothing
     source: NDArray[np.int64]  # (ports,): -1 where the port receives nothing
-    routes: NDArray[np.int32]  # (ports, width), by source
-    lengths: NDArray[np.int64]  # (ports,)
+    # (ports, width) ``[source, step]``: the terminals by which light leaves its cells.
+    routes: NDArray[np.int32]
+    lengths: NDArray[np.int64]  # (ports,): cells on the route of each source, 0 without one
 
 
 @kernel
@@ -61,14 +62,24 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
 
     Parameters
     ----------
-    wiring, space
-        The fabric, and arrays to work in; links of circuits in the slot are closed already.
+    wiring : MeshArrays
+        The graph of the fabric.
+    space : RoutingSpace
+        ``space.exit_cost`` closes the links of circuits in the slot, also those that are added;
+        the rest is scratch.
     pairs : PairTable
+        ``pairs.is_placed`` becomes true for those that fit.
     order : int64 array
-        The pairs to try.
+        The numbers of the pairs to try, in this order.
     slot : OpenSlot
+        Receives the circuits.
     is_bidirectional : bool
         Whether a port that sends cannot meet anybody else.
+
+    Returns
+    -------
+    int
+        The number of pairs that were put in.
     """
     n_placed = 0
     for place in range(len(order)):
@@ -77,6 +88,8 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
         destination = pairs.ends[pair, 1]
         if slot.destination[source] >= 0 or slot.source[destination] >= 0:
             continue
+
+        # The stubs of both ports may be closed already by light that passes there.
         first = wiring.source[source]
         last = wiring.target[destination]
         if space.exit_cost[first] >= FAR or space.exit_cost[last] >= FAR:
@@ -110,15 +123,24 @@ def pack_slots(
     planner
         Has the fabric, the clock, and random numbers.
     ends
-        ``ends[pair] = source, destination``.
+        ``ends[pair] = source, destination``, int64, shape (pairs, 2).
     insists
         Whether further pairs are put into full slots by rip-up and reroute.
+
+    Returns
+    -------
+    list of RoutedSlot, or None
+        Slots in which all circuits have routes. None also if some pair cannot be routed even
+        alone by a search for cheapest ways.
     """
     pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
     plan = []
     while not pairs.is_placed.all():
         if planner.clock.remaining_s <= 0:
             return None
+
+        # The pairs come first that have a port with most pairs still to meet: at least so many
+        # slots are needed for that port.
         left = np.flatnonzero(~pairs.is_placed)
         meetings_left = np.bincount(ends[left].ravel(), minlength=planner.n_ports)
         urgency = meetings_left[ends[left]].max(axis=1).astype(np.float64)
@@ -236,7 +258,7 @@ def _clear_links(planner: SlotPlanner) -> None:
 
 
 def _close_slot(planner: SlotPlanner, slot: OpenSlot) -> RoutedSlot:
-    """Turn an open slot into a `RoutedSlot` with its excess.
+    """Turn an open slot into a `RoutedSlot` with its excess; its arrays are not copied.
 
     In ``partner``, the destination of a circuit is the vertex `port` if ports are bidirectional,
     or else ``port + n_ports``: outputs have vertices of their own.

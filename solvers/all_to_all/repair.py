@@ -59,8 +59,8 @@ class Verdict(NamedTuple):
     """``"untouched"``, ``"rerouted"``, ``"exchanged"`` or, by an exact model, ``"search"`` if it
     survives; the proof that it does not: ``"dead pair"``, ``"prices"`` or ``"search"``;
     ``"effort"`` without either."""
-    # (slots, ports) ``[slot, source] = destination``, -1 where idle, if it survives; and the states
-    # that carry them, (slots, cells): 0 bar, 1 cross, -1 where no light passes.
+    # If it survives: (slots, ports) ``[slot, source] = destination``, -1 where idle; and the states
+    # that carry them, (slots, cells), 0 bar, 1 cross, -1 where no light passes.
     matchings: NDArray[np.int32] | None = None
     states: NDArray[np.int8] | None = None
     causes: tuple[Fault, ...] = ()
@@ -151,6 +151,16 @@ class Repair:
 
         Slots whose cells do not conflict with the faults stay. In others the broken circuits are
         routed anew with little effort; slots in which that fails go to `_repair_lost`.
+
+        Parameters
+        ----------
+        faults
+            All faults that are there.
+
+        Returns
+        -------
+        Verdict
+            As of `judge`.
         """
         states = self.states
         hits = _conflicts(states, faults)

@@ -165,14 +165,16 @@ class PlanningEnd:
 
 
 def _reason(found: Solution) -> dict[str, object]:
+    """Return the statistics of an answer without a schedule, but for those of its plan."""
     return {name: value for name, value in found.stats.items() if name != "worst_route_cells"}
 
 
 def _slot(problem: AllToAll, matching: NDArray[np.int32]) -> Routing:
+    """Make the problem of one slot: its matching, with the objective and cells of the whole."""
     return Routing(problem.fabric, matching, objective=problem.objective, cells=problem.cells)
 
 
 def _reroute(asked: Routing, rng: np.random.Generator, left_s: float) -> Any:
-    """Route one matching for the objective."""
+    """Route one matching for the objective, in `left_s` seconds at most; return the solution."""
     limits = Limits(iterations=_STARTS, time_s=left_s if np.isfinite(left_s) else None)
     return route_by_negotiation(asked, limits, rng, ignore)

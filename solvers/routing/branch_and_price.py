@@ -49,12 +49,17 @@ _TINY = 1e-6
 
 @dataclass
 class ProofNode:
-    """A node of the proof."""
+    """A case of the search, which is a node of the proof.
 
-    closed: Closed
-    bound: PriceBound
-    split: tuple[int, int, int] | None = None  # circuit, terminal, one_way
-    children: list[int] = field(default_factory=list)
+    A case is the matching with some links closed to some circuits.
+    """
+
+    closed: Closed  # for a circuit the terminals by which its light may not leave a cell
+    bound: PriceBound  # the best bound of the case so far, and the link prices that prove it
+    # Where the case is split into two: circuit, terminal, and ``one_way`` as of
+    # `_ProofSearch._split`; None if it is not.
+    split: tuple[int, int, int] | None = None
+    children: list[int] = field(default_factory=list)  # the numbers of these two cases
 
 
 def search(
@@ -64,7 +69,26 @@ def search(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Route as `route_exactly` does, but name no faults that cause an infeasible answer."""
+    """Route as `route_exactly` does, but name no faults that cause an infeasible answer.
+
+    Parameters
+    ----------
+    problem
+        One matching. Its objective is "total-cells", "worst-cells" or "loss-db".
+    limits
+        An iteration is one case of the proof.
+    rng
+        For the negotiations.
+    on_event
+        Receives progress, new best answers and bounds.
+    start
+        A former solution, whose routes are taken up where they fit.
+
+    Returns
+    -------
+    Solution
+        With a `RoutingProof` as its certificate where the bound of the problem is not enough.
+    """
     decided = answer_at_once(problem, "ilp")
     if decided is not None:
         return decided
@@ -87,7 +111,17 @@ def search(
 
 
 class _ProofSearch:
-    """Branch and price for one matching."""
+    """Branch and price for one matching.
+
+    Bounds and costs are whole numbers: in 1/`UNIT` of a cell, or for losses in the units of
+    `loss_units`, of which ``per_unit`` make a dB. ``cases`` has all cases so far, the root first;
+    ``best`` the best routes; ``least`` what the cheapest routes cost, each alone.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event
+        As of `search`.
+    """
 
     def __init__(
         self, problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
@@ -108,7 +142,7 @@ class _ProofSearch:
         self.cases: list[ProofNode] = []
 
     def run(self, start: Solution | None = None) -> Solution:
-        """Search until it is proved, or a limit is reached."""
+        """Search until it is proved, or a limit is reached; `start` is as of `search`."""
         limit: Limit | None = None
         with stoppable() as stop:
             self._take(None if start is None else self.negotiation.take_up(start))
@@ -264,8 +298,8 @@ class _ProofSearch:
         (int, int, int)
             The circuit, a terminal at the link, and ``one_way`` as of `_split`.
         """
-        # ``use[circuit, link]`` is how much of the circuit passes the link, ``total[link]`` that of
-        # all circuits. A link is worth a split if two circuits share it.
+        # ``use[circuit, link]`` is how much of the circuit passes the link, ``total[link]`` that
+        # of all circuits. A link is worth a split if two circuits share it.
         use: dict[tuple[int, int], float] = {}
         for column, weight in weights.items():
             links = self.master.links_of(column)

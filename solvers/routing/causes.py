@@ -35,10 +35,25 @@ def find_causes(
 ) -> tuple[list[Fault], bool]:
     """Find a set of faulty cells that forbids the answer, and of which each one is needed.
 
-    The test `refuted` is asked of fabrics with fewer faults of cells, and the same dead ports.
-    Returns the faults, none if there is no answer without faults either; and whether it was
-    possible to show of each of them that it is needed.
+    Parameters
+    ----------
+    fabric
+        The fabric with its faults, of which it is proved that there is no answer.
+    refuted
+        An exact test of the same question. It is asked of fabrics with fewer faults of cells, and
+        the same dead ports.
+    clock
+        Ends the search.
 
+    Returns
+    -------
+    causes : list of Fault
+        Faults that forbid the answer together; none if there is no answer without faults either.
+    minimal : bool
+        Whether it was shown of each of them that it is needed.
+
+    Notes
+    -----
     A deletion filter (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired
     one by one, and one whose repair does not help stays repaired. One exact test for each fault.
     """
@@ -62,7 +77,10 @@ def find_causes(
 
 
 def add_causes(solution: Solution, said: str, causes: list[Fault], minimal: bool) -> Solution:
-    """Write the causes into the statistics, and append them to the text under the key `said`."""
+    """Write the causes into the statistics, and append them to the text under the key `said`.
+
+    `causes` and `minimal` are as of `find_causes`; the result is a new solution.
+    """
     known = dict(solution.stats)
     sentence = "without faults it cannot be done either"
     if causes:
@@ -90,9 +108,24 @@ def refuse_dead_pairs(
 
     No state of the cells connects them, or their circuit is over its link budget.
 
-    Returns None if there is no such pair. On a fabric with faults the solution names those that
-    cause it; without `refuted`, the test of `name_causes`, a fault is needed if its repair leaves
-    no pair dead.
+    Parameters
+    ----------
+    problem
+        The problem.
+    dead
+        Such pairs: source and destination ports.
+    method
+        The name of the method, for the solution.
+    refuted
+        The test of `name_causes`. Without it, a fault is needed if its repair leaves no pair dead.
+    clock
+        Ends the search for causes.
+
+    Returns
+    -------
+    Solution or None
+        INFEASIBLE, with a reason; on a fabric with faults it names those that cause it. None if
+        there is no such pair.
     """
     if not dead:
         return None

@@ -64,7 +64,31 @@ def settle(
     frequencies_hz: Sequence[float] = (0.0,),
     seed: int | None = None,
 ) -> NDArray[np.int8]:
-    """Choose a state for every free cell; see `optmatch.settle_free_cells`."""
+    """Choose a state for every free cell; see `optmatch.settle_free_cells`.
+
+    Parameters
+    ----------
+    problem
+        Its fabric has cells.
+    subject
+        A schedule with cell states, or the solution that has it.
+    device
+        Losses and leaks of the cells.
+    frequencies_hz
+        Where light is solved for, as differences from the frequency of the device.
+    seed
+        For phase errors, None for a chip whose phases are not known.
+
+    Returns
+    -------
+    int8 array, shape (slots, cells)
+        The states of the schedule, with 0 (bar) or 1 (cross) where it has -1.
+
+    Raises
+    ------
+    InputError
+        If the fabric has no cells, or there are no cell states.
+    """
     fabric = problem.fabric
     graph: CellGraph | None = fabric.graph
     schedule = subject.schedule if isinstance(subject, Solution) else subject
@@ -77,6 +101,8 @@ def settle(
     n_waves = max(1, len(graph.mate) * schedule.matchings.size)
     n_evaluations = min(max(EVALUATIONS_OF_WAVES // n_waves, LEAST_EVALUATIONS), MOST_EVALUATIONS)
 
+    # Slot by slot. Stuck cells have their state whatever is stated. Dead ones get some state, as
+    # every cell does. Without a second circuit nothing is disturbed; only power may be saved.
     settled = schedule.cell_states.copy()
     for states, matching in zip(settled, schedule.matchings, strict=True):
         source = np.flatnonzero(matching >= 0)

@@ -55,6 +55,20 @@ def route_exactly(
     An iteration is one case of the proof. The solution has a `RoutingProof` as certificate where
     the bound of the problem itself is not enough. An infeasible matching comes with a reason: a
     dead pair, or a cut; on a fabric with faults it names those that cause it.
+
+    Parameters
+    ----------
+    problem
+        One matching, with its objective.
+    limits, rng, on_event
+        As of every method.
+    start
+        A former solution, whose routes are taken up where they fit.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL or INFEASIBLE, unless a limit was reached.
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)
@@ -143,6 +157,22 @@ def route_by_negotiation(
     limits it takes a tenth of a second for 32 ports, half a second for 64. The solution is OPTIMAL
     where the routes meet the bound of the problem or a proof, and INFEASIBLE with a dead pair or a
     `RoutingProof`; on a fabric with faults it names those that cause it.
+
+    Parameters
+    ----------
+    problem
+        One matching, with its objective.
+    limits, rng, on_event
+        As of every method.
+    start
+        A former solution, whose routes are taken up where they fit.
+    params
+        ``restarts`` and ``patience``, see above; None for the defaults of `RoutingParams`.
+
+    Returns
+    -------
+    Solution
+        Without a schedule if no routes were found within the limits.
     """
     clock = limits.start()
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
@@ -188,6 +218,18 @@ def route_forward(
 
     The first iteration routes, the second turns loops for a lower cost. The solution is OPTIMAL
     where the routes meet the bound of the problem.
+
+    Parameters
+    ----------
+    problem
+        One matching, on a feed-forward fabric that has an exact router, perhaps with faults.
+    limits, rng, on_event
+        As of every method.
+
+    Returns
+    -------
+    Solution
+        Where faults leave no way by the rules of the exact router, that of a general method.
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)

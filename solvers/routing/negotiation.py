@@ -1,4 +1,8 @@
-"""One matching: answers without a search, and routes by negotiated congestion."""
+"""One matching: answers without a search, and routes by negotiated congestion.
+
+A *negotiation* (`pathfinder`) routes all circuits of a matching, and reroutes those on links that
+several of them pass, at rising prices, until each link has one circuit or the effort is spent.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +178,16 @@ class Negotiation:
     def take_up(self, start: Solution) -> Routes | None:
         """Keep the routes of a former solution where they fit, and negotiate what is left.
 
-        Returns None if `start` is no solution of this fabric, or no negotiation succeeds.
+        Parameters
+        ----------
+        start
+            A solution of one matching. Circuits that both matchings have keep their routes to
+            begin with.
+
+        Returns
+        -------
+        Routes or None
+            None if `start` is no solution of this fabric, or no negotiation succeeds.
         """
         former = start.schedule
         fabric = self.problem.fabric

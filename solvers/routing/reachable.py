@@ -26,17 +26,25 @@ _CASES = 50
 class Reachable(NamedTuple):
     """How many of the matchings with all live ports in use can be held."""
 
-    total: int
-    held: int
+    total: int  # all permutations, or all pairings, of the live ports
+    held: int  # those with routes that were found
     refuted: int  # proved to have no routing; the rest stays open
 
 
 def count_matchings(fabric: Fabric) -> Reachable | None:
     """Try all permutations of the live ports, or all pairings if they are bidirectional.
 
-    Returns None if there are more than `MOST_MATCHINGS`.
-
     Most matchings are routed at once; the others are decided by branch and price.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+
+    Returns
+    -------
+    Reachable or None
+        None if there are more than `MOST_MATCHINGS`.
     """
     n = len(fabric.live_ports)
     paired = fabric.bidirectional

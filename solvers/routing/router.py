@@ -94,7 +94,11 @@ def _build_graph(
 def _cell_costs(
     fabric: Fabric, bar_cost: int, cross_cost: int, cells: CellDevice | None, power: bool
 ) -> NDArray[np.int64]:
-    """Return ``cost[cell, state]`` of passing, in 1/`UNIT` of a cell; arguments as above."""
+    """Return ``cost[cell, state]`` of passing, in 1/`UNIT` of a cell, shape (cells, 2).
+
+    The parameters are those of `CellRouter`. Losses and heater powers are divided by their mean,
+    so that a cell costs `UNIT` on average.
+    """
     alike = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (fabric.n_cells, 1))
     if cells is None:
         return alike
@@ -225,7 +229,20 @@ class CellRouter:
     def states(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> NDArray[np.int8]:
-        """Return ``states[cell]`` under the routes of the circuits in `order`, -1 where dark."""
+        """Return ``states[cell]`` under the routes of the circuits in `order`, -1 where dark.
+
+        Parameters
+        ----------
+        order
+            The source ports of the circuits, shape (circuits,).
+        routes, lengths
+            As of `RoutedCircuits`; those of other ports are not read.
+
+        Returns
+        -------
+        int8 array, shape (cells,)
+            0 bar, 1 cross, -1 where no light passes.
+        """
         states = np.full(self.graph.n_cells, FREE, dtype=np.int8)
         on_route = np.arange(routes.shape[1]) < lengths[order, None]
         leaving = routes[order]

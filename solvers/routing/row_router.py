@@ -57,7 +57,12 @@ WRONG_STATES = -3
 
 
 class RowRouter:
-    """Checks matchings of a fabric and routes them; one for each thread."""
+    """Checks matchings of a fabric and routes them; one for each thread.
+
+    A *row* is one matching, ``row[source] = destination``, -1 where idle, int32, shape (ports,).
+    States are 0 bar, 1 cross, -1 free, int8, shape (cells,). This class is for fabrics without
+    cells: there every matching is held, and nothing has to be set.
+    """
 
     width = 0
     """No route passes more cells."""
@@ -107,10 +112,25 @@ class RowRouter:
         lengths: NDArray[np.int64],
         clock: Clock | None = None,
     ) -> int:
-        """Route a row with few toggles from the given states; arguments as of `route`.
+        """Route a row with few toggles from the given states.
 
-        With a clock, searches for fewer toggles end when its time is over; the row is routed in
-        any case. Returns the outcome of the row, or `WRONG_STATES`.
+        A toggle is a cell that is driven to its other state.
+
+        Parameters
+        ----------
+        given
+            ``given[cell]``: the present states, -1 where not known.
+        row
+            The matching.
+        states, routes, lengths
+            Receive the states after the change, the routes and their lengths, as of `route`.
+        clock
+            Searches for fewer toggles end when its time is over; the row is routed in any case.
+
+        Returns
+        -------
+        int
+            The outcome of the row, or `WRONG_STATES`.
         """
         if ((given < FREE) | (given > CROSS)).any():
             return WRONG_STATES
@@ -168,6 +188,9 @@ class ForwardRouter(RowRouter):
         stuck = self.ports.stuck
         stays = (lit == FREE) & ((stuck == FREE) | (stuck == given))  # dark cells are not driven
         states[:] = np.where(stays, given, lit)
+
+        # Only by turning loops all ways are tried. Otherwise the row is changed as on any mesh,
+        # too, and the states of fewer toggles count.
         inner: Any = exact_router(self.fabric)
         if not held or inner.type not in LOOPING:  # other rules know some of the ways only
             other = states.copy()
@@ -197,6 +220,7 @@ class ForwardRouter(RowRouter):
 
 
 def _count_toggles(given: NDArray[np.int8], states: NDArray[np.int8]) -> int:
+    """Count the cells that two settings, shape (cells,), drive to different states."""
     return int(((given != FREE) & (states != FREE) & (given != states)).sum())
 
 
@@ -268,7 +292,20 @@ class MeshRouter(ForwardRouter):
         finish_change(graph, space, self._work, no_circuits, routed)
 
     def _change_after_routing(self, row: NDArray[np.int32], routed: RoutedRow) -> int:
-        """Route a row as if nothing were up, then save toggles; return the outcome."""
+        """Route a row as if nothing were up, then save toggles; return the outcome.
+
+        Parameters
+        ----------
+        row
+            The matching.
+        routed
+            Has the present states; receives the new ones and the routes.
+
+        Returns
+        -------
+        int
+            `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
+        """
         present = routed.states.copy()
         held = np.empty(1, dtype=np.int8)
         self.route(row[None], routed.states[None], routed.routes, routed.lengths[None], held)
@@ -317,7 +354,10 @@ class WorstRouter(MeshRouter):
 def new_row_router(
     fabric: Fabric, objective: str | None = None, cells: CellDevice | None = None
 ) -> RowRouter:
-    """Choose the router of a fabric, perhaps for an objective on a chip."""
+    """Choose the router of a fabric, perhaps for an objective on a chip.
+
+    `objective` is one of `MAX_MOVES`, and counts only if the cells of the chip are known.
+    """
     if fabric.graph is None:
         return RowRouter(fabric)
     if objective is not None and cells is not None:

@@ -270,7 +270,16 @@ class _Search:
     def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
         """Go on with the next circuit, unless the circuits so far are too bad already.
 
-        `beam` is the whole beam of the k-th circuit, and `lost` its loss (or half power).
+        Parameters
+        ----------
+        k
+            The place of the circuit in the order of the search.
+        beam
+            The whole beam of the circuit: for each cell the terminal by which light enters, and
+            what it has lost before.
+        lost
+            The loss of the whole circuit; where heater power counts, the sum of half of the power
+            of each heater on its way.
         """
         before = self.worst, self.cells, self.halves
         added = 1

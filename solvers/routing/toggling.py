@@ -462,7 +462,16 @@ def _copy_states(ports, given, states):
 def _keep_circuits(graph, room, order, states):
     """Put the circuits that the states carry to the front; return how many there are.
 
-    The others keep their order behind them, and have no route in the room.
+    Parameters
+    ----------
+    graph : MeshArrays
+    room : Room
+        ``room.partner`` has the destinations; ``room.routes`` and ``room.lengths`` receive the
+        routes of the circuits that the states carry, and the length 0 of the others.
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits. Changed: both groups keep their order.
+    states : int8 array, shape (cells,)
+        0 bar, 1 cross, -1 where not known.
     """
     n_kept = 0
     for place in range(len(order)):

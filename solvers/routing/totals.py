@@ -129,7 +129,12 @@ _ROUNDING = 1 - 1e-12
 class CellTotals:
     """Totals of cells: those of the shortest routes, and whole steps above.
 
-    The shortest routes cost `least`, in `UNIT`; `step` is as of `cost_step`.
+    Parameters
+    ----------
+    least
+        What the shortest routes of all circuits cost together, in 1/`UNIT` of a cell.
+    step
+        Totals differ from that by multiples of this (`cost_step`), in the same unit.
     """
 
     def __init__(self, least: int, step: int) -> None:
@@ -151,7 +156,19 @@ class CellTotals:
 class LossTotals:
     """Totals of losses: some number of bar losses, and some number of cross losses.
 
-    Whether the number of all cells is even is in `even`: True, False (odd), or None for either.
+    Parameters
+    ----------
+    bar_loss_db, cross_loss_db
+        The loss of a cell in each state, in dB.
+    even
+        Whether the number of all cells on all routes is even: True, False (odd), or None for
+        either.
+
+    Notes
+    -----
+    A total is ``times * dear + counts * cheap``, with whole numbers of cells in the state that
+    loses more and in the one that loses less. With 0.5 and 0.3 dB the totals are 0, 0.3, 0.5, 0.6,
+    0.8, 0.9, ...: no bound between 0.6 and 0.8 is the best that can be proved.
     """
 
     def __init__(self, bar_loss_db: float, cross_loss_db: float, even: bool | None = None) -> None:
@@ -160,7 +177,12 @@ class LossTotals:
         self.even = even
 
     def rise(self, value: float) -> float:
-        """Return the least total in dB that is not below a bound in units."""
+        """Return the least total in dB that is not below a bound in units.
+
+        `value` is a bound in the units of `loss_units`, of which ``per_db`` make a dB.
+        """
+        # For each number of dear cells, the fewest cheap cells that reach the bound. If the parity
+        # of all cells is known and does not fit, there is one more.
         loss = max(0.0, (value - _TINY) / self.per_db)
         if not loss or not self.dear:
             return loss
@@ -176,7 +198,12 @@ class LossTotals:
         return float((times * self.dear + counts * self.cheap).min(initial=most))
 
     def enough(self, objective: float) -> float:
-        """Return the bound in units above which no total is less than an objective."""
+        """Return the bound in units above which no total is less than an objective.
+
+        `objective` is in dB. A case whose bound is larger than the result holds no better routes.
+        """
+        # The largest total below the objective: for each number of dear cells, as many cheap ones
+        # as still fit. If the parity of all cells is known and does not fit, there is one less.
         if not self.dear:
             return -math.inf
         below = objective * _ROUNDING
