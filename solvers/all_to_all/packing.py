@@ -89,7 +89,7 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
         if slot.destination[source] >= 0 or slot.source[destination] >= 0:
             continue
 
-        # The stubs of both ports may be closed already by light that passes there.
+        # The links at both ports have to be free of other light.
         first = wiring.source[source]
         last = wiring.target[destination]
         if space.exit_cost[first] >= FAR or space.exit_cost[last] >= FAR:

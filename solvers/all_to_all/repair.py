@@ -59,8 +59,8 @@ class Verdict(NamedTuple):
     """``"untouched"``, ``"rerouted"``, ``"exchanged"`` or, by an exact model, ``"search"`` if it
     survives; the proof that it does not: ``"dead pair"``, ``"prices"`` or ``"search"``;
     ``"effort"`` without either."""
-    # If it survives: (slots, ports) ``[slot, source] = destination``, -1 where idle; and the states
-    # that carry them, (slots, cells), 0 bar, 1 cross, -1 where no light passes.
+    # If it survives: (slots, ports) ``[slot, source] = destination``, -1 where idle; and the
+    # states that carry them, (slots, cells), 0 bar, 1 cross, -1 where no light passes.
     matchings: NDArray[np.int32] | None = None
     states: NDArray[np.int8] | None = None
     causes: tuple[Fault, ...] = ()

@@ -1,4 +1,9 @@
-"""From a plan to the transition that carries it out: ports, routes, and the steps in order."""
+"""From a plan to the transition that carries it out: ports, routes, and the steps in order.
+
+A *step* drops a circuit (takes its light away), sets a cell, or raises a circuit (gives it light
+on its new route). A cell may be set only while no light passes it. A *part* is what only one
+circuit can have at a time: a waveguide, or a fibre or port of a rack with ideal interposers.
+"""
 
 from __future__ import annotations
 
@@ -187,7 +192,26 @@ def _order_changes(
     paths: Sequence[Path],
     named: Named,
 ) -> list[Step]:
-    """Order the steps of changed circuits; ``paths[k]`` is the new path of ``changed[k]``."""
+    """Order the steps of changed circuits.
+
+    Parameters
+    ----------
+    routing
+        The running state before the plan.
+    case
+        The hit circuits, which are dark from the beginning.
+    changed
+        The numbers of the circuits that change.
+    paths
+        ``paths[k]``: the new path of ``changed[k]``, as nodes of the flow graph.
+    named
+        Their new ports and fibres, in the same order.
+
+    Returns
+    -------
+    list of Step
+        As of `order_steps`.
+    """
     old_needs = {}
     new_needs = {}
     present_states = {}

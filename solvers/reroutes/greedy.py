@@ -39,6 +39,19 @@ def solve(
     A search through the flow graph for each hit circuit and spare: a fraction of a millisecond
     where no other circuit has to move. Where nothing is found, a second or so goes into a proof
     that there is nothing: a cut of the rack, or prices for every handover of ports.
+
+    Parameters
+    ----------
+    problem
+        The running state, and what has failed.
+    limits, rng, on_event
+        As of every method; `rng` is not used.
+
+    Returns
+    -------
+    Solution
+        INFEASIBLE, with a certificate, if it is proved that nothing helps; without a transition
+        and without a proof if nothing was found.
     """
     clock = limits.start()
     bound = problem.lower_bound()

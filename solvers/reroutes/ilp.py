@@ -43,7 +43,19 @@ _LARGEST_SET = 3
 
 
 class RerouteSearch:
-    """The best plan so far, and its proof."""
+    """The best plan so far, and its proof.
+
+    Parameters
+    ----------
+    problem
+        The running state, and what has failed.
+    clock
+        Ends the search; an iteration is one model.
+    on_event
+        Receives new best plans.
+    rng
+        Draws the seed of CP-SAT.
+    """
 
     def __init__(
         self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator
@@ -74,8 +86,21 @@ class RerouteSearch:
     def try_moving(self, movable: Sequence[int], *, few: bool = False) -> bool:
         """Solve with some circuits free to move; tell whether the model was settled.
 
-        With `few`, how few of them must is found first; else all of them count as moved.
+        Parameters
+        ----------
+        movable
+            Circuits that were not hit and may move.
+        few
+            Whether it is found first how few of them must move; else all of them count as moved.
+
+        Returns
+        -------
+        bool
+            Whether the best plan with these circuits is known now, or that there is none. False if
+            a limit came before.
         """
+        # A known plan that moves as many circuits bounds the costs of the routes: they need not be
+        # proved to be better, only not to be worse.
         routing = self.routing
         case = self.case
         with routing.without((*case.hit, *movable)):
@@ -97,6 +122,7 @@ class RerouteSearch:
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: Model, objective: Any) -> Any:
+        """Solve a model for an objective in the remaining time; note a limit that was met."""
         self.models += 1
         remaining = self.clock.remaining_s
         clock = Limits(time_s=remaining if math.isfinite(remaining) else None).start()
@@ -125,6 +151,18 @@ def solve(
     far.
 
     The quick repair comes first. If it meets the bound of the problem, no model is needed.
+
+    Parameters
+    ----------
+    problem
+        The running state, and what has failed.
+    limits, rng, on_event
+        As of every method.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL, or INFEASIBLE with a reason, unless a limit was reached.
     """
     bound = problem.lower_bound()
     if not isinstance(bound, tuple):
@@ -193,7 +231,24 @@ def _settle_all(search: RerouteSearch) -> Any:
 
 
 def _move_others(search: RerouteSearch, own: Sequence[int], others: Sequence[int]) -> bool:
-    """Let circuits of others move, as few as possible; tell whether that was settled."""
+    """Let circuits of others move, as few as possible; tell whether that was settled.
+
+    Parameters
+    ----------
+    search
+        Receives plans, and what is settled.
+    own
+        Circuits of hit jobs that were not hit.
+    others
+        Circuits of other jobs.
+
+    Returns
+    -------
+    bool
+        Whether the best plan is proved, or that there is none.
+    """
+    # One set of circuits after the other, while these are few and small. If circuits of hit jobs
+    # could move as well, there would be many more sets: then one model has all of them.
     size = 0
     while not own and size < _LARGEST_SET and comb(len(others), size + 1) <= _MOST_SETS:
         size += 1
@@ -219,7 +274,18 @@ def _in_turn(search: RerouteSearch, others: Sequence[int], size: int) -> Iterato
 
 
 def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -> Solution:
-    """Make a solution of the best answer and the proved bound."""
+    """Make a solution of the best answer and the proved bound.
+
+    Parameters
+    ----------
+    search
+        The best plan, and what was settled.
+    bound
+        The five levels of the bound of the problem.
+    certificate
+        A proof that there is no plan, or None.
+    """
+    # Levels are compared in their order. What was settled is a bound of the first two.
     problem = search.problem
     best = search.best
     if best is None and search.proved:

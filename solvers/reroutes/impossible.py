@@ -1,4 +1,8 @@
-"""Why nothing helps against a failure: cuts through a rack, chips cut off, proofs for cells."""
+"""Why nothing helps against a failure: cuts through a rack, chips cut off, proofs for cells.
+
+A *cut* is a set of servers which more circuits have to leave than live fibres lead out of it,
+wherever spares take over. A *handover* is a choice of a spare for each lost unit.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,18 @@ def find_cut(problem: Reroute) -> CutProof | None:
     All sets of up to 16 servers are tried, of larger racks the single servers and their
     complements, of more than 512 servers those of hit circuits. Time is linear in sets and in the
     square of the servers.
+
+    Parameters
+    ----------
+    problem
+        The failure, on a rack.
+
+    Returns
+    -------
+    CutProof or None
     """
+    # `inside` and `sides` say, as truth values and as numbers, ``[set, server]``, which servers
+    # are in each set.
     rack = problem.units
     ends = rack.server_of_unit[problem.circuits[problem.hit] // rack.ports_per_unit]
     inside = _sides(rack.n_servers, np.unique(ends))
@@ -43,7 +58,10 @@ def find_cut(problem: Reroute) -> CutProof | None:
 
 
 def _sides(n: int, hit: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """List the sets of servers to be tried, a row each."""
+    """List the sets of servers to be tried: ``inside[set, server]``, of n servers.
+
+    `hit` are the servers of hit circuits, which are tried where there are too many for all.
+    """
     if n <= _MOST_SERVERS:
         numbers = np.arange(1, 2**n - 1)
         return (numbers[:, None] >> np.arange(n) & 1).astype(bool)
@@ -52,7 +70,24 @@ def _sides(n: int, hit: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
-    """Count the live fibres that lead out of each set, and how many switches can join to ways."""
+    """Count the live fibres that lead out of each set, and how many switches can join to ways.
+
+    Parameters
+    ----------
+    problem
+        The failure, with the failed fibres.
+    rack
+        The units of its fabric.
+    sides
+        ``sides[set, server]``: 1 if the server is in the set, else 0.
+
+    Returns
+    -------
+    float array, shape (sets,)
+        The most circuits that can leave the set at once.
+    """
+    # ``fibres[from, to]``, where switches between racks follow the servers. Through a switch there
+    # go no more circuits than come to it from inside, and than lead from it to outside.
     live = rack.edge_fibres.astype(np.float32)
     np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
     nodes = int(rack.edges.max(initial=rack.n_servers - 1)) + 1
@@ -131,7 +166,23 @@ def prove_handovers(
 ) -> tuple[RoutingProof | None, ...] | None:
     """Prove for every handover of lost ports that the cells hold no routing of the circuits.
 
-    The result is None as soon as one could not be proved in time, or has a routing.
+    Parameters
+    ----------
+    problem
+        The failure, on a switch with cells.
+    clock
+        Ends the proofs.
+    seed
+        For the negotiations before each proof.
+    iterations
+        Cases of branch and price for each handover, at most; None for no such limit.
+
+    Returns
+    -------
+    tuple of RoutingProof or None, or None
+        A proof for each handover, in the order of the permutations of spares. None as soon as one
+        could not be proved in time, or has a routing; also for racks, and for more than
+        `_MOST_HANDOVERS` handovers.
     """
     fabric = problem.broken_fabric
     if isinstance(fabric, RackFabric):
@@ -160,6 +211,7 @@ def prove_handovers(
 
 
 def _prove(routing: Routing, clock: Clock, seed: int, iterations: int | None) -> Any:
+    """Return the proof that a matching cannot be routed, or None; see `prove_handovers`."""
     with uncounted():
         from optmatch.solvers.routing.methods import route_exactly
 
@@ -177,7 +229,11 @@ def explain_bound(lost: int, spares: int) -> str:
 
 
 def explain(problem: Reroute, certificate: Any) -> str:
-    """Say in words why no answer exists."""
+    """Say in words why no answer exists.
+
+    `certificate` is a `CutProof`, a `BlockProof`, a tuple of `RoutingProof` as of
+    `prove_handovers`, or None where a search has proved it.
+    """
     if certificate is None:
         return "an exhaustive search found no way"
     if isinstance(certificate, BlockProof):
@@ -202,7 +258,20 @@ def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
 
     A largest flow from the chips of a server to all chips, and one back, through what would be
     free without any circuit; some 10 ms each where a rack has thousands of cells.
+
+    Parameters
+    ----------
+    routing
+        The running state, with the hit circuits on it.
+    case
+        The hit circuits and lost units.
+
+    Returns
+    -------
+    BlockProof or None
+        The chips, and the waveguides that are too few.
     """
+    # Side 0 are the sources of circuits, side 1 their destinations.
     rack = routing.fabric
     if not isinstance(rack, RackFabric) or rack.graph is None:
         return None

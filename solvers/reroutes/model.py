@@ -74,7 +74,14 @@ class Model:
         self._add_levels()
 
     def _ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:
-        """Return the nodes where a circuit may start and end, with their literals."""
+        """Return the nodes where a circuit may start and end, with their literals.
+
+        Returns
+        -------
+        starts, goals : dict of int to literal
+            By node of the flow graph. The literal is 1 where there is no choice; at a lost unit,
+            each spare with the literal that it takes over.
+        """
         source, destination = self.routing.ends[circuit].tolist()
         graph = self.routing.graph
 
@@ -88,7 +95,14 @@ class Model:
         return starts, goals
 
     def _add_circuit(self, circuit: int) -> None:
-        """Add the flow of a circuit: one unit from one of its starts to one of its goals."""
+        """Add the flow of a circuit: one unit from one of its starts to one of its goals.
+
+        Parameters
+        ----------
+        circuit
+            The number of the circuit. Its variables are appended to ``flows``, its loss and length
+            to ``sums``, and what it uses to ``uses`` and ``sets``.
+        """
         graph = self.routing.graph
         model = self.model
         starts, goals = self._ends(circuit)
@@ -166,7 +180,7 @@ class Model:
         )
 
     def paths(self, outcome: Outcome) -> list[Path]:
-        """Read the route of each circuit."""
+        """Read the route of each circuit, as nodes from start to goal, out of an outcome."""
         graph = self.routing.graph
         found = []
         for circuit, flow in zip(self.circuits, self.flows, strict=True):
@@ -198,7 +212,7 @@ class Model:
 
 
 def path_arcs(routing: RoutingState, path: Path) -> list[int]:
-    """List the arcs of a path."""
+    """List the arcs of a path, which is given by its nodes."""
     graph = routing.graph
     nodes = path.tolist()
     return [
@@ -212,7 +226,17 @@ def useful_arcs(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """List the arcs between nodes that can be reached from a start and can reach a goal.
 
-    Returns the arcs and the nodes they leave.
+    Parameters
+    ----------
+    routing
+        The running state: arcs through closed or used up parts are left out.
+    starts, goals
+        Nodes of the flow graph.
+
+    Returns
+    -------
+    arcs, tails : int arrays, shape (useful arcs,)
+        The arcs, by rising numbers, and the nodes they leave.
     """
     graph = routing.graph
     arcs = np.flatnonzero(routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0))

@@ -23,7 +23,7 @@ DESTINATION = 1
 class Named(NamedTuple):
     """Circuits as files have them."""
 
-    circuits: list[tuple[int, int]]
+    circuits: list[tuple[int, int]]  # the source and the destination port of each
     routes: list[tuple[int, ...]]
     """Fibres passed in a rack with ideal interposers, else terminals entered."""
 
@@ -32,7 +32,7 @@ class Users(NamedTuple):
     """The circuit that uses each port and fibre; `NOBODY` or `DEAD` without one."""
 
     ports: NDArray[np.int32]  # ``ports[end, port]``, where end 0 is the source
-    fibres: NDArray[np.int32]
+    fibres: NDArray[np.int32]  # ``fibres[fibre]``
 
     def copy(self) -> Users:
         """Return arrays of their own."""
@@ -151,7 +151,19 @@ class _PartChooser:
         return (end, port) not in self._taken_ports and (user == NOBODY or user in self._leaving)
 
     def take_fibre(self, fibres: Iterable[int]) -> int:
-        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves."""
+        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves.
+
+        Parameters
+        ----------
+        fibres
+            The fibres of an edge by rising numbers. One of them is free, or becomes free.
+
+        Returns
+        -------
+        int
+            The fibre, which is not given again.
+        """
+        # A fibre with light would have to go dark before the new circuit can have it.
         chosen = -1
         for fibre in fibres:
             user = self._users.fibres[fibre]

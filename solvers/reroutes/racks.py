@@ -18,13 +18,28 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
 
     All racks are alike, and fibres and ports count rack by rack, so each circuit of a lost rack
     has the same ports and fibres in the other one. What reaches into a third rack stays there.
-    `InfeasibleError` if there are too few: no other rack can hold what light does not pass.
+
+    Parameters
+    ----------
+    state
+        The running state, on joined racks; its units are chips.
+    damage
+        Lost chips and spares, by rising numbers: all chips of some racks.
 
     Returns
     -------
-    Transition and tuple of int
-        And the levels of its objective.
+    transition : Transition
+        The steps only raise circuits: what is hit is dark, and there are no cells to set.
+    levels : tuple of 5 int
+        The objective: circuits of others disturbed, circuits changed, cells set, the worst loss in
+        hundredths of a dB, the fibres on all changed routes.
+
+    Raises
+    ------
+    InfeasibleError
+        If too few racks are free: no other rack can hold what light does not pass.
     """
+    # Numbers of chips, ports and fibres are shifted by whole racks.
     rack = state.units
     size = rack.n_chips
     n_racks = rack.racks

@@ -59,12 +59,26 @@ class Recovery(NamedTuple):
     levels: tuple[int, int, int, int, int]
     """Circuits of others disturbed, circuits changed, cells set, worst loss, length."""
     handover: Handover
-    changed: tuple[int, ...]
-    paths: list[Path]
+    changed: tuple[int, ...]  # the circuits that get new routes: hit ones, and those that move
+    paths: list[Path]  # their new paths on the flow graph, in the same order
 
 
 class Reach:
-    """How far it is from unit to unit, in hundredths of a dB: no route is shorter."""
+    """How far it is from unit to unit, in hundredths of a dB: no route is shorter.
+
+    Parameters
+    ----------
+    routing
+        The running state.
+    loss_units
+        The loss of a cell and of a fibre, in hundredths of a dB.
+
+    Attributes
+    ----------
+    loss, length : int array, shape (units, units)
+        ``[source, destination]``: the least loss in hundredths of a dB, and the fewest cells and
+        fibres; `UNREACHED` where there is no way.
+    """
 
     def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:
         cells, fibres = routing.units.route_lengths()
@@ -104,9 +118,24 @@ def repair(
     After a few spares in vain, where that takes long, and before other circuits are moved, `prove`
     may show that nothing helps.
 
-    On return the routing, which is without all that has failed, is as before. `clock` ends the
-    search for room, the clock that runs ends all by `TimeUp`. Returns a proof if some chips cannot
-    have their circuits; None if no plan was found, which proves nothing.
+    Parameters
+    ----------
+    routing
+        The running state, without all that has failed. On return it is as before.
+    case
+        The hit circuits, lost units and spares.
+    reach
+        Distances between units, which bound the loss and the length of a plan.
+    clock
+        Ends the search for room; the clock that runs ends all by `TimeUp`.
+    prove
+        Returns a proof that nothing helps, or None; called once at most.
+
+    Returns
+    -------
+    Recovery, proof, or None
+        A plan; or a proof, also if some chips cannot have their circuits; or None if no plan was
+        found, which proves nothing.
     """
     prove = cache(prove or (lambda: None))
     with routing.without(case.hit):
@@ -126,7 +155,7 @@ class RankedHandover(NamedTuple):
     bound: tuple[int, int, int]
     """No cells, the worst loss and the length if nothing is in the way."""
     handover: Handover
-    ends: list[tuple[int, int]]
+    ends: list[tuple[int, int]]  # the source and the destination unit of each circuit
 
 
 def list_choices(
@@ -136,7 +165,27 @@ def list_choices(
 
     One lost unit may go to any spare; several to the spares nearest to one of them, of which
     there are so many that 720 ways or a few more are compared.
+
+    Parameters
+    ----------
+    routing
+        The running state.
+    case
+        The hit circuits, lost units and spares.
+    reach
+        Distances between units.
+    circuits
+        The circuits that get new routes.
+    most
+        So many ways are listed, at most.
+
+    Returns
+    -------
+    list of RankedHandover
+        By the worst loss, then by the length, that circuits would have if nothing were in the way.
     """
+    # `pairs` has the units of each circuit. ``far[spare]`` is the distance of a spare to the
+    # partners of a lost unit and back, added up, for the lost unit to which it is nearest.
     pairs = routing.ends[list(circuits)]
     lost = len(case.lost)
     spares = np.array(case.spares, dtype=np.int64)
@@ -242,7 +291,26 @@ def settle(
     circuits: Sequence[int],
     found: FoundRoutes,
 ) -> Recovery:
-    """Make a plan of new routes: leave out circuits that moved in vain, and count."""
+    """Make a plan of new routes: leave out circuits that moved in vain, and count.
+
+    Parameters
+    ----------
+    routing
+        The running state.
+    case
+        The hit circuits, lost units and spares.
+    handover
+        The spare of each lost unit.
+    circuits
+        The circuits that were routed, hit ones first.
+    found
+        Their new routes.
+
+    Returns
+    -------
+    Recovery
+        Circuits that were not hit, and got their old route again, are not changed.
+    """
     if len(circuits) == len(case.hit):
         return Recovery((0, len(circuits), *found.levels), handover, tuple(circuits), found.paths)
     kept = [
@@ -259,7 +327,25 @@ def settle(
 def _make_room(
     routing: RoutingState, case: HitCircuits, reach: Reach, clock: Clock
 ) -> Recovery | None:
-    """Let other circuits move, now that hit ones are off the routing."""
+    """Let other circuits move, now that hit ones are off the routing.
+
+    First circuits of hit jobs, one by one, then all of them at once. Then those of other jobs, by
+    rising priority: one by one, some of them with all of hit jobs, and then all at once.
+
+    Parameters
+    ----------
+    routing
+        The running state, without hit circuits.
+    case, reach
+        As of `repair`.
+    clock
+        Ends the search.
+
+    Returns
+    -------
+    Recovery or None
+        The first plan found, which is the one that disturbs fewest as far as that is known.
+    """
     own, others = split_rest(routing, case)
     work = len(routing.graph.resource) * (len(case.hit) + 1) * _NEAREST
     search = _Room(routing, case, reach, min(EFFORT, _MOST_WORK_OF_MOVES // max(work, 1)), clock)
@@ -298,7 +384,20 @@ class _Room(NamedTuple):
             return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
 
     def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Recovery | None:
-        """Return the best plan of the first sets, by disturbed and changed circuits."""
+        """Return the best plan of the first sets, by disturbed and changed circuits.
+
+        Parameters
+        ----------
+        sets
+            Sets of circuits that may move, those that disturb fewest others first.
+        others
+            Circuits of other jobs: each that moves is disturbed.
+
+        Returns
+        -------
+        Recovery or None
+            None if no set made room, or the time was up before one did.
+        """
         foreign = set(others)
         best = None
         for tried, moving in enumerate(islice(sets, self.effort)):

@@ -1,4 +1,10 @@
-"""A running state on its flow graph: the circuit on each part, and routes through free parts."""
+"""A running state on its flow graph: the circuit on each part, and routes through free parts.
+
+A *running state* is a fabric with circuits in use. *Units* are what spares replace: chips with all
+their ports, or single ports (`flow_graph`). A *path* is a circuit on the flow graph: the nodes from
+its unit out to its unit in. Each node uses one unit of a *resource*: a waveguide, the fibres of an
+edge, the ports of a chip. A circuit is *hit* if a failure takes its light, or one of its ends.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +37,12 @@ Path = NDArray[np.int32]
 
 
 class HitCircuits(NamedTuple):
-    """The planned changes."""
+    """What a failure hit: the circuits and units that it took, and the spares that are there."""
 
     hit: tuple[int, ...]  # circuits without light, or with an end that is lost
-    lost: tuple[int, ...]
-    spares: tuple[int, ...]
-    owners: NDArray[np.int32]
+    lost: tuple[int, ...]  # units with circuits that have failed: each needs a spare
+    spares: tuple[int, ...]  # units that work and have no circuits
+    owners: NDArray[np.int32]  # (circuits,): the job that each circuit belongs to
     priorities: NDArray[np.int64] | None = None
     """``priorities[circuit]``, of its job: those with lower ones give way first."""
 
@@ -57,6 +63,27 @@ class RoutingState:
     """The free parts around the circuits of a state; `lift` and `put` take circuits off and on.
 
     Parts that have failed are not free.
+
+    Attributes
+    ----------
+    free : int32 array, shape (resources,)
+        How many further circuits each resource of the flow graph can hold.
+    shut : bool array, shape (nodes,)
+        Whether no light passes a node, whoever it belongs to.
+    mode : int8 array, shape (cells,)
+        The only state that a cell can take: 0 bar, 1 cross; -1 if it can take both, 2 if it is
+        dead.
+    now : int8 array, shape (cells,)
+        The present states, -1 where not known.
+    ends : int array, shape (circuits, 2)
+        The units of the source and the destination of each circuit.
+    paths : list of int32 array
+        The nodes of each circuit, from the unit out to the unit in.
+    cost : int64 array, shape (arcs,)
+        Loss and length of each arc: hundredths of a dB times `LOSS_COST`, plus the number of
+        cells and fibres.
+    users : Users
+        The circuit on each port and fibre of a rack with ideal interposers.
     """
 
     def __init__(self, problem: Reroute) -> None:
@@ -106,7 +133,8 @@ class RoutingState:
     def fork(self, work: RerouteSpace | None = None) -> RoutingState:
         """Return a routing that may be broken and changed while this one stays as it is.
 
-        The search works in `work`, or in a workspace of its own.
+        The search works in `work`, or in a workspace of its own. The flow graph and the costs are
+        shared, since nobody changes them.
         """
         twin = copy.copy(self)
         twin.free = self.free.copy()
@@ -122,6 +150,11 @@ class RoutingState:
         """Leave parts to the circuits that have them now, dark or not: no other circuit gets them.
 
         Such a circuit frees all its parts but these when it is taken off.
+
+        Parameters
+        ----------
+        fibres, ports, cells
+            The numbers of the parts.
         """
         self.break_cells({}, cells)
         if self.fabric.graph is not None:
@@ -135,6 +168,9 @@ class RoutingState:
         for fibre in fibres:
             node = graph.inner + edges[fibre]
             user = users.fibres[fibre]
+
+            # The path of the user no longer has the edge: the fibre stays taken when the circuit
+            # is taken off. A fibre of nobody is taken from what is free on the edge.
             if user >= 0:  # it counts once, whether dead or in use
                 path = self.paths[user]
                 at = np.flatnonzero(path == node)[:1]
@@ -179,7 +215,24 @@ class RoutingState:
             self.mode[cell] = _DEAD_CELL
 
     def _trace(self, problem: Reroute) -> tuple[Path, NDArray[np.int64]]:
-        """Return the nodes of all circuits as they run, one after another, and where each ends."""
+        """Return the nodes of all circuits as they run, one after another, and where each ends.
+
+        Parameters
+        ----------
+        problem
+            ``problem.passed`` lists the parts that circuits pass, in the order of the light: of
+            each entry the circuit, and the fibre (without cells) or the terminal entered (with
+            cells).
+
+        Returns
+        -------
+        nodes : int32 array
+            The paths of all circuits, one behind the other.
+        stops : int array, shape (circuits,)
+            Where in `nodes` the path of each circuit ends.
+        """
+        # Groups of nodes: units out, parts passed, with cells the terminals by which light leaves
+        # the fabric, units in. A stable sort by circuit brings each path together in this order.
         graph = self.graph
         fabric = problem.fabric
         passed = problem.passed
@@ -198,6 +251,7 @@ class RoutingState:
         return path[order], np.cumsum(np.bincount(circuit))
 
     def _room(self, circuits: int) -> RerouteSpace:
+        """Make a workspace for so many circuits at once."""
         graph = self.graph
         sizes = len(graph.resource), len(graph.head), len(graph.capacity), len(self.now)
         return make_workspace(*sizes, circuits)
@@ -223,7 +277,13 @@ class RoutingState:
             self.put(paths)
 
     def cells_of(self, path: Path) -> list[tuple[int, int]]:
-        """List the cells that a path passes, and the states they must have."""
+        """List the cells that a path passes, and the states they must have.
+
+        Returns pairs (cell, state) in the order of the light, 0 for bar and 1 for cross; none
+        where interposers are ideal.
+        """
+        # Between the units, a path has the terminals entered, and the one by which light leaves
+        # the fabric. A cell is left where the next link begins: at the mate of the next terminal.
         if self.first_fibre:
             return []
         entered = self.graph.terminal[path[1:-2]]
@@ -232,7 +292,10 @@ class RoutingState:
         return list(zip((entered // 4).tolist(), ((entered ^ left) & 1).tolist(), strict=True))
 
     def sum_up(self, paths: Sequence[Path]) -> tuple[int, int, int]:
-        """Count cells to be set, the worst loss in hundredths of a dB, and the length."""
+        """Count cells to be set, the worst loss in hundredths of a dB, and the length.
+
+        The length is the number of cells and fibres on all paths.
+        """
         self._make_room(len(paths))
         for k, path in enumerate(paths):
             self.work.path[k, : len(path)] = path
@@ -245,10 +308,20 @@ class RoutingState:
         return sets, worst, length
 
     def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> FoundRoutes | None:
-        """Route circuits, given by their units, together through free parts.
+        """Route circuits together through free parts, by negotiated congestion.
 
-        None if some circuit is cut off, or circuits do not get out of each other's way in so many
-        rounds.
+        Parameters
+        ----------
+        ends
+            The unit where each circuit starts, and the unit where it ends.
+        rounds
+            How often all circuits are routed, at most.
+
+        Returns
+        -------
+        FoundRoutes or None
+            None if some circuit is cut off, or circuits do not get out of each other's way in so
+            many rounds.
         """
         self._make_room(len(ends))
         nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
@@ -262,7 +335,7 @@ class RoutingState:
         )
 
     def open_arcs(self) -> NDArray[np.bool_]:
-        """Tell which arcs light can take, were it not for other circuits."""
+        """Tell which arcs light can take, were it not for other circuits; shape (arcs,)."""
         graph = self.graph
         mode = self.mode[self.graph.cell]
         lit = (graph.cell < 0) | (mode < 0) | (mode == graph.state)
@@ -270,6 +343,7 @@ class RoutingState:
         return found
 
     def _make_room(self, count: int) -> None:
+        """Replace the workspace if it is too small for so many circuits."""
         if count > len(self.work.length):
             self.work = self._room(2 * count)
 
@@ -285,7 +359,22 @@ class RoutingState:
 def spread(
     n: int, seeds: Sequence[int] | NDArray[Any], tail: NDArray[Any], head: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Mark which of n nodes can be reached from the seeds over arcs from `tail` to `head`."""
+    """Mark which nodes can be reached from some of them over arcs (breadth-first search).
+
+    Parameters
+    ----------
+    n
+        The number of nodes.
+    seeds
+        The nodes where the search begins.
+    tail, head
+        ``tail[arc]`` and ``head[arc]``: the nodes that an arc leaves and leads to.
+
+    Returns
+    -------
+    bool array, shape (n,)
+        Whether a node can be reached; the seeds are.
+    """
     reached = np.zeros(n, dtype=np.bool_)
     reached[seeds] = True
     front = reached

@@ -105,7 +105,11 @@ class RerouteSpace(NamedTuple):
 def make_workspace(
     nodes: int, arcs: int, resources: int, cells: int, circuits: int
 ) -> RerouteSpace:
-    """Allocate the workspace for routing up to so many circuits at once."""
+    """Allocate the workspace for routing up to so many circuits at once.
+
+    `nodes`, `arcs` and `resources` are the numbers of those of the flow graph, `cells` that of the
+    fabric.
+    """
     zeros: Any = np.zeros
     return RerouteSpace(
         using=zeros(resources, np.int32),
@@ -130,6 +134,22 @@ def cost_of_arc(net, work, arc, shared_cost):
 
     The arc costs its loss and length, a cell that has to be set, and what the resource of its head
     costs by its history and, if other new circuits have used it up, `shared_cost`.
+
+    Parameters
+    ----------
+    net : Net
+        The flow graph, and what is free.
+    work : RerouteSpace
+        ``work.using`` and ``work.history`` are read.
+    arc : int
+        The arc, in its own direction, also if the search goes backward.
+    shared_cost : int
+        What a resource costs that other new circuits have used up.
+
+    Returns
+    -------
+    int
+        The cost; see `LOSS_COST` and the constants after it.
     """
     cost = net.cost[arc]
     cell = net.cell[arc]
@@ -146,7 +166,7 @@ def cost_of_arc(net, work, arc, shared_cost):
 
 @inner_kernel
 def begin_search(work, node, direction):
-    """Begin the search of one direction at a node."""
+    """Begin the search of one direction, `FORWARD` or `BACKWARD`, at a node."""
     work.distance[direction, node] = 0
     work.link[direction, node] = -1
     work.touched[work.joined[N_TOUCHED]] = 2 * node + direction
@@ -307,7 +327,10 @@ def read_way(link, meeting, way):
 
 @inner_kernel
 def add_to_usage(net, usage, path, length, change):
-    """Add a number to ``usage[resource]`` for each resource on a route."""
+    """Add a number to ``usage[resource]`` for each resource on a route.
+
+    The nodes of the route are ``path[:length]``; `change` is 1 or -1.
+    """
     for place in range(length):
         usage[net.resource[path[place]]] += change
 

@@ -196,8 +196,8 @@ def _find_returns(graph: CellGraph) -> NDArray[np.bool_]:
     Light can come back to a terminal if the terminal is on a closed way: strongly connected with
     another one. In feed-forward fabrics no terminal is.
 
-    Returns a bool array, shape (cells,). The graph of terminals has a step from each terminal where
-    light enters a cell to those where it then enters the next one, in either state.
+    Returns a bool array, shape (cells,). The graph of terminals has a step from each terminal
+    where light enters a cell to those where it then enters the next one, in either state.
     """
     terminals = np.arange(len(graph.mate))
     exits = 4 * (terminals // 4)[:, None] + EXITS[terminals % 4]

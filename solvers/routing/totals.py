@@ -168,7 +168,7 @@ class LossTotals:
     -----
     A total is ``times * dear + counts * cheap``, with whole numbers of cells in the state that
     loses more and in the one that loses less. With 0.5 and 0.3 dB the totals are 0, 0.3, 0.5, 0.6,
-    0.8, 0.9, ...: no bound between 0.6 and 0.8 is the best that can be proved.
+    0.8, 0.9, ...: a bound between 0.6 and 0.8 rises to 0.8.
     """
 
     def __init__(self, bar_loss_db: float, cross_loss_db: float, even: bool | None = None) -> None:
