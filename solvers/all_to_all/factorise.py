@@ -191,7 +191,28 @@ def schedule_all(
 
 
 class _SlotExchange:
-    """A plan that gets better from move to move, and what is proved about all plans."""
+    """A plan that gets better from move to move, and what is proved about all plans.
+
+    Parameters
+    ----------
+    planner
+        Has the plan, which is routed and changed.
+    starts
+        How often the search begins; None for as often as `params` says, or, with limits on a mesh
+        that is not small, until a limit is reached.
+    params
+        When the search begins anew.
+
+    Attributes
+    ----------
+    factors : int64 array, shape (slots, vertices)
+        The tournament before ports get random names; ``slots`` is the number of its slots, the
+        fewest that there can be.
+    bound : (float, RoutingProof or None), or None
+        What `prove_bound` returned, once it was called.
+    least_failed : list of RoutedSlot
+        Of the plans in which circuits have no routes, the one of the least excess.
+    """
 
     def __init__(self, planner: SlotPlanner, starts: int | None, params: AllToAllParams) -> None:
         fabric = planner.problem.fabric
@@ -369,6 +390,7 @@ class _SlotExchange:
                 raise TimeUp("the time is up")
 
     def _count_starts(self) -> float:
+        """Return how often the search begins: without end where a limit ends it."""
         with uncounted():
             from optmatch.solvers.all_to_all.joint_model import is_small  # loads OR-tools
 
@@ -381,6 +403,7 @@ class _SlotExchange:
         )
 
     def _prove(self) -> tuple[float, RoutingProof | None]:
+        """Bound the cells of all plans in the fewest slots, and keep the bound with its proof."""
         self.bound = prove_bound(self.planner, self.planner.excess)
         return self.bound
 

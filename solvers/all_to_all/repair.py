@@ -54,7 +54,7 @@ _CASES = 20  # nodes of branch and price, for a proof about one matching
 class Verdict(NamedTuple):
     """The outcome of a schedule after some faults."""
 
-    outcome: Outcome
+    outcome: Outcome  # "survived", "failed" (proved), or "unrepaired" (open)
     how: str
     """``"untouched"``, ``"rerouted"``, ``"exchanged"`` or, by an exact model, ``"search"`` if it
     survives; the proof that it does not: ``"dead pair"``, ``"prices"`` or ``"search"``;
@@ -70,7 +70,7 @@ class Verdict(NamedTuple):
 class _Damage(NamedTuple):
     """Some faults, and the wiring that they leave to the router."""
 
-    faults: tuple[Fault, ...]
+    faults: tuple[Fault, ...]  # of cells
     wiring: MeshArrays  # with the ways of stuck cells
     # (terminals,): the price of leaving by a terminal: `FAR` into or out of dead cells, else 0.
     base: NDArray[np.int64]

@@ -48,8 +48,8 @@ _SHARE_OF_TIME = 0.4
 class SlotBound(NamedTuple):
     """The fewest slots that link prices allow, and the prices that prove it."""
 
-    slots: int
-    proof: RoutingProof
+    slots: int  # no schedule has fewer
+    proof: RoutingProof  # the prices of links
 
 
 @kernel

@@ -58,6 +58,7 @@ def on_live_ports(solve: Solve) -> Solve:
         start: Solution | None = None,
         **given: Any,
     ) -> Solution:
+        """Solve the problem of the live ports; give the solution all ports again."""
         fabric = problem.fabric
         if not len(fabric.dead_ports):
             return solve(problem, limits, rng, on_event, start, **given)
@@ -235,6 +236,8 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
     """
 
     def decorate(solve: Solve) -> Solve:
+        """Return the method that also names the faults."""
+
         @wraps(solve)
         def solve_and_name(
             problem: AllToAll,
@@ -244,6 +247,7 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             start: Solution | None = None,
             **given: Any,
         ) -> Solution:
+            """Solve, and if the fewest slots are refuted, find the faults that cause it."""
             clock = limits.start()
             solution = solve(problem, limits, rng, on_event, start, **given)
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")

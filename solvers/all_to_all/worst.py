@@ -67,6 +67,7 @@ def solve_worst(plan: Run) -> Run:
         on_event: OnEvent,
         **given: Any,
     ) -> Solution:
+        """Plan the slots, route each of them for the objective, and put them in order."""
         if problem.cells is None:
             return plan(problem, limits, rng, on_event, **given)
         # The matchings are planned as if there were no chip, in a part of the time. A delay that

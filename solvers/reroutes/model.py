@@ -86,6 +86,7 @@ class Model:
         graph = self.routing.graph
 
         def choices(unit: int) -> list[tuple[int, Any]]:
+            """List the units where an end at this unit may be, with their literals."""
             if unit not in self.case.lost:
                 return [(unit, 1)]
             return [(spare, self.take[unit, spare]) for spare in self.case.spares]

@@ -22,7 +22,7 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
     Parameters
     ----------
     state
-        The running state, on joined racks; its units are chips.
+        The running state, on racks in which light passes no chips; its units are chips.
     damage
         Lost chips and spares, by rising numbers: all chips of some racks.
 

@@ -58,7 +58,7 @@ class Recovery(NamedTuple):
 
     levels: tuple[int, int, int, int, int]
     """Circuits of others disturbed, circuits changed, cells set, worst loss, length."""
-    handover: Handover
+    handover: Handover  # the spare of each lost unit
     changed: tuple[int, ...]  # the circuits that get new routes: hit ones, and those that move
     paths: list[Path]  # their new paths on the flow graph, in the same order
 
@@ -154,7 +154,7 @@ class RankedHandover(NamedTuple):
 
     bound: tuple[int, int, int]
     """No cells, the worst loss and the length if nothing is in the way."""
-    handover: Handover
+    handover: Handover  # the spare of each lost unit
     ends: list[tuple[int, int]]  # the source and the destination unit of each circuit
 
 
@@ -370,11 +370,11 @@ def _in_turn(case: HitCircuits, others: list[int]) -> Iterator[list[int]]:
 class _Room(NamedTuple):
     """A search for circuits that make room."""
 
-    routing: RoutingState
-    case: HitCircuits
-    reach: Reach
-    effort: int
-    clock: Clock
+    routing: RoutingState  # the running state, without hit circuits
+    case: HitCircuits  # the hit circuits, lost units and spares
+    reach: Reach  # distances between units
+    effort: int  # how many sets of circuits are tried, at most
+    clock: Clock  # ends the search
 
     def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Recovery | None:
         """Let circuits move if they must, unless that is too much work."""
@@ -417,6 +417,7 @@ class _Room(NamedTuple):
 
 
 def _is_late() -> bool:
+    """Tell whether the time of the clock that runs is up."""
     clock = running_clock()
     return clock is not None and clock.remaining_s <= 0.0
 

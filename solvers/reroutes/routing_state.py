@@ -1,9 +1,10 @@
 """A running state on its flow graph: the circuit on each part, and routes through free parts.
 
 A *running state* is a fabric with circuits in use. *Units* are what spares replace: chips with all
-their ports, or single ports (`flow_graph`). A *path* is a circuit on the flow graph: the nodes from
-its unit out to its unit in. Each node uses one unit of a *resource*: a waveguide, the fibres of an
-edge, the ports of a chip. A circuit is *hit* if a failure takes its light, or one of its ends.
+their ports, or single ports (`flow_graph`). A *path* is a circuit on the flow graph: the nodes
+from its unit out to its unit in. Each node uses one unit of a *resource*: a waveguide, the fibres
+of an edge, the ports of a chip. A circuit is *hit* if a failure takes its light, or one of its
+ends.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class HitCircuits(NamedTuple):
 
     hit: tuple[int, ...]  # circuits without light, or with an end that is lost
     lost: tuple[int, ...]  # units with circuits that have failed: each needs a spare
-    spares: tuple[int, ...]  # units that work and have no circuits
+    spares: tuple[int, ...]  # units that can take over
     owners: NDArray[np.int32]  # (circuits,): the job that each circuit belongs to
     priorities: NDArray[np.int64] | None = None
     """``priorities[circuit]``, of its job: those with lower ones give way first."""
@@ -304,6 +305,7 @@ class RoutingState:
         return self._sums()
 
     def _sums(self) -> tuple[int, int, int]:
+        """Return what `weigh` counted last: cells to be set, the worst loss, the length."""
         sets, worst, length = self.work.sums.tolist()
         return sets, worst, length
 

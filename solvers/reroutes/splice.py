@@ -50,7 +50,7 @@ class Net(NamedTuple):
     """``head[arc]``: the node that an arc leads to."""
     back_first: NDArray[np.int32]
     """``back_arc[back_first[node] .. back_first[node + 1]]``: the arcs that lead to a node."""
-    back_arc: NDArray[np.int32]
+    back_arc: NDArray[np.int32]  # (arcs,): the arcs in the order of the nodes that they lead to
     tail: NDArray[np.int32]
     """``tail[arc]``: the node that an arc leaves."""
     cell: NDArray[np.int32]
@@ -95,7 +95,7 @@ class RerouteSpace(NamedTuple):
     far, the node where it was joined, and the number of entries of `touched`."""
     path: NDArray[np.int32]
     """``path[circuit, :length[circuit]]``: the nodes of each route, from start to end."""
-    length: NDArray[np.int64]
+    length: NDArray[np.int64]  # (circuits,): the number of nodes of each route
     passing: NDArray[np.int8]
     """``passing[cell]``: a mark of `weigh`; 0 between calls."""
     sums: NDArray[np.int64]

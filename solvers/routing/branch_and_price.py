@@ -251,6 +251,7 @@ class _ProofSearch:
         return near_enough(self.best.objective, bound, self.clock.limits.gap)
 
     def _report(self, bounded: int) -> None:
+        """Tell the listener the bound of all cases together, and how many were bounded."""
         bound = self._proved()
         if bound > -math.inf:
             self.on_event(Bound(self._in_unit(bound)))
@@ -364,6 +365,10 @@ class _ProofSearch:
         return math.inf if value == math.inf else self.totals.rise(value)
 
     def _conclude(self, limit: Limit | None) -> Solution:
+        """Make the solution: the best routes, what is proved, and the proof where one is needed.
+
+        `limit` is the one that ended the search, None if no case is left.
+        """
         least = self.problem.lower_bound()
         if not self.cases:
             self.cases = [self._root()]
@@ -460,5 +465,6 @@ def _link_name(graph: CellGraph, ends: NDArray[np.int64]) -> str:
 
 
 def _some(names: list[str], most: int = 24) -> str:
+    """Join names for a sentence, so many of them at most."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

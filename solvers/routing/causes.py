@@ -145,6 +145,7 @@ def refuse_dead_pairs(
         return solution
 
     def some_pair_is_dead(fabric: Fabric) -> bool:
+        """Tell whether nothing connects some of the pairs on a fabric with fewer faults."""
         table = fabric.route_cells()
         return any(table[i, j] == UNREACHED for i, j in dead)
 

@@ -138,9 +138,9 @@ def measure_objective(ratios: NDArray[np.float64]) -> NDArray[np.float64]:
 class Descent(NamedTuple):
     """The end of a descent."""
 
-    states: NDArray[np.int8]  # (cells,)
-    objective: float
-    n_evaluations: int
+    states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross
+    objective: float  # of `measure_objective`, without unit, less is better
+    n_evaluations: int  # settings that were solved for
 
 
 def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: int) -> None:

@@ -186,6 +186,7 @@ def route_by_negotiation(
     most = params.restarts if limits.iterations is None else limits.iterations
 
     def attempts() -> Iterator[tuple[float, Routes] | None]:
+        """Yield the objective and routes of each negotiation, None for one that failed."""
         negotiation = Negotiation(problem)
         failed = 0
         former = None if start is None else negotiation.take_up(start)
@@ -243,6 +244,7 @@ def route_forward(
     cell_cost = _cell_cost(problem)
 
     def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:
+        """Yield the objective and states as routed at once, then at the least cost of cells."""
         for wanted in (None, cell_cost):
             routed = route_cheaply(problem.fabric, matching, wanted, worst=worst)
             if not routed.held[0]:

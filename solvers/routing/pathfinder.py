@@ -71,7 +71,7 @@ class Effort(NamedTuple):
     """That price in a round, in percent of the round before."""
     history: int = UNIT // 2
     """What a contest makes a link dearer for good."""
-    rounds: int = 60
+    rounds: int = 60  # after so many it gives up
     most: int = 1 << 60
     """The cost of all routes, prices aside, above which it gives up."""
 

@@ -82,9 +82,9 @@ class ReliefSpace(NamedTuple):
 class WeighedRoutes(NamedTuple):
     """Routes of circuits, and the part that each has in the objective."""
 
-    routes: NDArray[np.int32]  # (ports, width)
-    lengths: NDArray[np.int64]  # (ports,)
-    value: NDArray[np.float64]  # (ports,)
+    routes: NDArray[np.int32]  # (ports, width): the terminals by which light leaves its cells
+    lengths: NDArray[np.int64]  # (ports,): cells on the route of each source port
+    value: NDArray[np.float64]  # (ports,): in the unit of the objective
 
 
 class CircuitMove(NamedTuple):
@@ -98,14 +98,14 @@ class CircuitMove(NamedTuple):
 class RowTask(NamedTuple):
     """A routed matching that is to be relieved, and what is needed to line its circuits up."""
 
-    matching: NDArray[np.int32]  # (ports,)
+    matching: NDArray[np.int32]  # (ports,) ``[source] = destination``, -1 where idle
     states: NDArray[np.int8]  # (cells,): receives the states, -1 where no light passes
     routes: NDArray[np.int32]  # (ports, width), changed
     lengths: NDArray[np.int64]  # (ports,), changed
     order: NDArray[np.int64]  # (ports,), scratch of `line_up`
     partner: NDArray[np.int64]  # (ports,), scratch of `line_up`
     taken: NDArray[np.int8]  # (ports,), scratch of `line_up`
-    max_moves: int
+    max_moves: int  # the number of moves that are tried
 
 
 class Relief:
@@ -441,6 +441,19 @@ def _tie_break_score(chip, scratch, order, worst, second):
     Losses: the sum over circuits of 10**(loss_db - worst). Crosstalk: the sum of
     (ratio / worst)**4. Both let the circuits near the worst decide. For the sums, power and cells,
     it is `second`, the other one of the two.
+
+    Parameters
+    ----------
+    chip : Chip
+        ``chip.aim`` is the objective.
+    scratch : ReliefSpace
+        ``scratch.value`` has the part of each circuit, as `weigh` wrote it.
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits.
+    worst : float
+        The objective before the move, in dB or as a ratio.
+    second : float
+        The second result of `weigh`.
     """
     if chip.aim == _POWER or chip.aim == _CELLS:
         return second
@@ -468,6 +481,16 @@ def _price_cells(graph, chip, scratch, worst):
 
     Where crosstalk counts, a lit cell costs more the more it leaks; where heaters count, a dark
     cell costs the power that it takes.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    chip : Chip
+    scratch : ReliefSpace
+        ``scratch.owner`` says which links have light; ``scratch.toll[cell, state]`` receives the
+        costs, in 1/`UNIT` of a cell.
+    worst : float
+        The largest ratio of crosstalk to signal at present, where crosstalk counts.
     """
     for cell in range(len(scratch.toll)):
         is_lit = False
@@ -606,6 +629,17 @@ def _choose_move(aim, order, worst_port, n_failures):
     moving another one may help too: each in the order is then tried twice, first past all others
     and then at the price of a cell for a link.
 
+    Parameters
+    ----------
+    aim : int
+        The objective: `_LOSS`, `_CROSSTALK`, `_POWER` or `_CELLS`.
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits.
+    worst_port : int
+        The source port of the worst circuit.
+    n_failures : int
+        How many moves in a row did not help.
+
     Returns
     -------
     (int, int)
@@ -625,7 +659,18 @@ def _choose_move(aim, order, worst_port, n_failures):
 
 @inner_kernel
 def _begin(graph, search, scratch, circuits):
-    """Set the owners of all links, and what the kernels expect to find in the other arrays."""
+    """Set the owners of all links, and what the kernels expect to find in the other arrays.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    search : RoutingSpace
+        ``search.use`` becomes 0.
+    scratch : ReliefSpace
+        ``scratch.owner`` and ``scratch.toll`` are written.
+    circuits : RoutedCircuits
+        All have routes, and no two share a link.
+    """
     for terminal in range(len(graph.mate)):
         scratch.owner[graph.link[terminal]] = -1
     for link in range(len(search.use)):

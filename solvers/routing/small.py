@@ -34,13 +34,15 @@ class Found(NamedTuple):
 
     states: NDArray[np.int8] | None
     """None if nothing is better than what was known before."""
-    objective: float
+    objective: float  # of these states or of what was known: in dB, as a ratio, or in mW
     limit: Limit | None
     """Why it stopped before the end."""
-    nodes: int
+    nodes: int  # cells that were tried, over all branches
 
 
 class _Stopped(Exception):
+    """A limit was met at a look at the clock."""
+
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
 
@@ -183,7 +185,7 @@ class _Search:
         return worst >= best_objective * (1 - _ROUNDING) and cells >= best_cells
 
     def enter(self, k: int) -> None:
-        """Route the k-th circuit and all after it, in every way."""
+        """Route the k-th circuit and all after it, in every way that may beat the best answer."""
         if k == len(self.circuits):
             self._keep()
             return

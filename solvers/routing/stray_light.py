@@ -63,8 +63,8 @@ class CircuitEnds(NamedTuple):
 class ChipOptics(NamedTuple):
     """What is known of the light on a chip before its cells are set."""
 
-    graph: CellGraph
-    cells: CellDevice
+    graph: CellGraph  # the cells, and how they are joined
+    cells: CellDevice  # what each of them does to light
     errors_rad: NDArray[np.float64]
     """``errors_rad[cell, arm]``: the errors of the phases of both arms, in every state."""
     circuit_matrices: NDArray[np.complex128] | None

@@ -262,6 +262,7 @@ def with_ties(method: Run) -> Run:
 
     @wraps(method)
     def solve(problem: Routing, *known: Any, **given: Any) -> Solution:
+        """Solve without a chip; then choose among routes of as many cells by power."""
         if problem.cells is None or problem.objective != "total-cells":
             return method(problem, *known, **given)
         solution = method(replace(problem, cells=None), *known, **given)
