@@ -222,8 +222,13 @@ def all_slots(
 def place_leftovers(planner: SlotPlanner) -> None:
     """Take circuits without a route out of slots, and put them into gaps and further slots.
 
-    ``planner.plan`` is changed; afterwards all circuits have routes. Each step is a search past
-    the circuits that are there, without rip-up, so that the time after a limit stays short.
+    Each step is a search past the circuits that are there, without rip-up, so that the time after
+    a limit stays short.
+
+    Parameters
+    ----------
+    planner
+        ``planner.plan`` is changed: afterwards all circuits have routes, perhaps in more slots.
     """
     if all(slot.excess < FAILED for slot in planner.plan):
         return
@@ -258,6 +263,23 @@ def _route_alone(planner: SlotPlanner, source: int, destination: int) -> RoutedS
     """Make a slot of one pair by an exact search.
 
     For a pair that is not dead, though its cheapest walk passes a link twice, once each way.
+
+    Parameters
+    ----------
+    planner
+        Has the fabric.
+    source, destination
+        The ports of the pair.
+
+    Returns
+    -------
+    RoutedSlot
+        With this circuit alone.
+
+    Raises
+    ------
+    SolverError
+        If there is no route.
     """
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search

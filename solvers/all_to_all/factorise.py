@@ -209,9 +209,9 @@ class _SlotExchange:
         The tournament before ports get random names; ``slots`` is the number of its slots, the
         fewest that there can be.
     bound : (float, RoutingProof or None), or None
-        What `prove_bound` returned, once it was called.
+        The result of `prove_bound`, once it was called.
     least_failed : list of RoutedSlot
-        Of the plans in which circuits have no routes, the one of the least excess.
+        The plan of the least excess among those in which circuits have no routes.
     """
 
     def __init__(self, planner: SlotPlanner, starts: int | None, params: AllToAllParams) -> None:

@@ -242,7 +242,7 @@ def exchange(factors, start, coins, new, place, path):
 def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
-    Of the cycles that chance lets by, one in sixteen, the one is taken that is expected to save
+    Among the cycles that chance lets by, one in sixteen, the one is taken that is expected to save
     the most.
 
     Parameters
@@ -250,12 +250,12 @@ def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
     factors : int64 array, shape (slots, vertices)
         ``factors[slot, vertex]``: the partner of a vertex.
     beyond : int64 array, shape (slots, vertices)
-        What the circuit at a vertex costs beyond its shortest route, half at each end, in 1/`UNIT`
-        of a cell.
+        The cost of the circuit at a vertex beyond its shortest route, half at each end, in
+        1/`UNIT` of a cell.
     first : int
         The slot that should get better.
     penalty : int
-        What a circuit that is new is expected to cost at each end, in the same unit.
+        The expected cost of a circuit that is new, at each end, in the same unit.
     coins : int
         A random number below 2**31, by which chance decides.
     cycle : int64 array, shape (2,)

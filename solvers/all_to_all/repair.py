@@ -291,7 +291,7 @@ class Repair:
         broken = Faulty.of(self.fabric, damage.faults)
 
         # If many slots are lost, a proof by prices is the likeliest answer. Then more patience,
-        # slot by slot. What still fails needs an exact search where matchings are fixed; else
+        # slot by slot. Slots that still fail need an exact search if matchings are fixed; else
         # pairs are exchanged, and in the end a small mesh is decided exactly.
         problem = None if self.problem is None else replace(self.problem, fabric=broken)
         many_lost = len(lost) > _MANY * len(self.matchings)

@@ -556,7 +556,7 @@ def _find_loops(number, task, space):
         space.lines[LOOP, depth, line] = -1
 
     # The last of an odd number of lines is wired to the lower half, at its input and its output.
-    # What hangs together with either of them has no choice: loop 0.
+    # Lines that hang together with either of them have no choice: loop 0.
     loops = 0
     lower = size & 1
     if lower:

@@ -285,7 +285,7 @@ def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -
     certificate
         A proof that there is no plan, or None.
     """
-    # Levels are compared in their order. What was settled is a bound of the first two.
+    # Levels are compared in their order. The settled ones bound the first two.
     problem = search.problem
     best = search.best
     if best is None and search.proved:

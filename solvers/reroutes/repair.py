@@ -177,7 +177,7 @@ def list_choices(
     circuits
         The circuits that get new routes.
     most
-        So many ways are listed, at most.
+        The number of ways that are listed, at most.
 
     Returns
     -------

@@ -38,7 +38,7 @@ Path = NDArray[np.int32]
 
 
 class HitCircuits(NamedTuple):
-    """What a failure hit: the circuits and units that it took, and the spares that are there."""
+    """Circuits and units that a failure took away, and the spares that are there."""
 
     hit: tuple[int, ...]  # circuits without light, or with an end that is lost
     lost: tuple[int, ...]  # units with circuits that have failed: each needs a spare

@@ -144,7 +144,7 @@ def cost_of_arc(net, work, arc, shared_cost):
     arc : int
         The arc, in its own direction, also if the search goes backward.
     shared_cost : int
-        What a resource costs that other new circuits have used up.
+        The cost of a resource that other new circuits have used up.
 
     Returns
     -------

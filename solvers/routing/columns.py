@@ -387,7 +387,7 @@ class _Programme:
     capacity
         How many circuits a link carries.
     dear
-        What it costs to leave out a circuit, in cells.
+        The cost of leaving out a circuit, in cells.
     """
 
     def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:

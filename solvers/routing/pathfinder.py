@@ -288,7 +288,7 @@ def _set_price(graph, space, base, pressure, link):
     space : RoutingSpace
         ``space.exit_cost`` receives the price; ``space.history`` and ``space.use`` are read.
     base : int64 array, shape (terminals,)
-        What leaving by a terminal costs beside cells and contests.
+        The cost of leaving by a terminal, beside cells and contests.
     pressure : int
         The price of each circuit that is on the link, in this round.
     link : int
@@ -318,7 +318,7 @@ def _route_cost(graph, base, port, route):
     ----------
     graph : MeshArrays
     base : int64 array, shape (terminals,)
-        What leaving by a terminal costs beside cells and contests.
+        The cost of leaving by a terminal, beside cells and contests.
     port : int
         The source port.
     route : int32 array, shape (cells,)
@@ -396,7 +396,7 @@ def negotiate(graph, space, effort, base, circuits):
     effort : Effort
         How prices rise, and when the negotiation gives up.
     base : int64 array, shape (terminals,)
-        What leaving by a terminal costs beside cells and contests.
+        The cost of leaving by a terminal, beside cells and contests.
     circuits : RoutedCircuits
         Routes of length 0 are still to be found. All routes are changed.
 
@@ -491,7 +491,18 @@ def _open_route(graph, exit_cost, base, route):
 
 @inner_kernel
 def passes_link_twice(graph, use, route):
-    """Return whether a route passes some link once each way; `use` is 0 on its links."""
+    """Return whether a route passes some link once each way.
+
+    A search from terminal to terminal cannot see that: the directions of a link are two terminals.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+    use : int64 array, shape (links,)
+        Scratch, 0 on the links of the route before and after.
+    route : int32 array, shape (cells on the route,)
+        The terminals by which light leaves its cells.
+    """
     is_double = False
     for step in range(len(route)):
         link = graph.link[route[step]]
@@ -530,7 +541,7 @@ def shorten(graph, space, base, circuits):
 
     # All links of circuits are closed to searches. A circuit that is longer than its shortest way
     # opens its own links, looks for a cheaper way past the others, and closes those of the better
-    # one. What it leaves free may help another: hence passes, until one brings nothing.
+    # one. The links left free may help another one: hence passes, until one brings nothing.
     last_total = np.int64(FAR)
     while True:
         total = np.int64(0)

@@ -549,7 +549,14 @@ def _reroute(graph, search, chip, scratch, circuits, move):
 def _try_move(graph, search, chip, scratch, circuits, move):
     """Reroute a circuit, and then those that it displaces past all others.
 
-    The parameters are those of `_reroute`.
+    Parameters
+    ----------
+    graph, search, chip, scratch
+        As of `relieve`.
+    circuits : RoutedCircuits
+        All have routes; those of the circuit and of the displaced ones are changed.
+    move : CircuitMove
+        The circuit, and the price at which it may take links of others.
 
     Returns
     -------

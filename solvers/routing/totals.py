@@ -132,7 +132,7 @@ class CellTotals:
     Parameters
     ----------
     least
-        What the shortest routes of all circuits cost together, in 1/`UNIT` of a cell.
+        The cost of the shortest routes of all circuits together, in 1/`UNIT` of a cell.
     step
         Totals differ from that by multiples of this (`cost_step`), in the same unit.
     """
