@@ -27,7 +27,7 @@ from optmatch.problems.collectives.problem import OPERATIONS, STARTS
 _COSTS: tuple[Row, ...] = (
     ("--alpha", "alpha_s", "Seconds of software for each round."),
     ("--hop", "hop_s", "Seconds for each hop.  [default: none is forwarded in a round]"),
-    ("--rate", "rate_bytes_per_s", "Bytes per second of a port."),
+    ("--rate", "rate_bytes_per_s", "Bytes per second of a port, or as 100Gbit/s."),
     ("--delay", "delay_s", "Seconds to set up new circuits."),
     ("--planes", "planes", "Switches side by side."),
     ("--start", "start", "Whether the first circuits are there.", click.Choice(STARTS)),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device
-from optmatch.commands.shared.options import FORCE, Listed, with_options
+from optmatch.commands.shared.options import FORCE, Listed, Rate, with_options
 from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
 from optmatch.model import CellDevice, InputError, Solution, naming
 
@@ -61,8 +61,9 @@ class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic befo
 )
 @click.option(
     "--rate",
-    type=float,
-    help="Bytes per second of a circuit, for bandwidths of problems without bytes.",
+    type=Rate(),
+    help="Bytes per second of a circuit, or as 100Gbit/s, for bandwidths of problems without"
+    " bytes.",
 )
 @click.option("--component", help="Name of a cell.  [default: as of the format]")
 @click.option(
@@ -76,11 +77,17 @@ class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic befo
     help="CSV with the sides of each port of a switch: port,A,B and perhaps switch,label."
     "  [default: 1A and 1B for port 0, and on]",
 )
-@click.option("--slot", type=click.IntRange(min=0), help="Write this slot alone; the first is 0.")
+@click.option(
+    "--slot",
+    type=click.IntRange(min=0),
+    help="sonic-ocs, sonic-cli, polatis-scpi: write this slot alone; the first is 0. Commands lead"
+    " to it from a dark switch, or with --from-slot from another slot.",
+)
 @click.option(
     "--from-slot",
     type=SlotBefore(),
-    help="Write the change from this slot, or from the `previous` one, as a patch.",
+    help="With the same formats: write the change from this slot, or from the `previous` one, as a"
+    " patch or as commands.",
 )
 @click.option(
     "--heaters",

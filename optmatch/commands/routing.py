@@ -19,6 +19,7 @@ from optmatch.commands.shared.options import (
     write_problem,
 )
 from optmatch.fabrics import Fabric
+from optmatch.model import InputError
 from optmatch.problems import Routing
 from optmatch.problems.routing import Objective
 
@@ -52,8 +53,22 @@ def routing(
     if matching is None:
         chosen = draw_matching(fabric, seed)
     else:
-        chosen = [fabric.find_port(label, receives=True) for label in matching]
+        chosen = _find_destinations(fabric, matching)
     write_problem(Routing(fabric, chosen, cells=cells, **options), output, force)
+
+
+def _find_destinations(fabric: Fabric, labels: list[int | str]) -> list[int]:
+    """Return the ports of a typed matching; a wrong name is refused with the form of a list."""
+    try:
+        return [fabric.find_port(label, receives=True) for label in labels]
+    except InputError as exc:
+        # A list of the user's own ports shows the form best: the last port comes first.
+        names = list(fabric.receiver_names[:4])
+        example = ",".join(reversed(names))
+        rule = f"the destinations of all sources in order are expected, as {example}"
+        if fabric.n_ports > len(names):
+            rule += ",..."
+        raise InputError(f"{exc}; {rule}", where="matching") from None
 
 
 def draw_matching(fabric: Fabric, seed: int) -> list[int]:

@@ -26,7 +26,11 @@ from optmatch.problems.tenancies import Question
 _TIMES = (
     ("--slot", "slot_s", "Seconds of each matching."),
     ("--delay", "delay_s", "Reconfiguration delay in s."),
-    ("--rate", "rate_bytes_per_s", "Bytes per second of a circuit; 1: bytes are seconds."),
+    (
+        "--rate",
+        "rate_bytes_per_s",
+        "Bytes per second of a circuit, or as 8Gbit/s; 1: bytes are seconds.",
+    ),
     ("--alpha", "alpha_s", "Seconds of software for each round of a collective."),
 )
 

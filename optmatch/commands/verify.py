@@ -24,6 +24,13 @@ from optmatch.model import unit_of, write_score
 if TYPE_CHECKING:
     from optmatch.verify import Report
 
+_WORDS_OF_FIGURE = {
+    "lower_bound_recomputed": "lower bound by counting",
+    "lower_bound_checked": "lower bound by counting or certificate",
+    "loops": "loops of set cells",
+}
+"""Figures that are printed in other words than the names of their fields."""
+
 _SEVERITY = (SOLVED, UNPROVED, CHECK_FAILED)
 """Exit codes from the best to the worst."""
 
@@ -227,7 +234,8 @@ def _print_report(name: str, report: Report, unit: str) -> None:
     # Scores of several levels are written with the names of their levels.
     rows: dict[str, Any] = {}
     for figure, value in report.figures.items():
-        rows[figure] = write_score(value, unit) if isinstance(value, tuple) else value
+        words = _WORDS_OF_FIGURE.get(figure, figure)
+        rows[words] = write_score(value, unit) if isinstance(value, tuple) else value
     print_rows(rows)
 
     for check in report.skipped:

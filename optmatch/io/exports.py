@@ -206,13 +206,13 @@ EXPORTERS: dict[str, Exporter] = {
         "the same as commands `config ocs cross-connect`, slot after slot",
         (),
         write_sonic_commands,
-        options=("ports",),
+        options=("ports", "slot", "from_slot"),
     ),
     "polatis-scpi": Exporter(
         "SCPI commands of Polatis switches, slot after slot",
         (),
         write_polatis_commands,
-        options=("ports",),
+        options=("ports", "slot", "from_slot"),
     ),
 }
 """Exporters by the name of their format."""

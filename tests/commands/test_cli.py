@@ -170,7 +170,7 @@ def test_verify_tells_good_from_bad(tmp_path: Path) -> None:
 
 
 def test_verify_prints_figures(tmp_path: Path) -> None:
-    assert "  total cells             28\n" in call("verify", ROUTED).stdout
+    assert f"  {'total cells':<38}  28\n" in call("verify", ROUTED).stdout
     report = json.loads(call("verify", ROUTED, "--json").stdout)
     assert report["ok"] is True and report["figures"]["total_cells"] == 28
 

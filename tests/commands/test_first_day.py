@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from optmatch.commands.shared.options import read_seconds
+from optmatch.commands.shared.options import read_rate, read_seconds
 from optmatch.io import loads
 from tests.helpers.command import call
 
@@ -25,6 +25,64 @@ def test_times_are_the_floats_that_they_say(text: str, seconds: float) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         read_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [
+        ("12.5e9", 12.5e9), ("100Gbit/s", 12.5e9), ("100 Gb/s", 12.5e9), ("100Gbps", 12.5e9),
+        ("400Mbit/s", 50e6), ("12.5GB/s", 12.5e9), ("50MB/s", 50e6), ("7bytes/s", 7.0),
+        ("0.1TB/s", 1e11), ("8 bit/s", 1.0), ("3kB/s", 3e3),
+    ],
+)  # fmt: skip
+def test_rates_are_the_floats_that_they_say(text: str, bytes_per_s: float) -> None:
+    assert read_rate(text) == bytes_per_s
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Gbit/s", "1Gbit", "1.2.3GB/s", "1GB/h", "1e999GB/s", "fast"]
+)
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        ("demand --model uniform --fabric ideal-switch --size 4 --delay 0 --rate", "rate"),
+        (
+            "demand --model uniform --fabric crossbar --size 4 --delay 0 --packet-rate",
+            "packet",
+        ),
+        ("collective all-reduce --ranks 4 --bytes 8 --rate", "rate"),
+    ],
+)
+def test_every_rate_has_units(command: str, field: str) -> None:
+    done = call("generate", *command.split(), "80 Gbit/s")
+    assert done.exit_code == 0, done.output
+    assert getattr(loads(done.stdout), f"{field}_bytes_per_s") == 10e9
+    refused = call("generate", *command.split(), "80 parsec")
+    assert refused.exit_code == 2
+    assert "with its unit, as 100Gbit/s" in refused.stderr.replace("\n", " ")
+
+
+def test_a_matrix_has_a_unit(tmp_path: Path) -> None:
+    (tmp_path / "tm.csv").write_text(TABLE)
+    matrix = ("--matrix", tmp_path / "tm.csv")
+    generate = ("generate", "demand", "--delay", "0", "--matrix-unit", "GB")
+    problem = loads(call(*generate, *matrix).stdout)
+    assert isinstance(problem, om.Demand)
+    assert problem.demand_bytes.tolist() == [[0, 40e9], [30e9, 0]]
+
+    refused = call(*generate, "--model", "uniform", "--size", "4", "--fabric", "ideal-switch")
+    assert refused.exit_code == 2
+    assert "--matrix-unit: only with --matrix" in refused.stderr
+    trace = tmp_path / "trace.0.et"
+    trace.write_bytes(b"")
+    refused = call(*generate, "--matrix", trace)
+    assert refused.exit_code == 2
+    assert "is a trace, which is in bytes" in refused.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

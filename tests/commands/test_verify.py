@@ -81,4 +81,39 @@ def test_levels_are_shown_one_by_one(tmp_path: Path) -> None:
     text = ", ".join(f"{level} {name}" for level, name in zip(levels, names, strict=True))
     assert f"  objective           {text}" in done.stdout.splitlines()
     assert ", ".join(map(str, levels)) in call("compare", problem, "--methods", "greedy").stdout
-    assert f"  objective               {text}" in call("verify", path).stdout.splitlines()
+    shown = call("verify", path).stdout.splitlines()
+    assert f"  {'objective':<38}  {text}" in shown
+
+
+def test_figures_are_said_in_words(tmp_path: Path) -> None:
+    """Bounds and counts of loops are told apart, and the worst circuits have a place."""
+    fabric = om.HexMesh(4, 4, ports=8)
+    problem = om.Routing(fabric, [3, 2, 1, 0, -1, -1, -1, -1])
+    path = tmp_path / "s.json"
+    om.save(om.solve(problem, seed=0), path)
+    shown = call("verify", path, "--optics").stdout
+    for words in (
+        "lower bound by counting",
+        "lower bound by counting or certificate",
+        "loops of set cells",
+        "loops with free cells set",
+    ):
+        assert shown.count(f"  {words}  ") == 1
+
+    (slot,) = json.loads(call("verify", path, "--optics", "--json").stdout)["optics"]["slots"]
+    for words, circuit in (
+        ("worst insertion loss db", slot["worst_loss_circuit"]),
+        ("worst signal to crosstalk db", slot["worst_crosstalk_circuit"]),
+    ):
+        (line,) = [line for line in shown.splitlines() if words in line]
+        assert line.endswith(f"(slot 0, port {circuit[0]} to port {circuit[1]})")
+
+
+def test_the_worst_circuit_has_the_names_of_its_ports(tmp_path: Path) -> None:
+    ports = [("w", "m,a1"), ("e", "m,b1")]
+    fabric = om.Netlist(["m"], {}, ports, open_pins=["m,a2", "m,b2"])
+    path = tmp_path / "s.json"
+    om.save(om.solve(om.Routing(fabric, [1, 0]), seed=0), path)
+    shown = call("verify", path, "--optics").stdout
+    (line,) = [line for line in shown.splitlines() if "worst insertion loss db" in line]
+    assert line.endswith("(slot 0, port w to port e)")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.shared.options import Rate
 from optmatch.commands.shared.outcome import SOLVED, name_of, print_object, print_rows
 from optmatch.model import InputError
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 FLOW_OPTIONS = (
     click.option(
-        "--rate", type=float, help="Lists of flows: bytes per second of a circuit.  [default: 1]"
+        "--rate",
+        type=Rate(),
+        help="Lists of flows: bytes per second of a circuit, or as 100Gbit/s.  [default: 1]",
     ),
     click.option(
         "--aim",

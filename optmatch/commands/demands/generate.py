@@ -57,8 +57,15 @@ _OWN_PORTS = click.option(
     default=None,
     help="permutations, solstice: ports may also send to themselves.",
 )
+_BYTES_OF_UNIT = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+"""How many bytes a number in a matrix stands for."""
+
 _DEMAND: tuple[Row, ...] = (
-    ("--rate", "rate_bytes_per_s", "Bytes per second of a circuit; 1: the demand is in seconds."),
+    (
+        "--rate",
+        "rate_bytes_per_s",
+        "Bytes per second of a circuit, or as 100Gbit/s; 1: the demand is in seconds.",
+    ),
     *SWITCHING[1:],
     ("--planes", "planes", "Number of switches side by side."),
     (
@@ -87,7 +94,12 @@ _DEMAND: tuple[Row, ...] = (
     "--matrix",
     type=click.Path(allow_dash=True),
     help=".csv .tsv .txt .npy .npz .mtx, QOBLIB or SNDlib .json, SNDlib .xml, REPETITA .demands,"
-    " all also .gz; Chakra .et; - is stdin",
+    " all also .gz; Chakra .et; - is stdin. Numbers are bytes, or in the unit of --matrix-unit.",
+)
+@click.option(
+    "--matrix-unit",
+    type=click.Choice(list(_BYTES_OF_UNIT)),
+    help="The unit of the numbers in the file of --matrix.  [default: B, bytes]",
 )
 @with_options(KINETO)
 @click.option("--name", help="Name of the matrix, where a file holds several.")
@@ -147,6 +159,7 @@ def demand(
     if [matrix, model, traces].count(None) != 2:
         raise click.UsageError("either --matrix, --model or --kineto")
 
+    unit_bytes = _size_of_unit(options.pop("matrix_unit"), matrix)
     fabric_options = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
     parameters = take(options, _model_parameters())
     parameters = {key: value for key, value in parameters.items() if value is not None}
@@ -160,7 +173,8 @@ def demand(
             flag = min(parameters).replace("_", "-")
             raise click.UsageError(f"--{flag}: only with --model")
         fabric = _fabric_of_options(type_, fabric_options)
-        demand_bytes, port_names = _read(matrix, files, layout_options, groups, lenient)
+        numbers, port_names = _read(matrix, files, layout_options, groups, lenient)
+        demand_bytes = numbers * unit_bytes
     else:
         if any(layout_options.values()) or groups is not None or lenient:
             raise click.UsageError(
@@ -185,6 +199,22 @@ def demand(
         group_of_entry, weights = draw_groups(problem.demand_bytes, rng, coflows)
         problem = replace(problem, objective=objective, groups=group_of_entry, weights=weights)
     write_problem(problem, output, force)
+
+
+def _size_of_unit(unit: str | None, matrix: str | None) -> float:
+    """Return the bytes of the unit of a matrix; None, the unit is not stated, means bytes.
+
+    Models and traces say how many bytes there are: their units cannot be chosen.
+    """
+    from optmatch.io.rails.chakra.traces import is_trace
+
+    if unit is None:
+        return _BYTES_OF_UNIT["B"]
+    if matrix is None:
+        raise click.UsageError("--matrix-unit: only with --matrix")
+    if matrix != "-" and is_trace(matrix):
+        raise click.UsageError(f"--matrix-unit: {matrix} is a trace, which is in bytes")
+    return _BYTES_OF_UNIT[unit]
 
 
 def _fabric_of_options(type_: str, fabric_options: dict[str, Any]) -> Fabric | None:

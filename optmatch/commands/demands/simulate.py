@@ -9,7 +9,13 @@ import click
 
 from optmatch.commands.demands.flows import FLOW_OPTIONS, is_flow_file, simulate_flow_file
 from optmatch.commands.rails.simulate import OPTIONS, POLICIES, simulate_rail_file
-from optmatch.commands.shared.options import JSON_LINES, Duration, SectionedCommand, with_options
+from optmatch.commands.shared.options import (
+    JSON_LINES,
+    Duration,
+    Rate,
+    SectionedCommand,
+    with_options,
+)
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -46,7 +52,7 @@ _FOR_RAIL_JOBS = "--policy, --phases, --jitter, --triggers and -o are for rail j
     help="Replace the switching of the problem.",
 )
 @click.option("--delay", type=Duration(), help="Replace the reconfiguration delay.")
-@click.option("--packet-rate", type=float, help="Replace the rate of the packet network.")
+@click.option("--packet-rate", type=Rate(), help="Replace the rate of the packet network.")
 @click.option("--flows", is_flag=True, help="Print when each flow is complete.")
 @with_options(FLOW_OPTIONS)
 @click.option(

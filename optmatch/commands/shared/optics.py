@@ -170,8 +170,7 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
     """Print figures, budget and, if asked for, slots."""
     optics = measured.optics
     click.echo(f"  optics of {optics.device.name}:")
-    rows = {key: f"{value:.4g}" for key, value in optics.figures.items()}
-    print_rows(rows, indent=4)
+    print_rows(_describe_figures(measured), indent=4)
     if len(optics.frequencies_hz) > 1:
         for row in optics.band_rows():
             click.echo(
@@ -186,6 +185,29 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
             click.echo(f"    slot {row['slot']}: {_describe_slot(row, measured.fabric)}")
     for note in optics.notes:
         click.echo(f"    note: {note}")
+
+
+def _describe_figures(measured: Measured) -> dict[str, str]:
+    """Return the figures of all slots in words, the worst ones with the circuit that has them."""
+    rows_with_circuits = [row for row in measured.optics.slot_rows() if row["circuits"]]
+    place_of_figure = {}
+    if rows_with_circuits:
+        faint = max(rows_with_circuits, key=lambda row: row["worst_insertion_loss_db"])
+        noisy = min(rows_with_circuits, key=lambda row: row["worst_signal_to_crosstalk_db"])
+        for figure, row, circuit in (
+            ("worst_insertion_loss_db", faint, "worst_loss_circuit"),
+            ("worst_signal_to_crosstalk_db", noisy, "worst_crosstalk_circuit"),
+        ):
+            ports = describe_ports(measured.fabric, *row[circuit])
+            place_of_figure[figure] = f"  (slot {row['slot']}, {ports})"
+
+    # The loops of the report itself go through set cells alone; here free cells have states too.
+    words_of_figure = {"loops": "loops with free cells set"}
+    described = {}
+    for figure, value in measured.optics.figures.items():
+        words = words_of_figure.get(figure, figure)
+        described[words] = f"{value:.4g}{place_of_figure.get(figure, '')}"
+    return described
 
 
 def describe_ports(fabric: Fabric, source: int, destination: int) -> str:

@@ -31,7 +31,7 @@ SWITCHING: tuple[Row, ...] = (
 )
 RAILS: tuple[Row, ...] = (
     ("--ports-per-gpu", "ports_per_gpu", "Ports of a GPU on its rail."),
-    ("--port-rate", "port_bytes_per_s", "Bytes per second of a port."),
+    ("--port-rate", "port_bytes_per_s", "Bytes per second of a port, or as 100Gbit/s."),
     ("--scale-up-rate", "scale_up_bytes_per_s", "Bytes per second inside a server."),
     ("--latency", "latency_s", "Seconds of each message."),
     ("--radix", "radix", "Ports of the switch of a rail.  [default: enough]"),
@@ -58,8 +58,10 @@ def field_options(cls: Any, rows: Sequence[Row], *, optional: bool = False) -> l
     for flag, name, text, *explicit_type in rows:
         option_type = explicit_type[0] if explicit_type else _option_type(forms_of(cls)[name])
 
-        # Times are typed in seconds or with their unit; rates, whose names end alike, are numbers.
-        if option_type is float and name.endswith("_s") and not name.endswith("_per_s"):
+        # Times and rates of bytes are typed in seconds and bytes per second, or with their unit.
+        if option_type is float and name.endswith("bytes_per_s"):
+            option_type = Rate()
+        elif option_type is float and name.endswith("_s") and not name.endswith("_per_s"):
             option_type = Duration()
 
         # click has the default of a list as the text that a user would type.
@@ -210,6 +212,63 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class be
             )
         delays = measured_delays(match[2])
         return float(getattr(delays, f"{match[1]}_s"))
+
+
+_PREFIXES = {
+    "": Decimal(1),
+    "k": Decimal("1e3"),
+    "K": Decimal("1e3"),
+    "M": Decimal("1e6"),
+    "G": Decimal("1e9"),
+    "T": Decimal("1e12"),
+}
+"""The factor of each prefix of a unit."""
+
+
+def read_rate(text: str) -> float:
+    """Return the bytes per second of a text, as ``12.5e9``, ``100Gbit/s``, ``12.5 GB/s``.
+
+    A number without a unit is in bytes per second. ``b`` is a bit and ``B`` a byte.
+    Raises `ValueError` for anything else.
+
+    Examples
+    --------
+    >>> read_rate("100Gbit/s"), read_rate("12.5 GB/s"), read_rate("12.5e9")
+    (12500000000.0, 12500000000.0, 12500000000.0)
+    """
+    parts = re.fullmatch(
+        r"([0-9.]+(?:[eE][+-]?[0-9]+)?) *([kKMGT]?)(bits?|b|bytes?|B)(?:/s|ps)", text.strip()
+    )
+    if parts is None:
+        return float(text)
+    number, prefix, unit = parts.groups()
+    units_per_byte = 8 if unit in ("b", "bit", "bits") else 1
+    try:
+        bytes_per_s = float(Decimal(number) * _PREFIXES[prefix] / units_per_byte)
+    except InvalidOperation:  # as 1.2.3
+        raise ValueError(text) from None
+    if bytes_per_s == math.inf:
+        raise ValueError(text)
+    return bytes_per_s
+
+
+class Rate(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
+    """Bytes per second, or a number with its unit: 100Gbit/s, 12.5GB/s."""
+
+    name = "rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return bytes per second."""
+        try:
+            return read_rate(str(value))
+        except ValueError:
+            rule = (
+                "a rate is expected, in bytes per second or with its unit, as 100Gbit/s, 10Gb/s,"
+                " 400Mbit/s, 12.5GB/s, 50MB/s"
+            )
+            self.fail(f"{value!r}: {rule}", param, ctx)
 
 
 NETLIST_OPTIONS = (

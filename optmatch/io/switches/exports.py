@@ -114,10 +114,7 @@ def write_sonic_configs(
                 files[f"{place}.json"] = sonic.write_config(circuits, switch.ports)
                 continue
 
-            # The first state has no state before it: the switch is dark then.
-            before = switch.circuits(_state_before(switch, state, from_slot))
-            if from_slot == "previous" and state == 0:
-                before = ()
+            before = _circuits_before(switch, state, from_slot)
             difference = difference_between(before, circuits)
             files[f"{place}.patch.json"] = sonic.write_patch(difference)
     return _unless_single(files)
@@ -135,10 +132,20 @@ def _chosen_states(switch: NamedSwitch, slot: int | None) -> range:
     return range(slot, slot + 1)
 
 
-def _state_before(switch: NamedSwitch, state: int, from_slot: int | str) -> int:
-    """Return the state that a patch begins with."""
+def _circuits_before(
+    switch: NamedSwitch, state: int, from_slot: int | str | None
+) -> tuple[CrossConnect, ...]:
+    """Return the circuits that a change to a state begins with; none on a dark switch."""
+    before = _state_before(switch, state, from_slot)
+    return () if before is None else switch.circuits(before)
+
+
+def _state_before(switch: NamedSwitch, state: int, from_slot: int | str | None) -> int | None:
+    """Return the state that a change to `state` begins with; None if the switch is dark then."""
+    if from_slot is None:
+        return None
     if from_slot == "previous":
-        return max(0, state - 1)
+        return state - 1 if state > 0 else None
     n_states = switch.plan.n_states
     if not isinstance(from_slot, int) or not 0 <= from_slot < n_states:
         raise InputError(
@@ -163,32 +170,91 @@ def _unless_single(files: dict[str, str]) -> str | dict[str, str]:
 
 
 def write_sonic_commands(
-    solution: Solution, *, ports: str | os.PathLike[str] | None = None
+    solution: Solution,
+    *,
+    ports: str | os.PathLike[str] | None = None,
+    slot: int | None = None,
+    from_slot: int | str | None = None,
 ) -> str | dict[str, str]:
-    """Write the commands of a SONiC switch for all states in order, a file for each switch."""
-    return _scripts(solution, ports, lambda change, _n_ports: sonic.command_lines(change), "#")
+    """Write the commands of a SONiC switch, a file for each switch.
+
+    Parameters
+    ----------
+    solution
+        A solution with circuits.
+    ports
+        A table of port names.
+    slot
+        Only the commands that lead to this slot, rail state or step; None for all in order.
+    from_slot
+        The slot that the switch holds before `slot`, or ``"previous"`` for the one before it; None
+        for a dark switch. All slots in order follow one another, so that ``"previous"`` alone goes
+        with them.
+    """
+    switches = name_switches(solution, ports)
+    return _scripts(
+        switches, slot, from_slot, lambda change, _n_ports: sonic.command_lines(change)
+    )
 
 
 def write_polatis_commands(
-    solution: Solution, *, ports: str | os.PathLike[str] | None = None
+    solution: Solution,
+    *,
+    ports: str | os.PathLike[str] | None = None,
+    slot: int | None = None,
+    from_slot: int | str | None = None,
 ) -> str | dict[str, str]:
-    """Write the commands of a Polatis switch for all states in order, a file for each switch."""
-    return _scripts(solution, ports, polatis.command_lines, "#")
+    """Write the commands of a Polatis switch; arguments as of `write_sonic_commands`."""
+    switches = name_switches(solution, ports)
+    return _scripts(switches, slot, from_slot, polatis.command_lines)
 
 
 def _scripts(
-    solution: Solution,
-    ports: str | os.PathLike[str] | None,
+    switches: Sequence[NamedSwitch],
+    slot: int | None,
+    from_slot: int | str | None,
     lines_of: Callable[[Difference, int], list[str]],
-    comment: str,
 ) -> str | dict[str, str]:
-    """Write the changes of each switch as lines, each state begun by a comment with its time."""
+    """Write changes of each switch as lines, each state begun by a comment with its time.
+
+    Parameters
+    ----------
+    switches
+        The switches.
+    slot, from_slot
+        As of `write_sonic_commands`.
+    lines_of
+        Returns the commands for a change, given the number of ports.
+    """
+    if slot is None and from_slot not in (None, "previous"):
+        raise InputError(
+            f"from_slot {from_slot!r}: only with a slot that the commands lead to; those of all"
+            " slots begin with a dark switch",
+            where="from_slot",
+        )
+
     files = {}
-    for switch in name_switches(solution, ports):
+    for switch in switches:
         lines = []
-        for state, change in switch.changes():
+        for state, begin, change in _list_changes(switch, slot, from_slot):
             start_s = float(switch.plan.starts_s[state])
-            lines.append(f"{comment} {switch.plan.name}, slot {state}, at {start_s:.9g} s")
+            lines.append(f"# {switch.plan.name}, slot {state}, at {start_s:.9g} s{begin}")
             lines += lines_of(change, switch.ports.n_ports)
         files[f".{switch.plan.file_name}.txt"] = "\n".join(lines) + "\n"
     return _unless_single(files)
+
+
+def _list_changes(
+    switch: NamedSwitch, slot: int | None, from_slot: int | str | None
+) -> Iterator[tuple[int, str, Difference]]:
+    """Yield each state that is asked for, words on where its change begins, and the change."""
+    if slot is None:
+        for state, change in switch.changes():
+            yield state, "", change
+        return
+
+    for state in _chosen_states(switch, slot):
+        state_before = _state_before(switch, state, from_slot)
+        begin = "a dark switch" if state_before is None else f"slot {state_before}"
+        before = _circuits_before(switch, state, from_slot)
+        yield state, f", from {begin}", difference_between(before, switch.circuits(state))

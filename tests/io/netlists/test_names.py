@@ -62,6 +62,9 @@ def test_matchings_and_faults_take_names(folder: Path) -> None:
     assert tree["fabric"]["stuck_bar"] == [1] and tree["fabric"]["dead_ports"] == [1]
     wrong = run(folder, *make, "--matching", "o4,west")
     assert wrong.exit_code == 2 and "there is no port west: ports are o3, o4" in wrong.stderr
+    wrong = run(folder, *make, "--matching", "o3=o4")
+    assert wrong.exit_code == 2 and "there is no port o3=o4: ports are o3, o4" in wrong.stderr
+    assert "the destinations of all sources in order are expected, as o4,o3" in wrong.stderr
     wrong = run(folder, *make, "--matching", "o4,o3", "--dead-cells", "m3")
     assert wrong.exit_code == 2 and "there is no cell m3: cells are m 1, m+2" in wrong.stderr
 

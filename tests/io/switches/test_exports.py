@@ -165,6 +165,40 @@ def test_slots_are_chosen() -> None:
         files_of(solution, "timeline", slot=0)
 
 
+def test_commands_of_one_slot() -> None:
+    solution = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
+    matchings = solution.schedule.matchings
+    before, wanted = (expected_circuits(matchings[slot]) for slot in (0, 2))
+
+    # Alone, a slot is set on a dark switch.
+    text = files_of(solution, "sonic-cli", slot=2)[""]
+    assert text.startswith("# switch, slot 2, at 2 s, from a dark switch\n")
+    assert run_commands(text) == [wanted]
+    assert run_scpi(files_of(solution, "polatis-scpi", slot=2)[""], 4) == [wanted]
+    first = files_of(solution, "sonic-cli", slot=0, from_slot="previous")[""]
+    assert run_commands(first) == [before]
+
+    # From another slot the commands are those of the difference.
+    text = files_of(solution, "sonic-cli", slot=2, from_slot=0)[""]
+    change = difference_between(
+        PortTable.numbered(4).circuits_of(matchings[0]),
+        PortTable.numbered(4).circuits_of(matchings[2]),
+    )
+    assert text.splitlines() == [
+        "# switch, slot 2, at 2 s, from slot 0",
+        *command_lines(change),
+    ]
+    previous = files_of(solution, "polatis-scpi", slot=2, from_slot="previous")[""]
+    whole = files_of(solution, "polatis-scpi")[""]
+    assert previous.splitlines()[1:] == whole.splitlines()[-2:]
+
+    assert files_of(solution, "polatis-scpi", from_slot="previous")[""] == whole
+    with pytest.raises(om.InputError, match="from_slot 0: only with a slot"):
+        files_of(solution, "sonic-cli", from_slot=0)
+    with pytest.raises(om.InputError, match=r"slot 3: switch has slots 0 \.\. 2"):
+        files_of(solution, "polatis-scpi", slot=3)
+
+
 def test_names_of_ports_come_from_a_table(tmp_path: Path) -> None:
     table = tmp_path / "names.csv"
     table.write_text("port,A,B,label\n0,1-5A,1-5B,host a\n1,2-1A,2-2B,host b\n")
