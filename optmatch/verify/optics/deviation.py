@@ -279,7 +279,7 @@ def compare_chip(
     >>> from optmatch.fabrics import Crossbar
     >>> power = np.full((1, 2, 2), np.nan)
     >>> power[0, 0, 0] = 10 ** -0.764
-    >>> measured = Measurement(cell_states=[[1, 0, 0, 1]], power=power)
+    >>> measured = Measurement(cell_states=[[0, 1, 1, 0]], power=power)
     >>> compare_chip(Crossbar(2), measured, "smartlight").suspects
     ()
     """
