@@ -41,7 +41,7 @@ SECTIONS: dict[str, list[str]] = {
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
     "Reference": [
         "methods", "solutions", "command-line", "file-formats", "instances", "logging",
-        "stability", "glossary",
+        "stability", "glossary", "sweeps",
     ],
     "For authors": ["adding-a-kind", "design-notes"],
 }  # fmt: skip
@@ -54,13 +54,19 @@ ROOMS = [
 notebooks and examples import from these packages and from no module inside them."""
 WHOLE = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"]
 DOORS = """
-::::{grid} 1 1 3 3
+::::{grid} 1 2 2 4
 :gutter: 3
 
 :::{grid-item-card} I have a chip
 :link: tutorials/routing
 :link-type: doc
-A mesh, a feed-forward fabric or a netlist: which cells route a matching, and what is lost?
+A mesh or a feed-forward fabric: which cells route a matching, and what is lost?
+:::
+
+:::{grid-item-card} I have a netlist
+:link: netlists
+:link-type: doc
+Of gdsfactory, sax or PICBench: which cells are in it, and which voltages set them?
 :::
 
 :::{grid-item-card} I have traffic
@@ -138,7 +144,7 @@ def write_pages(source: Path, quick: bool) -> None:
 
 
 def write_home(source: Path, quick: bool) -> None:
-    """Write the first page: that of the project, with three doors, and the tree of all pages."""
+    """Write the first page: that of the project, with four doors, and the tree of all pages."""
     text = read_page(ROOT / "README.md").replace("](docs/", "](")
     (source / "index.md").write_text(text)
     if not quick:

@@ -18,7 +18,7 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent
 MOST_PIXELS = 720
 MOST_HTML_BYTES = 20_000
-MOST_SVG_BYTES = 60_000
+MOST_SVG_BYTES = 80_000
 PAGE = "(an interactive page: run this cell, or see the site)"
 
 

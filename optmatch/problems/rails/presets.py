@@ -172,7 +172,10 @@ def make_job(
         How many, as a multiple of what one replica needs, or one group of experts or shards. Of
         ``"llama3-405b"`` also 1,024: with half of its context parallelism.
     network
-        Servers and rails; None for servers of eight GPUs with a port of 50 GB/s for each.
+        Servers and rails; None for servers of eight GPUs with a port of 50 GB/s for each, in which
+        data change rail in 500 ns. A network that is given replaces the whole of it, so
+        `RailNetwork.change_rail_s` is None if not given too. To change single fields, use
+        ``replace(job, network=replace(job.network, ...))`` of `dataclasses`.
     as_run
         Attention is causal and the efficiency fitted to published steps; of ``"deepseek-v3"``
         also: the overlap of DualPipe, at most four servers for a token, to which it goes in FP8,
