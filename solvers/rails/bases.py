@@ -154,19 +154,26 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 
 
 def _list_rows(seats: Seats) -> Iterator[Ints]:
-    """List orders of all seats: as numbered, and by the groups of a dimension, as they come.
+    """List orders of all seats in which the groups of one dimension stand one after another.
 
-    All of these groups, every second one, the others between, or none are turned around.
+    A seat is a GPU of the one rail that stands for all rails that are alike. An order of seats is
+    the raw material of a ring of circuits, on which each seat leads to the next one in the order:
+    members of a group that stand side by side are one hop apart. Neighbouring groups meet at their
+    ends, and it depends on the job which ends should meet. Hence four orders are listed for each
+    dimension (kind of parallelism): with no group turned around, the second, fourth and so on, the
+    first, third and so on, or all. With groups 0 1 2 and 3 4 5 these are 0 1 2 3 4 5, 0 1 2 5 4 3,
+    2 1 0 3 4 5 and 2 1 0 5 4 3.
 
     Parameters
     ----------
     seats
-        The folded step.
+        The folded step: its seats, and the job with its groups.
 
     Yields
     ------
     int array, shape (seats,)
-        Orders; some may be the same.
+        Orders, each with all seats once: first that of their numbers, then four for each
+        dimension with groups on rails. Some may be the same.
     """
     step, first = seats.job.step(), np.array(seats.folded.first)
     yield np.arange(len(first))
@@ -174,6 +181,9 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
         groups = [g.ranks for g in step.groups if g.name.partition(".")[0] == name]
         for turned in ((), (1,), (0,), (0, 1)):
             rows = [r[::-1] if k % 2 in turned else r for k, r in enumerate(groups)]
+
+            # Ranks in no group of the dimension have place -1 and come first; `first` is a rank
+            # of each seat.
             place = np.full(step.n_ranks, -1)
             place[np.concatenate(rows)] = np.arange(sum(map(len, rows)))
             yield np.argsort(place[first], kind="stable")

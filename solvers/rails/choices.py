@@ -600,11 +600,26 @@ class Search:
             work[own] += self.decoder.work - former
 
     def _list_shapes(self) -> Iterator[_Shape]:
-        """List shapes: those with short cycles first, as they take least time to try.
+        """List the shapes of plans that the search tries first, those with short cycles foremost.
 
-        There are one or two rings, each with its cut. Two rings share one bundle of all ports, or
-        have a bundle of half of the ports each. New circuits have no price, or the delay as their
-        price.
+        A seat is a GPU of the rail. A ring is the circuits that seats may hold at one time: a cut
+        (a number for each seat) says which seats form a cycle together. A bundle is some ports of
+        every GPU that hold the same ring. A shape says which cuts the rings have, how many ports
+        each bundle has, which way data go, and the price: by how many seconds a way that needs
+        new circuits has to end sooner to be taken. It leaves open the order of seats on the rings
+        and which communication goes first.
+
+        There are one or two rings. Two rings share one bundle of all ports, of which the first
+        ring is held and the second set up when it is used; or each has a bundle of half of the
+        ports. The price is 0 or the delay of a change. Short cycles take least time to try.
+
+        Yields
+        ------
+        _Shape
+            Fields in order: cuts by ring, ports by bundle, the way of all communications
+            (`EITHER`: as each ends soonest; `_FIRST`: over the first ring that has all members on
+            one cycle; a number: over that ring), the price in seconds, and the strides of chords
+            (see `_list_chord_shapes`).
         """
         yield from self._list_chord_shapes()
         ports, whole = self.ports, self.cuts[-1]
@@ -629,10 +644,21 @@ class Search:
             yield _Shape((whole, whole), halves, EITHER, 0.0)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
-        """List shapes with chords for all-to-alls on some ports, and rings on the others.
+        """List shapes of plans that keep some ports for chords, and rings on the other ports.
 
-        Few chords are enough where other traffic needs the ports, so that each number is tried.
-        The ports beside them are one ring, or two, of which the second goes backwards.
+        A chord is one port of every GPU whose circuit leads to the member of its group that is a
+        fixed number of places further on, its stride; several chords reach all members of an
+        all-to-all in a few hops, and no circuit changes. Few chords are enough where other
+        traffic needs the ports, so that each number is tried. The ports beside them are one
+        ring, or two, of which the second goes backwards. A ring is cut into cycles by a cut, a
+        number for each seat (GPU of the rail): seats of one number form a cycle.
+
+        Yields
+        ------
+        _Shape
+            Cuts by ring and ports by bundle of what is no chord, the way `EITHER` (each
+            communication as it ends soonest), no price of new circuits, and the strides of the
+            chords. None with one port for each GPU, or if no groups can have chords.
         """
         if self.chord_groups is None or self.ports == 1:
             return

@@ -986,22 +986,31 @@ def _restore_homes(plan, ports, result, n_changes):
 
 @inlined_kernel
 def _start_communication(node, plan, best, scratch, result, n_changes):
-    """Let a node go its way: set up what is missing, and hold all of it until the node ends.
+    """Start a communication: set up the circuits that it lacks, and hold all until it ends.
+
+    A seat is a GPU of a rail. A bundle is a set of ports of every GPU that hold the same circuits.
+    Over a bundle, data go over a ring (a fixed cycle of seats, of which those between members
+    forward), or straight (over circuits from member to member). Over chords, data go at once over
+    all one-port bundles whose circuits lead a fixed number of members further on.
 
     Parameters
     ----------
     node : Node
-        The communication.
+        The communication: its members as seats, bytes, latency, and when it is ready.
     plan : PlanChoice
-        Rings, rates, menu and chords.
+        The next seat of each seat on each ring, the rates of bundles in bytes per second, the
+        menu (table of the stages in which all-to-alls go straight), chords, and the delay of a
+        change of circuits.
     best : BestWay
-        The way that it takes. Its `taken` is decoded here: the quotient by (rings + 1) is the
-        bundle, where one more than the last stands for all chords; the remainder is 0 for
-        straight, else the ring plus one.
+        The way that it takes, with start and end in seconds. Its `taken` is
+        ``bundle * (rings + 1) + choice``: the choice is 0 for straight, else the ring plus one;
+        the bundle one beyond the last stands for all chords. With 2 bundles and 3 rings, 4 is
+        bundle 1 straight, 6 is bundle 1 over ring 1, and 8 is over chords.
     scratch : Scratch
-        Its ports are changed.
+        Its ports, the circuits at present and when they are free, are changed.
     result : Result
-        Where changes of circuits are written.
+        Each new circuit is written into its `change` (bundle, sender, receiver) and
+        `change_start_s`, as far as there is room.
     n_changes : int
         How many circuits were set up before.
 

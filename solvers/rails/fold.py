@@ -290,33 +290,46 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
 
 
 def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Describe without names with whom a rank communicates in which of its operations.
+    """Describe with whom a rank communicates, by numbers that do not depend on names of ranks.
 
-    For a group these are the next and the previous member. A rank that sends to a, then b, then a
-    again is described by 0, 1, 0.
+    Two ranks that do the same with other partners have equal descriptions, and so they can be
+    folded into one class. A *contact* is the other rank of a message, or a whole group for a
+    collective. The *faces* of a contact are the two ranks that this rank meets there: the next and
+    the previous member of a group, or twice the other rank of a message.
 
     Parameters
     ----------
     step
         The step.
     places
-        The places of ranks in their groups.
+        The place of each rank among the members of each of its groups.
     riding
-        The operations of the rank that ride a rail, ascending.
+        The operations of one rank that communicate over a rail, ascending; shape (operations,).
 
     Returns
     -------
-    list of int array
-        By operation the number of its group or partner, and by group or partner the numbers of the
-        ranks next to it; all numbers in the order of their first appearance.
+    list of two int arrays
+        The first, of shape (operations,), has by operation the number of its contact. The second,
+        of shape (2 * contacts,), has the faces as numbers: first the next member of each contact,
+        then the previous one of each. Contacts and faces are numbered from 0, each as they first
+        appear.
+
+    Notes
+    -----
+    A rank that sends to rank 9, then to rank 5, then to rank 9 again has the contacts 0, 1, 0 and
+    the faces 0, 1, 0, 1. A rank that sends to 40, 12 and 40 has the same description.
     """
     group, peer = step.group[riding], step.peer[riding]
+
+    # Contacts as numbers: a partner by its rank, a group by a number beyond all ranks. `first` is
+    # where each is met first, `which` the contact of each operation; both are sorted by these
+    # numbers here.
     _, first, which = np.unique(
         np.where(peer >= 0, peer, step.n_ranks + group), return_index=True, return_inverse=True
     )
 
-    # Groups and partners in the order in which they appear. A message has one partner, twice; a
-    # group has the next and the previous member.
+    # Contacts in the order in which they appear; a second argsort inverts that order and renames
+    # those of the operations. Faces of groups are looked up by place, on the circle of members.
     order = np.argsort(first)
     first = first[order]
     faces = np.stack([peer[first]] * 2)

@@ -79,6 +79,13 @@ class Seats(NamedTuple):
 def seat_ranks(job: RailJob) -> Seats:
     """Fold a job rail by rail, and list who communicates over its rail.
 
+    A rail is a switch with some of the GPUs; many rails do the same. Folding writes down once what
+    many ranks do alike: the GPU of one number on each of these rails becomes one *seat*, and a
+    *node* is a computation of a seat or one communication of several seats, its *members*. With 8
+    rails of 16 GPUs that do the same there are 16 seats, and an all-gather of all GPUs of a rail
+    is one node of 16 members. A *row* is one operation of the first rank of a seat; a node of 16
+    members has 16 rows.
+
     Parameters
     ----------
     job
@@ -87,7 +94,20 @@ def seat_ranks(job: RailJob) -> Seats:
     Returns
     -------
     Seats
-        Nodes, their members, and who waits for whom.
+        With these fields:
+
+        * `job` and `folded`: the job, and its step folded;
+        * by node `duration_s` (its time with all links up, in seconds), `bytes_sent` (what a
+          member sends around a ring of the members; 0 if it rides no rail), `latency_s` (of all
+          its messages over one hop each, in seconds), and `how` it goes (`RING` around the
+          members, `MESSAGE` from one to another, `EXCHANGE` from each to each, -1 if it rides no
+          rail);
+        * the members of node k, ``member[begin[k]:begin[k + 1]]``, as seats in the order of the
+          group, and for each of them the `row` of its operation;
+        * who waits: the nodes ``after[first[k]:first[k + 1]]`` wait for node k; `pairs` has the
+          same as rows (waited for, waiting);
+        * by seat the first `rail` that it is on and the `number` of its GPU there, -1 if on none;
+          by rank `rail_of`, its rail, -1 if on none.
     """
     step = job.step()
 
@@ -100,7 +120,9 @@ def seat_ranks(job: RailJob) -> Seats:
         rail_of_rank[ranks] = rail
     folded = fold(job, _describe_ranks(job, number_of_rank))
 
-    # Nodes: how each goes, and what it sends.
+    # Nodes: how each goes, and what it sends. `folded.part` has by node one of its operations,
+    # from which kind and size are read. Times are derived for the first ranks of the classes
+    # alone, whose operations are `own_operations`.
     first_operation = folded.part
     few_ranks, own_operations = pick_ranks(step, folded.first)
     duration_s = durations_s(few_ranks, job.network, job.collectives)
@@ -116,7 +138,8 @@ def seat_ranks(job: RailJob) -> Seats:
     how = np.where(kind >= SEND, MESSAGE, RING)
     how = np.where((kind == ALL_TO_ALL) & (n_members > 2), EXCHANGE, how)
 
-    # Members of each node, in the order of its group; of a message the sender comes first.
+    # Members of each node, in the order of its group; of a message the sender comes first, as its
+    # place is False. Rows sorted by node and place are the members, node after node.
     rows = np.flatnonzero(step.rail[folded.own] >= 0)
     operations = folded.own[rows]
     nodes = folded.nodes[rows]

@@ -202,24 +202,34 @@ class Draft(NamedTuple):
 
 
 def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Turn lanes of classes into ports that transmit, or of a receiver that receive.
+    """Say which ports of its GPU each operation uses, given the lanes that it uses.
+
+    A lane is a sending and a receiving port of every GPU that are used together, numbered from 0.
+    A row is one operation of one class: ranks that do the same form a class, and only the
+    operations of its first rank are written down. An operation is told the ports at which it
+    sends; one that receives a message is told those at which it receives.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which each class stands for all of its ranks.
     lanes
-        By row of `Folded.own` the lanes of its node, as bits; 0 beside rails.
+        ``lanes[row]``: the lanes that the operation of the row uses, bit k for lane k; 0 for an
+        operation that rides no rail. Rows are those of `Folded.own`; shape (rows,).
 
     Returns
     -------
     int32 array, shape (rows,)
-        By row the ports, as bits: bit p for port p.
+        By row the ports, bit p for port p of the GPU. With ports of one direction, a send over
+        lanes 0 and 1 has the bits 0b11.
     """
     own, kind = transfers.folded.own, transfers.folded.step.kind[transfers.folded.own]
     ports = np.zeros(len(lanes), dtype=np.int32)
     receives = kind == RECV
     sides = None
+
+    # A bidirectional port sends and receives. The side of a message, 0 or 1, is then the one of
+    # the two ports of a lane that leads to its other end.
     if transfers.lanes.duplex:
         sides = np.array([list_sides(transfers, op)[0] for op in own.tolist()])
 

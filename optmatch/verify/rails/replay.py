@@ -163,19 +163,29 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
 
 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
-    """Apply all rules of circuits to the operations on one rail.
+    """Check the circuits of all operations on one rail, and refuse each that breaks a rule.
 
-    Operations whose circuits change meanwhile are replayed in rounds or stages, all others along
-    routes that stay. In the end no port may send for two of them at once.
+    A rail is one optical switch with a few ports of each of its GPUs. Each operation is checked by
+    the rules of one way to send, of which there are five:
+
+    * over chords, an all-to-all: each port of a member keeps a circuit to the member a fixed
+      number of places further on, and data reach the others in several hops;
+    * as an exchange, an all-to-all over circuits that are there when they are needed
+      (`check_exchanges` tells which ones are to be replayed in rounds or in stages);
+    * in rounds, a collective whose algorithm changes partners from round to round;
+    * in stages, an all-to-all for which all circuits are changed from one stage to the next;
+    * along routes that stay, anything else, and what other GPUs forward.
+
+    In the end no port may send for two operations at once.
 
     Parameters
     ----------
     context
-        The plan.
+        The job, its step, the plan, and the findings to which what is wrong is added.
     rail
-        The circuits of the rail.
+        The states of the switch of this rail, and the ports of its ranks.
     riding
-        All operations on the rail, ascending.
+        The numbers in the step of all operations that communicate over the rail, ascending.
     """
     step = context.step
     ports = context.plan.ports[riding]
@@ -184,7 +194,12 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     if wrong.any():
         return
 
-    # All-to-alls of more than two, without those that are forwarded: these go around a ring.
+    # Ports are bits: each operation needs one at least, and none beyond those of its GPU. Later
+    # rules look ports up and rely on that.
+    #
+    # `scattered` are all-to-alls of more than two members, of which each sends to each other.
+    # Those that are forwarded (the plan has relays for them) go around a ring and are left out;
+    # then those over chords are taken away, and the rest is split into rounds and stages.
     senders = riding[step.kind[riding] != RECV]
     of_several = context.group_size[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]

@@ -90,12 +90,21 @@ class RailTriggers(Value):
     cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse rows out of range or order, and states that are no matchings.
+        """Check that the changes of circuits, applied one after another, are possible.
+
+        A trigger is one change of circuits of the rail, numbered from 0 in the order `place`. A
+        state is the circuits after so many triggers: by port that transmits (a send port) the
+        port that receives, -1 where idle. It is a matching: no port receives from two. The tables
+        `changes` (send port, receive port, trigger), `after` and `wanted` (what a trigger waits
+        for) name the trigger of each row in their last column.
 
         Raises
         ------
         InputError
-            Naming the field and the row; also where the last state is not the first one.
+            Naming the field and the row, if the fall-back state has another number of ports than
+            `circuits`, a row names a trigger that there is none of, `place` does not ascend or the
+            triggers of `changes` descend, the last state is not the first one (a step could not
+            be repeated), or a state is no matching.
         """
         check_fields(self)
         if self.fallback is not None:
@@ -129,8 +138,10 @@ class RailTriggers(Value):
 
         # In no state may two circuits lead to one receive port. A circuit adds one source to its
         # port with the trigger that sets it up (number -1 if it is there from the beginning), and
-        # takes it away with the trigger that gives it up. `sources` sums that up by port and
-        # trigger. The states, which take much memory, are made only to say which one is wrong.
+        # takes it away with the trigger that gives it up. Sorted by port and then by trigger, a
+        # running sum that starts anew at each port counts the `sources` of the port by then. It
+        # holds, or is `settled`, only behind the last entry of a trigger. The states, which take
+        # much memory, are made only to say which one is wrong.
         before = np.flatnonzero(self.circuits >= 0)
         port = np.concatenate([self.circuits[before], old, new])
         since = np.concatenate([np.full(len(before), -1), trigger, trigger])

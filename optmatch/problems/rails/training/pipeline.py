@@ -205,11 +205,13 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
 
 
 def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
-    """Feed the pipeline from both ends; opposite stages do the same, with directions exchanged.
+    """List the passes of a stage in a pipeline that is fed from both ends (DualPipe).
 
-    The order is that of DualPipe. A turn such as "F0" is a kind of pass and the direction of its
-    micro-batches: 0 from the nearer end of the pipeline, 1 from the other one. "W" does the oldest
-    gradients of weights that were put off. Half of the micro-batches go each way.
+    A pass takes one micro-batch through the layers of this stage: "F" is forward, "B" backward, or
+    backward in two, "I" for the gradients of inputs and "W" for those of weights. Half of the
+    micro-batches come from each end of the pipeline. Each stage holds the layers of both
+    directions as its parts 0 (for those from stage 0) and 1 (for those from the last stage);
+    opposite stages do the same with the parts exchanged.
 
     Parameters
     ----------
@@ -221,15 +223,28 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     Returns
     -------
     list of Pass
-        Micro-batches of the stream from the first stage are those of the first half.
+        All passes in their order, each with its kind, part and micro-batch. The micro-batches of
+        part 0 are those of the first half of the numbers, those of part 1 the second half.
+
+    Notes
+    -----
+    The order is written in turns: "F0" is a kind of pass and the end from which its micro-batch
+    comes, 0 for the end nearer to this stage and 1 for the other. "W" does the oldest gradients of
+    weights that an "I" has put off. The counts are those of the DualPipe paper
+    (https://arxiv.org/abs/2412.19437). With `early` + `late` = pp / 2, each end has
+    2 * early + late + main = micro_batches / 2 forward turns, which gives `main`; there are as
+    many turns "W" as "I".
     """
-    # The nearer a stage is to an end, the more turns it has before the other stream reaches it.
+    # A stage in the middle (`early` = 0) is reached by both streams at once. One at an end has
+    # two forward turns more for each stage between it and the middle, before the other stream
+    # comes.
     half, near = pp // 2, min(stage, pp - 1 - stage)
     early, late = half - near - 1, near + 1
     main = micro_batches // 2 - pp + late
 
-    # Filling, the steady turns of two streams, and emptying, in which backward passes are split so
-    # that gradients of weights fill the gaps.
+    # Filling: forward of the near stream, then of both, then the far stream begins to return.
+    # Then the steady turns, and emptying, in which backward passes are split (the second half of
+    # `both`, and what follows) so that gradients of weights fill the gaps.
     turns = ["F0"] * (2 * early) + ["F0", "F1"] * late + ["I1", "W", "F1"] * early
     turns += ["F0", "B1", "F1", "B0"] * main + ["B1", "F1", "B0"] * early
     both = ["B1", "B0"] * late

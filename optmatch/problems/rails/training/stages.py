@@ -107,30 +107,46 @@ class _Message(NamedTuple):
 
 
 def _messages(split: Parallelism, stage: int, one: Pass, batches: int) -> list[_Message]:
-    """List what a pass at a stage receives, then what it sends: none, one or two.
+    """List the messages that one pass exchanges with other stages: received first, then sent.
+
+    The layers of the model are cut into parts, numbered from 0 in the order in which data pass
+    them forward. A stage (the GPUs of one place in the pipeline) holds one part or two or more. A
+    pass takes one micro-batch through one part: of kind "F" forward, "B" backward for all
+    gradients, "I" backward for the gradients of inputs, "W" for those of weights. A forward pass
+    receives from the part before its own and sends to the part after it; "B" and "I" do the
+    reverse, and "W" exchanges nothing.
 
     Parameters
     ----------
     split
-        Degrees and schedule.
+        Degrees of parallelism and pipeline schedule, which say which stage holds which part.
     stage
-        The stage.
+        The number of the stage that does the pass, from 0.
     one
-        A pass of it. One for gradients of weights alone has no messages.
+        The pass: its kind, its part counted at the stage, and its micro-batch.
     batches
-        The number of micro-batches.
+        The number of micro-batches in a step.
 
     Returns
     -------
     list of _Message
-        Between two parts of the model at the same stage there is none.
+        At most one message that is received, then at most one that is sent, each with the stages
+        that send and receive it and a tag. There is none at either end of the model, and none
+        between two parts at the same stage.
+
+    Notes
+    -----
+    A tag has a number of its own for each boundary, micro-batch and direction: with 8
+    micro-batches, micro-batch 3 crosses the boundary between the parts 1 and 2 forward with tag
+    (1 * 8 + 3) * 2 = 22, and backward with tag 23. Both ends derive the same tag.
     """
     if one.kind == "W":
         return []
     where = find_part(split.schedule, split.pp, stage, one.part)
     onward = one.kind == "F"
     found = []
-    # The boundaries of its part: boundary `low` is between the parts low and low + 1.
+    # A part has two boundaries: boundary `low` is between the parts low and low + 1. The pass
+    # comes in over the first one listed and leaves over the second; the model has none outside.
     for low in (where - 1, where) if onward else (where, where - 1):
         if 0 <= low < split.n_parts - 1:
             ends = [find_stage(split.schedule, split.pp, low + k, one.part) for k in (0, 1)]

@@ -350,19 +350,25 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
 
 
 def list_circle(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Find some that wait for each other, each for the next; the smallest number stands first.
+    """Find one circle of events that wait for each other (a cycle of the wait-for graph).
+
+    The pairs ``before = [4, 7, 4]``, ``after = [7, 4, 9]`` have the circle 4, 7: event 4 waits for
+    event 7, which waits for event 4; event 9 waits for the circle and is not on it.
 
     Parameters
     ----------
     before, after
-        ``after[k]`` waits for ``before[k]``, at least one pair: those that never start, and what
-        waits for them. Everything in `before` also stands in `after`.
+        Numbers of events, of equal lengths of at least 1: event ``after[k]`` waits for event
+        ``before[k]``. Each event in `before` also stands in `after`, that is, waits for one.
 
     Returns
     -------
     list of int
-        The members of one circle.
+        The events of one circle, each of which waits for the next one, and the last one for the
+        first. The smallest number stands first.
     """
+    # Each event is followed to one that it waits for. As each waits for some event, one is met
+    # again at last, and the circle is what has been seen from there on.
     waits_for = dict(zip(after, before, strict=True))
     one, seen = before[0], dict[int, int]()
     while one not in seen:
