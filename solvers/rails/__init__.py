@@ -21,6 +21,10 @@ _SIMPLE: dict[Simple, str] = {
 
 
 def _simple(name: Simple) -> Run:
+    """Return the function that solves a rail job by the method of a name, a key of `_SIMPLE`.
+
+    The module of the methods is imported only when one is run, as it compiles kernels.
+    """
     from optmatch.solvers.rails.methods import solve_by
 
     return partial(solve_by, name)

@@ -551,6 +551,12 @@ class Search:
     def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
         """List the simple choices that are tried first.
 
+        A choice says all of a plan that the schedule follows. A shape is a choice without the
+        order of seats (GPUs of the rail) on its rings, and without priorities and hastes. A
+        priority (`rank`, the least goes first) decides between communications that could start at
+        one time; a haste lets one be seen as able to start so many seconds sooner. The plain shape
+        is one ring of all seats, with all ports.
+
         All shapes come with the first order and with the first priority. Then four lists share the
         work evenly, each going on when it has had least of it: the plain shape in order of
         release, the plain shape with all orders, the other shapes with all orders, and those with

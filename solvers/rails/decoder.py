@@ -324,9 +324,12 @@ def _pop(heap, key_s, priority, size):
 
 @inlined_kernel
 def _route_over_ring(node, plan, ring, ports, bundle, limit):
-    """Find when all circuits are free and up that a node needs on one ring.
+    """Find when all circuits are free and up that a communication needs on one ring.
 
-    Data travel along the ring from the first member: a message to the second one, a collective
+    A node is a communication, a seat a GPU of the rail. A ring leads from each seat to a next one,
+    along one cycle or several. A bundle is some ports of every GPU that always hold the same
+    circuits. A circuit is up if the ports hold it, and free if no other node uses its ports. Data
+    travel along the ring from the first member: a message to the second one, a collective
     once round through all members. Seats between members forward.
 
     Parameters
@@ -342,13 +345,17 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
     bundle : int
         The bundle over whose ports the data go.
     limit : tuple of (mark, give_up_s)
-        All members have the mark of the first one, no other seat has it; a start that is no
-        earlier than `give_up_s`, in seconds, is of no use.
+        ``mark[seat]`` tells members, the seats that communicate, from others. All members have the
+        mark of the first one, no other seat has it; a start that is no earlier than `give_up_s`,
+        in seconds, is of no use.
 
     Returns
     -------
     Route
-        With `max_hops` 0 if the members are on different cycles, or if it is too late.
+        `free_s`, when the last circuit is free and up, in seconds from the start of the step;
+        `max_hops`, the most hops from one member to the next, or 0 if the members are on
+        different cycles or it is too late; `n_missing`, the circuits to be set up; `n_examined`,
+        those that were looked at.
 
     Notes
     -----
@@ -401,6 +408,10 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
 def _route_straight(node, plan, stride, ports, bundle):
     """Find when the circuits are free and up from each member to that a stride further on.
 
+    Members are the seats (GPUs of the rail) that communicate, in the order of their group. With
+    stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
+    bundle is some ports of every GPU that always hold the same circuits.
+
     Parameters
     ----------
     node : Node
@@ -417,7 +428,8 @@ def _route_straight(node, plan, stride, ports, bundle):
     Returns
     -------
     Route
-        Always with one hop.
+        `free_s`, when the last of these circuits is free and up, in seconds from the start of the
+        step; one hop; `n_missing`, how many have to be set up; and how many were looked at.
     """
     members = node.members
     n = len(members)
@@ -439,10 +451,13 @@ def _route_straight(node, plan, stride, ports, bundle):
 
 @inlined_kernel
 def _try_rings(node, plan, bundle, ports, mark, best):
-    """Try all rings of one bundle that a node may take.
+    """Try to send the data of a communication over each ring that it may take, on one bundle.
 
-    Around a ring an all-to-all of n members passes n / 2 times its bytes: a part for the member d
-    places further on takes d hops, and the mean of 1, ..., n - 1 is n / 2.
+    A node is a communication. A bundle is some ports of every GPU that always hold the same
+    circuits. A ring leads from each seat (GPU of the rail) to a next one; any ring can be set up
+    on any bundle. The seats between members of the node forward its data. Around a ring an
+    all-to-all of n members passes n / 2 times its bytes: a part for the member d places further on
+    takes d hops, and the mean of 1, ..., n - 1 is n / 2.
 
     Parameters
     ----------
@@ -490,8 +505,14 @@ def _try_rings(node, plan, bundle, ports, mark, best):
 def _try_straight(node, plan, bundle, ports, best):
     """Try to send straight over one bundle, and an all-to-all in stages.
 
-    Stages change all circuits, one stride after another; rows of the menu say how many parts go
-    in each. The first stage waits for its circuits like any other way.
+    Straight is over circuits from each member of the communication to the next one, with nobody
+    between. A bundle is some ports of every GPU that always hold the same circuits. In a stage of
+    an all-to-all each member sends to the one a fixed number of places further on, the stride;
+    from stage to stage all circuits change. A part is the data of one member for one other. Each
+    row of the menu is one way to do an all-to-all: ``menu.stride[row, stage]``, 0 if there is no
+    such stage, and ``menu.hops[row, stage]``, how many parts each of its circuits carries. The
+    rows from ``menu.begin[n]`` to ``menu.begin[n + 1]`` are for n members. The first stage waits
+    for its circuits like any other way.
 
     Parameters
     ----------
@@ -568,10 +589,13 @@ def _serves_as_chord(stride, is_exchange, n_members):
 
 @inlined_kernel
 def _try_chords(node, plan, ports, best):
-    """Try to send over all chords that serve a node, at once.
+    """Try to send over all chords that serve a communication, at once.
 
-    All of their circuits must be free. Each hop of a part of an all-to-all has its share of the
-    latency: one message after the other, as with all links, over whichever port.
+    A chord is a bundle of one port of every GPU, whose circuits lead a fixed number of members
+    further on, its stride. Several chords share the bytes of a collective; in an all-to-all each
+    part (the data of one member for one other) goes over some of them, hop by hop. All of their
+    circuits must be free. Each hop of a part of an all-to-all has its share of the latency: one
+    message after the other, as with all links, over whichever port.
 
     Parameters
     ----------
@@ -674,14 +698,22 @@ def _take_if_sooner(best, node, plan, way, n_missing):
 
 @inlined_kernel
 def _choose_way(node, plan, ports, mark):
-    """Find the way by which a node ends soonest: over rings, straight, or over chords.
+    """Find the way by which a communication ends soonest: over rings, straight, or over chords.
+
+    All bundles are tried, which are sets of ports of every GPU that hold the same circuits. Over a
+    ring, data pass from seat to seat (GPU to GPU of the rail), and those between members forward.
+    Straight is over circuits from each member to another one, with nobody between. A chord is a
+    bundle of one port whose circuits lead a fixed number of members further on; data go over all
+    chords at once.
 
     Parameters
     ----------
     node : Node
-        The communication, whose `way` says which ways it may take.
+        The communication, whose `way` says which ways it may take: `EITHER`, `STRAIGHT`, `CHORDS`,
+        or the number of a ring.
     plan : PlanChoice
-        Rings, rates, menu, chords and prices.
+        Rings, rates of bundles in bytes per second, the menu (the stages in which all-to-alls may
+        go straight), chords, and the price of new circuits in seconds.
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     mark : int array, shape (seats,)
@@ -690,7 +722,10 @@ def _choose_way(node, plan, ports, mark):
     Returns
     -------
     BestWay
-        With `taken` -1 if no way can serve.
+        `taken`, the way as ``bundle * (rings + 1) + choice``, where the choice is 0 for straight
+        and the ring plus one else; one more bundle than there are stands for chords; -1 if no way
+        can serve. Then `start_s` and `end_s` in seconds, `score_s` (the end plus the price of new
+        circuits), the `row` of the menu, and how many circuits were looked at.
     """
     best = BestWay(-1, 0.0, 0.0, np.inf, 0, 1)
     n_bundles = len(plan.rate)
@@ -714,6 +749,10 @@ def _choose_way(node, plan, ports, mark):
 @inlined_kernel
 def _set_up(ports, bundle, circuit, start_s, result, n_changes):
     """Set up a circuit in place of those that its two ports held, and note the change.
+
+    A circuit leads from the sending port of one seat (GPU of the rail) to the receiving port of
+    another. A bundle is some ports of every GPU that always hold the same circuits, so that it has
+    one sending and one receiving side at each seat. A port that loses its circuit is dark: -1.
 
     Parameters
     ----------
@@ -756,8 +795,10 @@ def _set_up(ports, bundle, circuit, start_s, result, n_changes):
 def _hold_ring(node, plan, way, ports, result, n_changes):
     """Set up the missing circuits of a way over a ring, and hold all of them until the node ends.
 
-    Each missing circuit is set up as soon as both of its ports are free, even if others of the
-    ring are free later.
+    A node is a communication, which goes around a ring: from its first member, seat after seat
+    (GPU after GPU of the rail), to the last that needs the data. Seats between members forward. To
+    hold a circuit is to keep its two ports busy. Each missing circuit is set up as soon as both of
+    its ports are free, even if others of the ring are free later.
 
     Parameters
     ----------
@@ -809,10 +850,13 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
 def _hold_straight(node, plan, way, ports, result, n_changes):
     """Set up the missing circuits of a straight way, stage by stage, and hold their ports.
 
-    Circuits of the first stage are set up as soon as their own ports are free. Those of a later
-    stage are set up when the stage before has ended, all at one time, since a stage needs the
-    ports of the one before. Other nodes than all-to-alls have one stage of stride 1: row 0 of the
-    menu.
+    Straight is over circuits from each member to another one, with nobody between. An all-to-all
+    goes in stages: in each of them every member sends to the one a stride (number of places)
+    further on, and from stage to stage all circuits change. The menu is the table of the ways to
+    do that: strides and hops by row and stage. To hold a port is to keep it busy. Circuits of the
+    first stage are set up as soon as their own ports are free. Those of a later stage are set up
+    when the stage before has ended, all at one time, since a stage needs the ports of the one
+    before. Other nodes than all-to-alls have one stage of stride 1: row 0 of the menu.
 
     Parameters
     ----------
@@ -878,6 +922,10 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
 @inlined_kernel
 def _hold_chords(node, plan, end_s, ports, result, n_changes):
     """Set up the missing circuits of all chords that serve a node, and hold them until its end.
+
+    A node is a communication. A chord is a bundle of one port of every GPU, whose circuits lead
+    from each member to the one a stride (number of places) further on. To hold a circuit is to
+    keep its two ports busy.
 
     Parameters
     ----------
@@ -1037,6 +1085,11 @@ def _start_communication(node, plan, best, scratch, result, n_changes):
 def _queue_first_nodes(graph, plan, scratch, result):
     """Queue all nodes that wait for nothing, and reset times, keys and counts of all nodes.
 
+    A node is a communication over the rail, or beside the rail (a computation, or communication
+    inside a server). The first kind is queued in a binary heap, by its key: the time at which it
+    is seen as able to start, in seconds, which is its haste earlier than it is. The second kind
+    needs no circuits and is put on a stack.
+
     Parameters
     ----------
     graph : StepGraph
@@ -1075,6 +1128,12 @@ def _queue_first_nodes(graph, plan, scratch, result):
 def decode(graph, plan, limits, scratch, result):
     """Schedule a step by the choices of a plan: the node that can start first starts first.
 
+    A node is a computation, or one communication of some seats (GPUs of the rail). Its way is a
+    ring of circuits on which other seats forward, circuits straight from member to member, or
+    chords (ports whose circuits lead a fixed number of members further on); each way is over the
+    ports of one bundle, a set of ports of every GPU that hold the same circuits, or of all chords.
+    A way that lacks circuits has them set up, in place of others.
+
     List scheduling (Graham): nodes wait in a queue by the time at which they are ready. A node
     that finds its circuits busy goes back into the queue with the time at which they are free,
     unless the plan keeps the order of release. Time O(n log n) for n nodes, and for each node of
@@ -1085,7 +1144,9 @@ def decode(graph, plan, limits, scratch, result):
     graph : StepGraph
         The nodes of the step, and who waits for whom.
     plan : PlanChoice
-        Rings, ways, priorities and hastes.
+        Rings and chords, the ways that each node may take, priorities (of nodes that could start
+        at one time, the least goes first), and hastes (how many seconds sooner a node is seen as
+        able to start than it is).
     limits : ScheduleLimits
         When the schedule is given up: a node ends too late, or too many seats forward.
     scratch : Scratch
@@ -1175,7 +1236,10 @@ def decode(graph, plan, limits, scratch, result):
 def trace(graph, member_row, taken, next_seat, rows):
     """List who forwards: the row of a member, the seat that forwards, and the bundle.
 
-    Callers run it twice: with no rows to count them, and with as many to write them.
+    A seat is a GPU of the rail. A node (communication) that goes over a ring passes from each
+    member to the next one along the ring; the seats between forward its data. A bundle is some
+    ports of every GPU that hold the same circuits. Callers run it twice: with no rows to count
+    them, and with as many to write them.
 
     Parameters
     ----------
@@ -1184,12 +1248,13 @@ def trace(graph, member_row, taken, next_seat, rows):
     member_row : int array
         By place in ``graph.member`` the row of its operation, in `Folded.own`.
     taken : int array, shape (nodes,)
-        As in `Result`.
+        By node its way, ``bundle * (rings + 1) + choice``: the choice is 0 if nobody forwards
+        (straight, or chords), else the number of the ring plus one.
     next_seat : int array, shape (rings, seats)
-        As in `PlanChoice`.
+        By ring and seat the seat to which it leads, -1 if it is not on the ring.
     rows : int array, shape (rows, 3)
-        Where they are written, as far as there is room; in the order of the nodes, their members,
-        and the way.
+        Where (row of the member, seat, bundle) are written, as far as there is room; in the order
+        of the nodes, their members, and the way.
 
     Returns
     -------

@@ -77,6 +77,7 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     shared = transfers.lanes.number > 1 and any(len(peers) > 1 for peers in faces.values())
 
     def choose(transfer: Transfer) -> int:
+        """Return the lanes of one communication as bits: all, or those of its direction."""
         if transfer.kind < SEND or not shared:
             return everything
         return even if transfer.ahead else everything & ~even
@@ -555,6 +556,7 @@ class _Rail:
     """
 
     def __init__(self) -> None:
+        """Begin with no change so far, and nothing under way."""
         self.since_s = self.until_s = -1.0
         self.running: set[int] = set()
 

@@ -204,7 +204,7 @@ class Draft(NamedTuple):
 def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Say which ports of its GPU each operation uses, given the lanes that it uses.
 
-    A lane is a sending and a receiving port of every GPU that are used together, numbered from 0.
+    A lane is the port of one number at all GPUs, or a pair of ports where these are bidirectional.
     A row is one operation of one class: ranks that do the same form a class, and only the
     operations of its first rank are written down. An operation is told the ports at which it
     sends; one that receives a message is told those at which it receives.
@@ -228,8 +228,8 @@ def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
     receives = kind == RECV
     sides = None
 
-    # A bidirectional port sends and receives. The side of a message, 0 or 1, is then the one of
-    # the two ports of a lane that leads to its other end.
+    # A bidirectional port sends and receives. Side 0 of a lane is then its port towards those that
+    # come next in a ring or pipeline, side 1 that towards those before; a message uses one.
     if transfers.lanes.duplex:
         sides = np.array([list_sides(transfers, op)[0] for op in own.tolist()])
 
@@ -347,6 +347,11 @@ def _follow(
     known: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def turn(end: int, lane: int, place: int, number: int) -> None:
+        """Let all GPUs of a class face their peers at one end and lane, from now on.
+
+        `end` is ``2 * class + side``; `place` and `number` are the operation in the program of the
+        class, and its round, which tell the peers.
+        """
         at = end, lane, (place, number)
         if at not in known:
             known[at] = _face_on_rail(transfers, ranks, *at)

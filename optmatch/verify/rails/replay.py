@@ -170,10 +170,11 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 
     * over chords, an all-to-all: each port of a member keeps a circuit to the member a fixed
       number of places further on, and data reach the others in several hops;
-    * as an exchange, an all-to-all over circuits that are there when they are needed
-      (`check_exchanges` tells which ones are to be replayed in rounds or in stages);
-    * in rounds, a collective whose algorithm changes partners from round to round;
-    * in stages, an all-to-all for which all circuits are changed from one stage to the next;
+    * as an exchange in rounds, an all-to-all in which each pair of members has a circuit of its
+      own for as long as its data need;
+    * in stages, an all-to-all with fewer circuits than pairs, all of which are changed from one
+      stage to the next;
+    * in rounds, another collective whose algorithm changes partners from round to round;
     * along routes that stay, anything else, and what other GPUs forward.
 
     In the end no port may send for two operations at once.

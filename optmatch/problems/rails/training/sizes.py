@@ -45,7 +45,20 @@ class Sizes:
     """
 
     def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
-        """Derive all sizes from the model; forward passes alone, in floating-point operations."""
+        """Derive all times and bytes of one micro-batch at one rank from the sizes of the model.
+
+        Times are those of forward passes, in seconds, from counts of floating-point operations or,
+        where memory takes longer, from the bytes that are moved.
+
+        Parameters
+        ----------
+        split
+            Degrees of parallelism, by which tokens, matrices and experts are divided.
+        workload
+            The batch, widths of numbers in bytes, and the rates of a GPU.
+        model
+            Layers, hidden units, vocabulary and experts of the model.
+        """
         # Tokens of a micro-batch at a rank, which has a part of each sequence.
         sequences = workload.batch / split.dp / workload.count_micro_batches(split.dp)
         tokens = sequences * model.sequence / split.cp

@@ -185,7 +185,30 @@ class _Program:
         passes: Sequence[Pass],
         incoming: Sequence[_Message],
     ) -> None:
-        """Write the whole program: all passes, then what comes after the last one."""
+        """Write the whole program of one stage: all passes, then what comes after the last one.
+
+        A stage is the GPUs of one place in the pipeline; it holds one part of the model's layers
+        or more. A pass takes one micro-batch through one part: of kind "F" forward, "B" backward,
+        "I" backward for the gradients of inputs alone, "W" for those of weights alone. After the
+        passes come the optimiser and, where each rank has updated its shard of the weights alone,
+        the gathering of new weights.
+
+        Parameters
+        ----------
+        split
+            Degrees of parallelism, and the pipeline schedule.
+        workload
+            The batch, widths of numbers in bytes, and rates.
+        model
+            The sizes of the model.
+        stage
+            The number of the stage, from 0.
+        passes
+            The passes of the stage, in their order.
+        incoming
+            The messages from other stages that it receives (each with source, destination and
+            tag); those of each sender in the order in which it sends them.
+        """
         # Sizes, and the state of the program: which operations the next ones have to wait for.
         self.split, self.workload, self.stage = split, workload, stage
         self.sizes = Sizes(split, workload, model)
