@@ -78,9 +78,11 @@ def _join(n: int, member: Ints, owner: Ints) -> Ints:
 
 
 def list_families(seats: Seats) -> list[Ints]:
-    """List the kinds of groups: by seat the group, and its place there.
+    """List the families, which are the kinds of groups: by seat the group, and its place there.
 
-    A pipeline counts as a group, in the order of its messages.
+    A seat is a GPU of the one rail that stands for all that are alike. All groups whose names
+    agree up to the last dot are a family, as dp.0 and dp.1. A pipeline counts as a group, in the
+    order of its messages.
 
     Parameters
     ----------
@@ -118,8 +120,12 @@ def list_families(seats: Seats) -> list[Ints]:
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     """List orders of all seats in which members of groups stand together.
 
-    Rows and columns of the grid of groups, each also there and back in turn, and all backwards;
-    group after group of one family, and all as they are numbered.
+    A seat is a GPU of the one rail that stands for all that are alike; members that stand side by
+    side in an order are neighbours on the rings made of it. A family is the groups of one kind, as
+    all of data parallelism. Two families make a grid: groups of one are rows, those of the other
+    columns. Listed are its rows one after another and its columns one after another, each also
+    there and back in turn (a snake), and all backwards; then group after group of one family, and
+    all seats as they are numbered.
 
     Parameters
     ----------

@@ -84,12 +84,15 @@ def choose_rounds(
     size_bytes
         The size of the operation, as in `Step.size_bytes`.
     lanes
-        The lanes of each GPU.
+        How many lanes (ports of one number at all GPUs) there are, whether each is two
+        bidirectional ports (`duplex`), and whether circuits are never changed (`fixed`).
 
     Returns
     -------
     CommunicationRounds
-        Peers and bytes by round.
+        `facing`, the peers by round, empty for a message; `bytes_sent`, the bytes that a member
+        sends in each round over all its lanes; and `latency_s` of each round, in seconds. A ring
+        or a message is one round.
     """
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))
@@ -131,7 +134,10 @@ def choose_rounds(
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     """Describe for each rank, without names, which of its peers are the same.
 
-    Ranks of a class have to agree in this: then all of them need the same changes of circuits.
+    A class is ranks that do the same and are planned as one; a peer is a rank to which or from
+    which another sends on some lane (port of one number at all GPUs) in some round of a
+    collective. Ranks of a class have to agree in this description: then all of them need the same
+    changes of circuits. A rank with the peers 7, 3, 7 has the description 0, 1, 0.
 
     Parameters
     ----------

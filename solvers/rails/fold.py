@@ -126,7 +126,11 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
 
 
 def _fold(step: Step, apart: Sequence[bytes]) -> Folded:
-    """Fold a step, as `fold` says.
+    """Fold a step: find the classes of ranks that do the same, and write each down once.
+
+    A class is ranks with equal programs whose partners are of equal classes; its first rank stands
+    for the others. A node is one operation of a class, or one communication of several classes. A
+    row is one operation of the first rank of a class.
 
     Parameters
     ----------
@@ -138,7 +142,10 @@ def _fold(step: Step, apart: Sequence[bytes]) -> Folded:
     Returns
     -------
     Folded
-        Classes and nodes.
+        The class of each rank and the first rank of each class; where the rows of each class
+        begin, the operation of each row (`own`), and its node (`nodes`); by node one operation
+        (`part`); pairs of nodes of which the second waits for the first (`before`, `after`); and
+        by class its nodes on rails, in program order.
     """
     start = step.rank_start
     programs = _programs(step, list_places(step))

@@ -44,11 +44,14 @@ def plan_forwarded(
 ) -> Iterator[RailPlan]:
     """Find a plan that is faster than a known one, if there is one; also if interrupted.
 
-    First come all shapes, which are rings for groups of some dimensions and how data go, with one
-    order; then the best shapes with other orders. Then the best is changed at random: order and
-    number of its rings, the way of one communication or of all of a kind, and who goes first.
-    All this is done as if the delay was a hundred times as long, and ten times, before: what is
-    good then is good now, too.
+    In these plans GPUs forward data of others over circuits that stay, or change where that pays.
+    A ring is circuits that lead from each GPU of a rail to a next one; a choice is all that a
+    schedule needs: rings, which way each communication goes, and who goes first. First come all
+    shapes, which are rings for groups of some dimensions and how data go, with one order; then the
+    best shapes with other orders. Then the best is changed at random: order and number of its
+    rings, the way of one communication or of all of a kind, and who goes first. All this is done
+    as if the delay was a hundred times as long, and ten times, before: what is good then is good
+    now, too.
 
     Parameters
     ----------
@@ -172,6 +175,10 @@ def is_served(job: RailJob) -> bool:
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     """Make the plan of a choice, for all rails.
 
+    A choice is what a schedule follows: rings (circuits from each seat, a GPU of the rail, to a
+    next one), bundles (ports of every GPU that hold the same ring), ways and priorities. The
+    schedule is that of one rail; all that are alike get copies of it.
+
     Parameters
     ----------
     decoder
@@ -182,7 +189,10 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     Returns
     -------
     RailPlan
-        Times and ports of all operations, relays, and the states of all switches.
+        `rails`, the states of all switches and their times; `start_s` and `end_s` of all
+        operations in seconds, and their `ports` as bits; `step_s`; `relays`, who forwards what
+        (operation, rank, ports); and `chords`, the routes of all-to-alls over circuits with fixed
+        strides.
     """
     seats = decoder.seats
     step = seats.job.step()
@@ -221,7 +231,12 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
 
 def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
-    """Return by node the ports that it uses.
+    """Return by node (communication) the ports of each GPU that it uses.
+
+    A bundle is some ports of every GPU that hold the same circuits. A chord is a bundle of one
+    port whose circuits lead a stride (fixed number of members) further on; a node goes over one
+    bundle, or over all chords that serve it. The schedule has the way of each node as
+    ``bundle * (rings + 1) + choice``, with one more bundle than there are for chords.
 
     Parameters
     ----------
@@ -281,6 +296,10 @@ def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...
 def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
     """Copy relays of one rail to all equal rails, with their operations and ranks.
 
+    A relay is a GPU that forwards data of an operation of another one. A seat is a GPU of the one
+    rail that stands for all that are alike; a bundle is some ports of every GPU that hold the same
+    circuits.
+
     Parameters
     ----------
     seats
@@ -294,7 +313,8 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     Returns
     -------
     int32 array, shape (relays, 3)
-        As `RailPlan.relays`.
+        By relay and rail the operation whose data are forwarded, the rank that forwards, and its
+        ports as bits, as in `RailPlan.relays`; sorted by operation.
     """
     step = seats.job.step()
     folded = seats.folded
@@ -329,6 +349,10 @@ def _list_timelines(
     seats: Seats, result: Result, choice: RailChoice, next_seat: Ints
 ) -> tuple[RailTimeline, ...]:
     """List the states of the switches, once for each sort of rails that are alike.
+
+    A seat is a GPU of the one rail that stands for all that are alike. A bundle is some ports of
+    every GPU that hold the same circuits; its home is the ring of circuits that it holds when the
+    step begins and ends.
 
     Parameters
     ----------
@@ -384,19 +408,26 @@ def _list_states(
 ) -> tuple[Ints, NDArray[np.float64]]:
     """List the states of a rail, and when each starts.
 
+    A state is all circuits of the rail at a time, by bundle: some ports of every GPU that always
+    hold the same circuits. Changes that begin at the same time make one state.
+
     Parameters
     ----------
     held
         ``held[bundle, gpu]``: the GPU that the first state leads to, -1 for none.
     start_s
-        By change, ascending.
+        When each change begins, in seconds from the start of the step, ascending; shape
+        (changes,).
     changes
-        Bundle, sending and receiving GPU, by change. A receiver loses the circuit that it had.
+        Bundle, sending and receiving GPU of the new circuit, each of shape (changes,). A receiver
+        loses the circuit that it had.
 
     Returns
     -------
     states : int array, shape (states, bundles, gpus)
+        The GPU to which each bundle of each GPU leads, -1 for none; the first state is `held`.
     times : float array, shape (states,)
+        When the change to the state begins, in seconds; 0 of the first.
     """
     bundle, sender, receiver = changes
     held = held.copy()
@@ -420,6 +451,9 @@ def _list_states(
 
 def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[np.int32]:
     """Return the matchings of ports of the switch: port p of a GPU leads to port p of another.
+
+    A bundle is some ports of every GPU that always hold the same circuits, and a state is all
+    circuits at a time.
 
     Parameters
     ----------

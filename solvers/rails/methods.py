@@ -159,8 +159,10 @@ def _list_plans(
 ) -> Iterator[RailPlan]:
     """List the plans of a method; a plan that was made before a limit stays.
 
-    For `prefetch` the best plan without forwarding comes first, then what is better: plans that
-    forward data, and plans that pool rails.
+    A plan that pools rails lets data change rail inside a server, so that several rails serve one
+    communication. States of cells are those of the switching elements of a fabric, which are found
+    later (`route_plan`). For `prefetch` the best plan without forwarding comes first, then what is
+    better: plans that forward data, and plans that pool rails.
 
     Parameters
     ----------
@@ -215,6 +217,9 @@ def _list_plans(
 def plan_straight(transfers: Transfers) -> Draft | None:
     """Draft the best plan that is found without search, in which all data go straight.
 
+    Straight is over circuits from each member of a communication to the next one: no other GPU
+    forwards. A draft is a plan of the folded step, in which ranks that do the same are one class.
+
     Parameters
     ----------
     transfers
@@ -223,7 +228,8 @@ def plan_straight(transfers: Transfers) -> Draft | None:
     Returns
     -------
     Draft or None
-        None if no simple plan exists.
+        The plan with the shortest step, a simple one or one that sets up circuits early; None if
+        no simple plan exists.
 
     Raises
     ------

@@ -145,9 +145,9 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
 def plan_static(transfers: Transfers) -> Draft | None:
     """Split the lanes once and never change a circuit.
 
-    Communications that can share a circuit are one kind; each kind gets lanes in proportion to
-    the square root of its traffic, which makes the sum of the times of all kinds least, rounded
-    to whole lanes and at least one.
+    A lane is the port of one number at all GPUs. Communications that can share a circuit are one
+    kind; each kind gets lanes in proportion to the square root of its traffic, which makes the sum
+    of the times of all kinds least, rounded to whole lanes and at least one.
 
     Parameters
     ----------
@@ -194,8 +194,10 @@ def plan_static(transfers: Transfers) -> Draft | None:
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
     """Put communications together that never need two circuits at one port.
 
-    Each goes to the first kind that it fits (first fit, in the order of the nodes): where both use
-    an end, they have the same peers there. Messages and collectives are never of one kind.
+    An end is one side of the ports of a class (ranks that do the same), where they transmit or
+    receive; the peers there are the ranks at the other ends of its circuits. Each goes to the
+    first kind that it fits (first fit, in the order of the nodes): where both use an end, they
+    have the same peers there. Messages and collectives are never of one kind.
 
     Parameters
     ----------
@@ -361,7 +363,9 @@ def _draft_in_order(
 ) -> Draft | None:
     """Let each class go through its spans, which are communication without a change between.
 
-    The step becomes a graph of longest paths. After the n nodes of the step come, of each node,
+    A class is ranks that do the same; a node is an operation of a class or a communication of
+    several. A lane is the port of one number at all GPUs, and a peer the rank that it faces. The
+    step becomes a graph of longest paths. After the n nodes of the step come, of each node,
     its asking, which waits for what the node waits for, or if `provisioned` for the communication
     before that alone; of each span its beginning, which waits for the span before; and the
     changes, one for each span that needs one.
@@ -456,9 +460,10 @@ def _draft_in_order(
 def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
     """Set up circuits early: the best of a few orders.
 
-    Tried are the order in which communications would start with all circuits there, and those of
-    known plans; and steps that begin with the circuits that they use first, or used last. Every
-    change begins as soon as the port is free.
+    A lane (port of one number at all GPUs) serves communications one after another, and changes
+    its circuit between two that need different ones. Tried are the order in which communications
+    would start with all circuits there, and those of known plans; and steps that begin with the
+    circuits that they use first, or used last. Every change begins as soon as the port is free.
 
     Parameters
     ----------
@@ -569,9 +574,10 @@ def stopping_paths(
 ) -> Timed | None:
     """Start everything as early as it can, where switching stops all that rides a rail.
 
-    An event simulation of what `longest_paths` computes without stops. Changes of circuits of one
-    rail that begin at the same time are one, others wait for each other; each delays all
-    communications that are under way on the rail by its own time.
+    A node is an operation, a communication or a change of circuits. An event simulation of what
+    `longest_paths` computes without stops. Changes of circuits of one rail that begin at the same
+    time are one, others wait for each other; each delays all communications that are under way on
+    the rail by its own time.
 
     Parameters
     ----------

@@ -20,18 +20,20 @@ Times = NDArray[np.float64]
 
 
 def bound_step(seats: Seats) -> float:
-    """Return a time that no plan is faster than; more than with all links for one port alone.
+    """Return a time that no plan is faster than, from what the circuits of one port allow.
 
-    All-to-alls last as `time_exchanges` says. A port that meets two others changes twice, as a
-    step ends with the circuits it begins with. If each meets one alone, those who communicate,
-    directly or through others, stand on one ring. A collective goes through all of its members and
-    so holds the whole ring, which is a single machine: one comes after the other, each after what
-    it waits for, and before what waits for it.
+    With several ports for each GPU this is the bound of the job with all links up. With one port
+    it may be more, by two arguments. All-to-alls last as `time_exchanges` says. A port that meets
+    two others changes twice, as a step ends with the circuits it begins with. If each meets one
+    alone, those who communicate, directly or through others, stand on one ring. A collective goes
+    through all of its members and so holds the whole ring, which is a single machine: one comes
+    after the other, each after what it waits for, and before what waits for it.
 
     Parameters
     ----------
     seats
-        The folded step.
+        The folded step: its nodes (computations, and communications of several seats, the GPUs of
+        one rail) with durations in seconds, members, and who waits for whom.
 
     Returns
     -------
@@ -78,8 +80,10 @@ def bound_step(seats: Seats) -> float:
 def time_exchanges(seats: Seats, delay_s: float) -> Times:
     """Return the least times of all-to-alls: around a ring, or in stages with changes between.
 
-    In s stages no more than C(h + s - 1, h) parts get to other places in h hops: as many as there
-    are multisets of h stages.
+    An all-to-all sends a part from each member to each other. In a stage all circuits lead the
+    same number of places further on, and a part may take several hops. In s stages no more than
+    C(h + s - 1, h) parts get to other places in h hops: as many as there are multisets of h
+    stages.
 
     Parameters
     ----------

@@ -117,19 +117,25 @@ class Lines(NamedTuple):
 def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
     """Put the uses of each lane of each end into an order.
 
+    A lane is the port of one number at all GPUs. An end is one side of the ports of a class (ranks
+    that do the same): where they transmit or where they receive. A line is all uses of one lane of
+    one end, one after another; between two of them with different peers a circuit changes.
+
     Parameters
     ----------
     uses
-        The lanes of ends that nodes could use: a row for each.
+        The lanes of ends that nodes (communications) could use: a row for each node, end and lane.
     place
-        By row where its node stands in the order; shape (rows,).
+        By row where its node stands in the order, the greater the later; shape (rows,).
     lanes
-        By communication the lanes that it does use, as bits; other rows are left out.
+        By communication the lanes that it does use, bit k for lane k; other rows are left out.
 
     Returns
     -------
     Lines
-        The rows that are left, line by line.
+        The rows that are left, sorted by line and then by place (`uses`, with their `line` and
+        `place`); by line its `first` and `last` row; and by row the node `before` it on its line,
+        -1 of the first.
     """
     # A row counts if the bit of its lane is set for its node.
     taken = np.zeros(1 + int(uses.node.max(initial=0)), np.int64)
@@ -326,10 +332,14 @@ def _follow(
 ) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
     """List the states of the switch of one rail.
 
+    A turn lets one lane (port of one number) of all GPUs of a class (ranks that do the same) face
+    other GPUs, on the side that transmits or on the side that receives. Two ports that face each
+    other have a circuit; a state is all circuits at a time.
+
     Parameters
     ----------
     draft
-        The plan of the folded step.
+        The plan of the folded step, with its turns and the peers that are faced at the beginning.
     ranks
         The ranks on the rail, ascending: the order in which its switch counts GPUs.
 
@@ -458,10 +468,14 @@ def _face_on_rail(
 def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the circuits between ports that face each other.
 
+    A lane is the port of one number at all GPUs, or two ports where they are bidirectional. Lane k
+    transmits at port k and arrives at the port beside it (`receive_port`).
+
     Parameters
     ----------
     transfers
-        The communications of the folded step; its job has fabric and network.
+        The communications of the folded step; its job has fabric and network, and `lanes` says
+        how many there are.
     facing
         ``facing[side, lane, gpu]``: the GPU that a GPU faces where it transmits (side 0) or
         receives (side 1), -1 for none.

@@ -323,23 +323,30 @@ def hold_circuits(transfers: Transfers) -> Transfers:
 
 
 def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
-    """Choose how everything is done that rides a rail.
+    """Choose for each communication over a rail in which rounds it is done, and list its ends.
+
+    A class is ranks that do the same; the first of them stands for the others. A node is one
+    operation of a class, or one communication of several classes. A lane is the port of one number
+    at all GPUs. A collective may take several rounds, in each of which members send to others.
 
     Parameters
     ----------
     job
-        The job.
+        The job: its network, and the algorithm of each dimension.
     folded
         The classes and nodes of its step.
     lanes
-        The lanes of each GPU.
+        How many lanes each GPU has, whether their ports are bidirectional, and whether circuits
+        are never changed.
     places
-        The places of ranks in their groups.
+        The place of each rank among the members of each of its groups.
 
     Returns
     -------
     Transfers
-        The nodes, with rounds, ends and peers of those on rails.
+        The nodes of the step and of all further rounds, with durations in seconds, who waits for
+        whom, and for those on rails bytes, ends (side of a class that transmits or receives) and
+        peers (the ranks at the other ends).
     """
     step = folded.step
     few, own = pick_ranks(step, folded.first)
@@ -369,15 +376,28 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
 def _add_transfers(transfers: Transfers) -> Transfers:
     """Add the communications over rails, their rounds, and the ends that they use.
 
+    A class is ranks that do the same; the first of them stands for the others. A node is one
+    operation of a class, or one communication of several classes. End ``2 * class + side`` is
+    where the ports of a class transmit (side 0) or receive (side 1). At each of its ends a node
+    has a peer on each lane (the port of one number at all GPUs): the rank to or from which the
+    first rank of the class sends or receives. A spot is a pair from which these peers are looked
+    up: the place of an operation in the program of the class, and its round.
+
     Parameters
     ----------
     transfers
-        A table with the nodes of the folded step and `rounds_of`, without communications.
+        A table with the nodes of the folded step and `rounds_of` (by communication its peers,
+        bytes and latency by round), without communications.
 
     Returns
     -------
     Transfers
-        With a node for each further round, behind those of the folded step. A collective that is
+        The same with these fields: `by_node`, the communication of each node on a rail, with its
+        ends, bytes and latency; `duration_s`, with 0 for further rounds; `order`, by class its
+        nodes on rails in program order; `first` and `last`, the first node of the communication
+        that a node is a round of, and by node of the folded step its last round; `pairs`, who
+        waits for whom; and `place`, an order in which each comes after what it waits for. There
+        is a node for each further round, behind those of the folded step. A collective that is
         node 4 of 10 nodes and takes three rounds becomes the chain 4, 10, 11.
     """
     folded, step = transfers.folded, transfers.folded.step
