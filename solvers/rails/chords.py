@@ -148,7 +148,12 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
 def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     """Split all parts over routes so that the busiest port carries least: a linear programme.
 
-    Tried are all ways of fewest hops to each distance, and those of one hop more.
+    An all-to-all has a part, the data of one member for one other, for each distance: how many
+    places further on in the group its receiver stands. The circuits of port p of all members lead
+    ``strides[p]`` places further on. A route says how often a part takes each port, in any order:
+    with strides 1 and 3, distance 5 may go as 1 + 1 + 3, hops (2, 1). As all members do the same,
+    the busiest port of one member decides the time. Tried are all ways of fewest hops to each
+    distance, and those of one hop more.
 
     Parameters
     ----------
@@ -160,7 +165,9 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     Returns
     -------
     ChordRoutes
-        The routes that are used, with the share of each.
+        `n_members` and `strides` as given, and by route that is used its `distance`, its `hops`
+        over each port, and the `share` of the part that goes this way; the shares of a distance
+        sum to 1.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -203,6 +210,9 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
 def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     """List the ways of fewest hops to each distance, and those of one hop more.
 
+    A distance is how many places further on in the group a receiver stands. A route is how often
+    each port is taken, whose circuits lead one stride further on; the order does not matter.
+
     Parameters
     ----------
     n
@@ -213,8 +223,9 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     Returns
     -------
     _RouteList
-        Routes in the order of their hops. Those of one hop more than the farthest distance needs
-        are left out if they are too many.
+        By route its `distance`, and how often it takes each port (`hops`, shape (routes, ports)),
+        in the order of their numbers of hops. Those of one hop more than the farthest distance
+        needs are left out if they are too many.
     """
     fewest = np.zeros(n, np.int64)
     distances = [np.empty(0, np.int64)]

@@ -57,7 +57,11 @@ class _Way(NamedTuple):
 
 
 def list_menu(sizes: Iterable[int]) -> Menu:
-    """List ways for groups of some sizes, each also with its stages in reverse.
+    """List the ways to do an all-to-all in stages, for groups of some numbers of members.
+
+    In a stage the circuits of all members lead the same number of places further on in the group,
+    the stride; from stage to stage all circuits change. A part (the data of one member for one
+    other) may take several hops in a stage. Each way is also listed with its stages in reverse.
 
     Parameters
     ----------
@@ -67,7 +71,10 @@ def list_menu(sizes: Iterable[int]) -> Menu:
     Returns
     -------
     Menu
-        Rows by number of members; there are none for other numbers.
+        A row for each way and a column for each stage. The ways for n members are the rows from
+        ``begin[n]`` up to, but without, ``begin[n + 1]``; ``stride[row, stage]`` is 0 past the
+        last stage; ``hops[row, stage]`` is how many parts each circuit carries. Row 0 stands for
+        a node that goes straight without stages. There are no rows for other numbers of members.
     """
     wanted_sizes = set(sizes)
     ways = [_Way((1,), [0])]  # row 0, for what goes straight without stages
@@ -151,8 +158,9 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
 def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
     """Count the parts that a circuit carries in each stage, on ways of fewest hops.
 
-    Among such ways a part takes the one with fewest hops in the last stage, then in the one
-    before.
+    In a stage of an all-to-all the circuits of all members lead the same number of places further
+    on. A part is the data of one member for one other, and may take several hops in a stage. Among
+    such ways a part takes the one with fewest hops in the last stage, then in the one before.
 
     Parameters
     ----------

@@ -103,7 +103,17 @@ class RailJob(_Built):
     objectives: ClassVar[dict[str, str]] = {"rail-job": "s"}
 
     def __post_init__(self) -> None:
-        """Check that the parts fit together, as far as each of them cannot tell by itself."""
+        """Check that the parts of the job fit together, as far as none can tell by itself.
+
+        These are degrees of parallelism, workload, network and collective algorithms.
+
+        Raises
+        ------
+        InputError
+            Naming the option: if batch or model do not fit the degrees, the step has too many
+            operations, ranks fill no whole servers, a recorded step comes with degrees of its own,
+            a rail does not fit its switch, or a collective has no such algorithm.
+        """
         check_fields(self)
         object.__setattr__(self, "_built", {})
         # A model is split by the degrees; a recorded step is split already.
@@ -268,6 +278,14 @@ def _check_collectives(job: RailJob) -> None:
 
 def _check_rails(job: RailJob) -> None:
     """Refuse a switch with fewer ports than the GPUs of a rail have, or with weak light.
+
+    A rail is a switch to which one GPU of each of several servers is connected by its ports. The
+    rail with most GPUs is looked at.
+
+    Parameters
+    ----------
+    job
+        The job: its network with the switch of each rail, and its groups.
 
     Raises
     ------

@@ -36,6 +36,16 @@ _SHARE_SLACK = 1e-9
 def check_chord_routes(context: Context) -> bool:
     """Check the routes of a plan: each leads to its distance, and together they carry all parts.
 
+    With chords, port p of each member of a group keeps a circuit to the member ``strides[p]``
+    places further on. A route says how often a part (the data of one member for the one a certain
+    distance further on) takes each port, and its share of this part.
+
+    Parameters
+    ----------
+    context
+        The plan with its `chords`, a table of routes for each number of members, and the findings
+        to which what is wrong is added.
+
     Returns
     -------
     bool
@@ -87,6 +97,11 @@ def _check_with_routes(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> Places:
     """Check the all-to-alls whose number of members and strides are those of some routes.
+
+    Such an all-to-all goes over chords: port p of each member keeps a circuit to the member
+    ``strides[p]`` places further on, and a part (the data of one member for one other) takes
+    several of them. Its circuits have to stay, and it lasts as long as its busiest port carries
+    parts. A spell is a time in which a port keeps one circuit.
 
     Parameters
     ----------

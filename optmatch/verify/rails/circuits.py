@@ -148,6 +148,9 @@ class Rail(NamedTuple):
 def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
     """Find when each circuit of a timeline is set up and given up, for one rail.
 
+    A state is all circuits of the switch at a time. A spell is a time in which one port keeps one
+    circuit, over one state or several that follow each other.
+
     Parameters
     ----------
     job
@@ -160,6 +163,10 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
     Returns
     -------
     Rail
+        The ranks; when each state starts, in seconds; by spell, sorted by port and state, its key,
+        when it begins and ends (`since_s`, `until_s`; minus and plus infinity at the ends of the
+        step), and the port of a GPU that it leads to, -1 for none; which ports of the switch are
+        those of the GPUs; and when the rail stops as a whole, if it does.
     """
     network = job.network
     matchings = timeline.matchings

@@ -93,7 +93,8 @@ def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
 def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     """Replay collectives that are done in the same rounds, and compare their circuits and ends.
 
-    Each round needs its circuits, and the collective ends when its last round does.
+    In a round some members of a group send, each to one other; the algorithm of the collective
+    says who. Each round needs its circuits, and the collective ends when its last round does.
 
     Parameters
     ----------
@@ -170,6 +171,10 @@ def _replay_rounds(
 ) -> _Rounds:
     """Follow collectives round by round, all of them at once.
 
+    In a round some members of a group send, each to one other. A place is the position of a rank
+    in its group. A spell is a time in which a port keeps one circuit; the spells of a port have
+    consecutive numbers. A stop is a time in which the whole rail is dark.
+
     Parameters
     ----------
     context, rail
@@ -186,6 +191,9 @@ def _replay_rounds(
     Returns
     -------
     _Rounds
+        By collective when its last round ends, in seconds, with work that ends just when the rail
+        stops taken as done before the stop, and then as done after it; and by entry of `senders`
+        whether a circuit was missing or given up too early.
     """
     network = context.job.network
     slack_s = context.slack_s
@@ -326,11 +334,13 @@ class _AllToAlls(NamedTuple):
 
 
 def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
-    """Check all-to-alls of more than two that are done in rounds.
+    """Check all-to-alls of more than two that are done in rounds, and sort out those in stages.
 
-    Each pair needs a circuit for as long as its part needs. The operation lasts as many rounds as
-    its ports need for all others, and a reconfiguration between each two, or as long as the rail
-    is dark meanwhile. The latency of messages is spread evenly over the rounds.
+    In rounds each pair of members has a circuit of its own for a time. In stages there are fewer
+    circuits than pairs, and a part (the data of one member for one other) takes several hops. Each
+    pair needs a circuit for as long as its part needs. The operation lasts as many rounds as its
+    ports need for all others, and a reconfiguration between each two, or as long as the rail is
+    dark meanwhile. The latency of messages is spread evenly over the rounds.
 
     Parameters
     ----------
@@ -342,8 +352,8 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     Returns
     -------
     Exchanges
-        The operations that were checked, and those in stages, which `check_stages` checks. The
-        others go around a ring.
+        `in_rounds`, the operations that were checked, and `in_stages`, those in stages, which
+        `check_stages` checks. The others go around a ring.
     """
     used = rail.list_ports(context.step.rank[operations], context.plan.ports[operations])
     exchanges = _measure_rounds(context, rail, operations, used.row)
@@ -438,6 +448,9 @@ def _count_served(
     context: Context, rail: Rail, exchanges: _AllToAlls, row: Places, spell: Places
 ) -> Places:
     """Count the other members that each operation has a circuit to, for as long as a part needs.
+
+    A part is the data of one member for one other. A spell is a time in which a port keeps one
+    circuit; the spells of a port have consecutive numbers.
 
     Parameters
     ----------
@@ -544,8 +557,9 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
 def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
     """Find how far the circuits of each operation lead in its group, stage by stage.
 
-    A stage is a spell of each port. An operation with fewer stages than the longest one has
-    strides of 0 in those that it lacks.
+    A stage is a spell of each port: a time in which it keeps one circuit. A stride is how many
+    places further on in the group a circuit leads. An operation with fewer stages than the longest
+    one has strides of 0 in those that it lacks.
 
     Parameters
     ----------
@@ -553,6 +567,13 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
         The plan, and the circuits of the rail.
     operations
         The all-to-alls in stages on this rail, ascending.
+
+    Returns
+    -------
+    _Stages
+        An entry for each port of each operation: the row of the operation, the spells of the port
+        at its start and at its end, the number of members, and the strides, of shape (entries,
+        stages): 0 past the last stage, -1 where the circuit leads to no member.
     """
     step = context.step
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
@@ -620,7 +641,9 @@ def _replay_stages(
 ) -> tuple[Seconds, NDArray[np.bool_]]:
     """Replay all-to-alls stage by stage, all of them at once.
 
-    A stage lasts as long as its circuit needs for the parts that go over it, one after the other.
+    In a stage all circuits of a group lead the same number of places further on. A part is the
+    data of one member for one other, and a spell a time in which a port keeps one circuit. A stage
+    lasts as long as its circuit needs for the parts that go over it, one after the other.
     Then comes a reconfiguration, and the next stage.
 
     Parameters
@@ -672,9 +695,11 @@ def _replay_stages(
 def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
     """Count the parts that a circuit carries in each stage of an all-to-all.
 
-    A part for the member `d` places further on makes some hops in each stage, so that all strides
-    add up to `d` modulo `n`. It takes the fewest hops in all; of those ways the one with fewest in
-    the last stage, then in the stage before, and so on.
+    In a stage all circuits of a group lead the same number of places further on, the stride. A
+    part is the data of one member for one other. A part for the member `d` places further on makes
+    some hops in each stage, so that all strides add up to `d` modulo `n`. It takes the fewest hops
+    in all; of those ways the one with fewest in the last stage, then in the stage before, and so
+    on.
 
     Parameters
     ----------

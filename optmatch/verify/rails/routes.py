@@ -73,6 +73,12 @@ class _HopPorts(NamedTuple):
 def check_forwarded(context: Context) -> bool:
     """Check that only sends over a rail are forwarded, by ranks and ports that are there.
 
+    Parameters
+    ----------
+    context
+        The plan, in which each row of `relays` is an operation, a rank that forwards its data, and
+        the ports that it uses, as bits; and the findings to which what is wrong is added.
+
     Returns
     -------
     bool
@@ -134,6 +140,9 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 def _list_hops(context: Context, operations: Places) -> Hops:
     """Put the route of each operation together: its own rank, then those that forward.
 
+    A hop is one rank of a route, which sends on to the next one over some ports. A relay is a row
+    of the plan that names an operation, a rank that forwards its data, and the ports.
+
     Parameters
     ----------
     context
@@ -144,7 +153,8 @@ def _list_hops(context: Context, operations: Places) -> Hops:
     Returns
     -------
     Hops
-        By operation, and then in the order of its route.
+        By hop its `operation`, `rank`, `ports` as bits, and `next_rank`, to which it sends on (-1
+        at the last hop); by operation, and then in the order of its route.
     """
     step = context.step
     plan = context.plan
@@ -166,7 +176,22 @@ def _list_hops(context: Context, operations: Places) -> Hops:
 def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
     """Find the circuit of each port of each hop, at the start of its operation.
 
-    All ranks of `hops` are on this rail.
+    A hop is one rank on the route of an operation, which sends on to the next one. A spell is a
+    time in which a port keeps one circuit.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    hops
+        Hops whose ranks are all on this rail.
+
+    Returns
+    -------
+    _HopPorts
+        An entry for each port of each hop: the place of the hop in `hops`, the number of the port
+        at its GPU and on the rail, operation and next rank of the hop, the spell of the port when
+        the operation starts, and the rank and port that are reached.
     """
     used: UsedPorts = rail.list_ports(hops.rank, hops.ports)
     operation = hops.operation[used.row]
@@ -213,6 +238,8 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
 
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
     """Check that messages reach their receivers, at the ports that the receivers state.
+
+    A hop is one rank on the route of a message: its sender, or one that forwards it.
 
     Parameters
     ----------
@@ -332,8 +359,9 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
 def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
     """Check that operations last as long as their bytes and all hops need.
 
-    The narrowest hop of any part of a communication decides its rate, and the longest route its
-    latency.
+    A hop is one rank on the route of an operation: its own, or one that forwards its data. The
+    narrowest hop (that with fewest ports) of any part of a communication decides its rate, and the
+    longest route its latency.
 
     Parameters
     ----------

@@ -159,6 +159,12 @@ def check_times(context: Context) -> None:
 
     Order and durations are checked for one of all ranks that do the same at the same time. The
     duration of an operation on a rail depends on its circuits, and is checked with these.
+
+    Parameters
+    ----------
+    context
+        The job, its step, the plan with the start and end of each operation in seconds, and the
+        findings to which what is wrong is added.
     """
     step = context.step
     plan = context.plan
@@ -304,7 +310,9 @@ def _measure_with_one_port(job: RailJob, operations: Places) -> Column:
     """Return how long operations last at least if each GPU has a circuit to one other at a time.
 
     The rules let an all-to-all of n go around a ring, where it passes n / 2 times its bytes; or in
-    s stages, with a change before each but the first. In stages parts with different destinations
+    s stages, with a change before each but the first; in a stage all circuits lead the same number
+    of places further on, and a part (the data of one member for one other) takes several hops. In
+    stages parts with different destinations
     go different ways, and as many ways of h hops lead through s stages as there are multisets of h
     of them: C(h + s - 1, h).
 
@@ -419,6 +427,16 @@ def bound_staying(job: RailJob) -> float:
     ``step >= min head(S) + sum duration(S) + min tail(S)``, where the head is the earliest start
     and the tail the least time from the end of a collective to the end of the step. It suffices to
     try ``S = {head >= r and tail >= q}`` for all r and q.
+
+    Parameters
+    ----------
+    job
+        A job whose GPUs have one port each.
+
+    Returns
+    -------
+    float
+        The bound in seconds.
     """
     step = job.step()
     operations = np.arange(step.n_operations)

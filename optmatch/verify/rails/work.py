@@ -71,6 +71,9 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     Returns
     -------
     Work
+        By operation `sent_bytes`, the bytes that each member sends in all; `latency_s` of all its
+        messages, one after another; `fixed_s`, how long it lasts if it rides no rail; and
+        `full_s`, how long with all links up; in seconds.
     """
     step = job.step()
     network = job.network
@@ -131,7 +134,7 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     Returns
     -------
     Precedence
-        Places in `operations`.
+        Pairs of places in `operations`: that in `before` has to end before that in `after` starts.
     """
     rank = step.rank[operations]
     kind = step.kind[operations]

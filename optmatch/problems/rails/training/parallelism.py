@@ -101,7 +101,13 @@ class Parallelism(Value):
     placement: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
 
     def __post_init__(self) -> None:
-        """Turn orders such as "dp-tp" into tuples, and refuse degrees that do not fit together."""
+        """Turn orders such as "dp-tp" into tuples, and refuse degrees that do not fit together.
+
+        Raises
+        ------
+        InputError
+            Naming the option, as the class says.
+        """
         for name in ("order", "placement"):
             given: object = getattr(self, name)
             if isinstance(given, str):

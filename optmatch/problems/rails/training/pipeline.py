@@ -57,6 +57,9 @@ def list_passes(
     Returns
     -------
     list of Pass
+        All passes of the stage in their order. A pass takes one micro-batch (`batch`) through one
+        part of the model (`part`, counted at the stage), of `kind` "F" forward, "B" backward, "I"
+        backward for gradients of inputs or "W" for those of weights.
     """
     if schedule == "dualpipe":
         return _two_streams(pp, stage, micro_batches)
@@ -159,9 +162,13 @@ def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
 
 @lru_cache(maxsize=16)
 def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]:
-    """Let every stage do what is ready, the first of `_TURNS`, if all passes last equally long.
+    """List the passes of all stages of a pipeline whose parts go there and back (zb-v).
 
-    A stage keeps at most 2 pp micro-batches in both parts, as many activations as pp in 1f1b.
+    A pass takes one micro-batch through one part of the model: "F" forward, "I" backward for the
+    gradients of inputs, "W" for those of weights. Stage s has the parts s and 2 pp - 1 - s of the
+    model. As if all passes lasted equally long, every stage does in each turn the first pass of
+    `_TURNS` (a list of kinds and parts by preference) that is ready. A stage keeps at most 2 pp
+    micro-batches in both parts, as many activations as pp in 1f1b.
 
     Parameters
     ----------

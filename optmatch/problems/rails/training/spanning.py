@@ -211,8 +211,9 @@ def _forward_messages(
 def _hop(stage: int, message: Operation, inside: int) -> Operation:
     """Let a message go to or come from the next stage on its way; anything else as it is.
 
-    A message to another server goes first, inside its server, to the stage `via` whose GPU has
-    the rail of the receiver, and then over this rail.
+    A stage is the GPUs of one place in the pipeline; consecutive stages share a server. A message
+    to another server goes first, inside its server, to the stage `via` whose GPU has the rail of
+    the receiver, and then over this rail.
 
     Parameters
     ----------
@@ -222,6 +223,12 @@ def _hop(stage: int, message: Operation, inside: int) -> Operation:
         An operation of this stage.
     inside
         The number of stages in a server.
+
+    Returns
+    -------
+    Operation
+        The same operation toward the next stage on its way, in the family of messages inside a
+        server (``"pp" + SERVER``) or over a rail (``"pp" + RAIL``).
     """
     if message.kind not in (SEND, RECV):
         return message

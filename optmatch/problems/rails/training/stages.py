@@ -265,8 +265,9 @@ class _Program:
     def _run(self, passes: Sequence[Pass], turns: Sequence[Iterator[bool]]) -> None:
         """Do a pass, or two side by side: they take turns, the backward one first.
 
-        With overlap a pass waits for no communication of another one, and sends once both are
-        over, in the order of the passes.
+        A pass takes one micro-batch through the layers of one part of the model. With overlap a
+        pass waits for no communication of another one, and sends once both are over, in the order
+        of the passes.
 
         Parameters
         ----------
@@ -308,6 +309,7 @@ class _Program:
     def _backward(self, one: Pass, *, is_last: bool) -> Iterator[bool]:
         """Write a backward pass; yield True wherever another pass may go on.
 
+        A pass takes one micro-batch through the layers of one part of the model at this stage.
         Half of the work is for gradients of inputs, half for those of weights.
 
         Parameters
@@ -317,6 +319,11 @@ class _Program:
         is_last
             Whether it is the last one of its part with gradients of weights, after which they are
             exchanged. From ZeRO stage 2 on they are exchanged after each one.
+
+        Yields
+        ------
+        bool
+            True wherever the forward pass beside it may go on, with operations written so far.
         """
         where, effort = self._where(one.part), _EFFORT[one.kind]
         syncs = one.kind != "I" and (is_last or self.split.zero_stage >= 2)
@@ -353,8 +360,10 @@ class _Program:
     def _join_copies(self) -> None:
         """Sum gradients with the stage that has the same two parts: each sums one part.
 
-        Stage s sums those of part s. First each sends the gradients of the other's part, then the
-        new weights of its own.
+        With DualPipe each part of the model is at two stages, s and pp - 1 - s, which have seen
+        different micro-batches. The operations are appended to the program. Stage s sums those of
+        part s. First each sends the gradients of the other's part, then the new weights of its
+        own.
         """
         last = self.split.pp - 1
         other = last - self.stage

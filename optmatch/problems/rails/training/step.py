@@ -281,6 +281,11 @@ def _last_rank(step: Step) -> int:
 def _check_columns(step: Step) -> None:
     """Refuse columns of different lengths, ranks that do not ascend, and entries out of range.
 
+    Parameters
+    ----------
+    step
+        A step of which nothing is known: columns with an entry for each operation, and groups.
+
     Raises
     ------
     InputError
@@ -375,6 +380,11 @@ def _check_matches(step: Step) -> None:
 
     A collective has a part at every member of its group, a message a sender and a receiver; all
     parts have the same number in `match`, and the same group, size and, of collectives, kind.
+
+    Parameters
+    ----------
+    step
+        A step whose columns have equal lengths and entries in range.
 
     Raises
     ------

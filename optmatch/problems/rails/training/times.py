@@ -261,6 +261,7 @@ def durations_s(
     Returns
     -------
     float64 array, shape (operations,)
+        Seconds, by operation.
 
     Raises
     ------
@@ -305,6 +306,7 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     Returns
     -------
     float64 array, shape (events,)
+        The end of each event in seconds from the start of the step.
 
     Raises
     ------
