@@ -141,6 +141,9 @@ class Decoder:
     def __init__(self, seats: Seats) -> None:
         """Prepare the arrays of the kernel, which all choices share.
 
+        A node is a computation, or one communication of several seats (GPUs of the rail). A
+        bundle is some ports of every GPU that hold the same circuits.
+
         Parameters
         ----------
         seats
@@ -384,7 +387,12 @@ class Search:
     def __init__(
         self, seats: Seats, rng: np.random.Generator, spare_s: float, known_s: float
     ) -> None:
-        """Prepare a search.
+        """Prepare a search for the best choice of a plan.
+
+        A choice is what a schedule follows: rings (circuits that lead from each seat, a GPU of the
+        rail, to a next one), the way of each communication, and who goes first. What the search
+        makes choices of is listed here: orders of seats and cuts into cycles, of which rings are
+        made, and kinds of nodes (communications) that are changed together.
 
         Parameters
         ----------
@@ -427,9 +435,11 @@ class Search:
     def go_on(self, delay_s: float, n_trials: int, most_work: float) -> None:
         """Search for the best choice with some delay, also from the best one that is known.
 
-        First all simple choices are timed. Then the best of them are changed at random, each for
-        some turns, and after that the best of all: a changed choice is kept if it is hardly worse,
-        by 1 % at the beginning of a turn and by nothing at its end (threshold accepting).
+        A choice is what a schedule follows: rings of circuits, the way of each communication, and
+        who goes first. First all simple choices are timed. Then the best of them are changed at
+        random, each for some turns, and after that the best of all: a changed choice is kept if it
+        is hardly worse, by 1 % at the beginning of a turn and by nothing at its end (threshold
+        accepting).
 
         Parameters
         ----------
@@ -479,6 +489,9 @@ class Search:
     ) -> tuple[int, list[_TimedChoice]]:
         """Time the choices that a search begins with, as long as trials and work are left.
 
+        A choice is what a schedule follows; a trial is the timing of one. Work counts the nodes
+        and circuits that the decoder has looked at.
+
         Parameters
         ----------
         n_trials
@@ -491,8 +504,8 @@ class Search:
         n_trials : int
             How many trials are left.
         starts : list of _TimedChoice
-            The best choices, each of which was the best when it was timed; at most `_STARTS`, the
-            best one first.
+            The best choices with the times of their steps in seconds, each of which was the best
+            when it was timed; at most `_STARTS`, the best one first.
         """
         starts: list[_TimedChoice] = []
         scores: list[float] = []
@@ -799,7 +812,14 @@ class Search:
         choice
             The choice; it stays as it is.
         draw
-            Its `move` selects the move by the limits `_MOST_PERTURB` to `_MOST_HASTE`.
+            Four random numbers from 0 to 1. Its `move` selects by the limits `_MOST_PERTURB` to
+            `_MOST_HASTE` whether the order of a ring changes, a ring, the way of communications,
+            who goes first, haste, or whether all goes in turn.
+
+        Returns
+        -------
+        RailChoice
+            Another choice.
         """
         movable = [ring for ring in range(len(choice.rings)) if not _is_chord(choice, ring)]
         if draw.move < _MOST_PERTURB and movable:
@@ -830,7 +850,13 @@ class Search:
         movable
             The numbers of the rings that may change: those that are no home of a chord.
         draw
-            Its `first` selects the order, `second` the cut, and `third` the ring that goes.
+            Its `first` selects the order of seats, `second` the cut (by seat the number of its
+            cycle), and `third` the ring that goes.
+
+        Returns
+        -------
+        RailChoice
+            Another choice, with one ring replaced or added.
         """
         rings = list(choice.rings)
         order = self.orders[int(draw.first * len(self.orders))]
@@ -850,6 +876,11 @@ class Search:
             The choice; it stays as it is.
         draw
             Its `first` selects the kind, `second` the node if only one changes, `third` the way.
+
+        Returns
+        -------
+        RailChoice
+            Another choice, with other ways.
         """
         nodes = self.kinds[int(draw.first * len(self.kinds))]
         if draw.move < _MOST_WAY_OF_ONE:
@@ -904,7 +935,8 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
     """Exchange two seats of a ring, turn the part between them around, or move one of them.
 
     The digits behind the first one of the number that drew this move decide which of the three it
-    is. If a seat is moved, the last one of the part goes to its front.
+    is. If a seat is moved, the last one of the part goes to its front. A seat is a GPU of the
+    rail; a ring is an order of all seats, and leads from each to the next one of its cycle.
 
     Parameters
     ----------
@@ -914,6 +946,11 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
         The numbers of the rings that may change, at least one.
     draw
         Its `first` selects the ring, `second` and `third` the two places in its order.
+
+    Returns
+    -------
+    RailChoice
+        Another choice, with one ring changed.
     """
     ring = movable[int(draw.first * len(movable))]
     order = choice.rings[ring].order.copy()

@@ -55,6 +55,9 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 def _walk(lasts, pairs, start, order, work, following):
     """Write starts, and places in an order in which each node comes after what it waits for.
 
+    A node is anything that lasts a time and waits for others. The longest path to each node is
+    found in one pass over a topological order (Kahn).
+
     Parameters
     ----------
     lasts : float array, shape (nodes,)

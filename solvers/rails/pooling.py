@@ -78,7 +78,12 @@ def _servers_are_seats(seats: Seats) -> bool:
     Parameters
     ----------
     seats
-        The folded step of a job with pooled rails.
+        The folded step of a job with pooled rails: a seat is the ranks that do the same.
+
+    Returns
+    -------
+    bool
+        Whether each seat is all GPUs of one server, and every GPU rides a rail.
     """
     job = seats.job
     server_of_rank = place_ranks(job.parallelism) // job.network.gpus_per_server
@@ -98,7 +103,8 @@ def _servers_are_seats(seats: Seats) -> bool:
 def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
     """Turn a plan of shares into one of the job: share ``q * k + p`` is port p of rail number q.
 
-    With k = 2 ports and 8 rails, share 5 of a GPU is port 1 of rail number 2.
+    With pooled rails a GPU uses the ports of all rails of its server; a share is its part of one
+    of these ports. With k = 2 ports and 8 rails, share 5 of a GPU is port 1 of rail number 2.
 
     Parameters
     ----------

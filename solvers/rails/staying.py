@@ -128,7 +128,12 @@ def _count_least_hops(n_members: int, n_stages: int) -> int:
     n_members
         The members of the all-to-all.
     n_stages
-        The stages, each with circuits of one stride.
+        The stages, in each of which all circuits lead the same number of places further on.
+
+    Returns
+    -------
+    int
+        The sum over all parts.
     """
     n_hops = 0
     hops_of_part = 0

@@ -37,9 +37,11 @@ def derive_triggers(
 ) -> TriggerPlan:
     """Derive a plan of triggers: keep the order of a plan and leave its times.
 
-    A state of which a part waits for other communications than another part becomes several: each
-    change concerns the ports of some circuits and waits for these alone. On a fabric with cells,
-    and on switches that stop as a whole, states stay whole.
+    A trigger is a change of circuits that waits for communications to be over, not for a time. A
+    state is all circuits of a rail between two changes. A state of which a part waits for other
+    communications than another part becomes several: each change concerns the ports of some
+    circuits and waits for these alone. On a fabric with cells, and on switches that stop as a
+    whole, states stay whole.
 
     Parameters
     ----------
@@ -191,7 +193,9 @@ class _Cut(NamedTuple):
 def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
     """Split the changes of a timeline into those that have no port in common.
 
-    Where the switch stops as a whole, and on a fabric, each state is one change.
+    A timeline is the states of a rail, each of which is all circuits at a time; ports that change
+    together because of a receive port that they share are one change. Where the switch stops as a
+    whole, and on a fabric, each state is one change.
 
     Parameters
     ----------
@@ -203,7 +207,8 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
     Returns
     -------
     list of _Change
-        State by state; those of a state by their lowest transmit port.
+        State by state; those of a state by their lowest transmit port. Each has the times at which
+        it starts and is asked for, in seconds, its state, and the ports that change.
     """
     found = []
     whole = job.fabric is not None or job.network.switching == "all-stop"
@@ -270,6 +275,9 @@ def _find_cuts(
 ) -> dict[int, list[_Cut]]:
     """Find the communications that change circuits while they are under way, and when.
 
+    A trigger is a change of circuits. A cut is a moment at which triggers change circuits that a
+    communication uses. An event is a communication of all its ranks as one.
+
     Parameters
     ----------
     job, plan
@@ -287,7 +295,8 @@ def _find_cuts(
     Returns
     -------
     dict
-        By event, ascending, its cuts in the order of time.
+        By event, ascending, its cuts in the order of time: when in seconds, the states of the rail
+        that its next part waits for, and whether all of its ports are dark meanwhile.
     """
     trigger, port = touched(job, rail)
     if not len(trigger):

@@ -103,7 +103,10 @@ class Graph(NamedTuple):
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
     """Find from the order of a plan which node waits for which.
 
-    Time O(operations log operations).
+    A trigger is a change of circuits of one rail. An event is a computation, or a communication of
+    several ranks as one; one that pauses for triggers is cut into parts. The nodes are the events,
+    further parts of those that pause, and for each trigger its beginning and its end. The place of
+    a node is its number in the total order of the plan. Time O(operations log operations).
 
     Parameters
     ----------
@@ -120,7 +123,10 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     plan : TriggerPlan
         The plan with the rows `after`, `wanted` and `needs` that follow from its order.
     graph : Graph
-        The nodes, and which waits for which.
+        The nodes with durations in seconds and the pairs of which one waits for the other
+        (`events`); by pair whether the first is in the step before (`ago`), and whether ranks know
+        it without a controller (`local`); by node its `place`; the nodes of the parts of each
+        event; where each trigger begins; and the sends over the ports of each rail (`uses`).
 
     Raises
     ------
@@ -219,8 +225,17 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 def _compare(where: str, given: NDArray[np.int32], own: NDArray[np.int32]) -> None:
     """Refuse rows that are not those that follow from the order.
 
-    Both tables are sorted, shape (rows, columns): `given` is that of the plan, `own` the right
-    one, and `where` the JSON pointer to it for the message.
+    Parameters
+    ----------
+    where
+        The JSON pointer to the table, for the message.
+    given, own
+        The table of the plan, and the right one; both sorted, shape (rows, columns).
+
+    Raises
+    ------
+    InputError
+        Naming the first row that is missing, or one that does not belong there.
     """
     if np.array_equal(given, own):
         return
@@ -303,6 +318,10 @@ def _number_parts(
 ) -> dict[int, dict[float, list[int]]]:
     """List for each event that pauses the shares at which it does, and for which states.
 
+    An event is a computation, or a communication of several ranks as one. A share is how much of
+    it is over when it pauses, from 0 to 1. State s of a rail is the circuits after its first s
+    triggers (changes of circuits).
+
     Parameters
     ----------
     job, plan
@@ -353,6 +372,13 @@ def _link_rail(
 ) -> RailTriggers:
     """Add what a rail waits for to the pairs, and return it with its rows.
 
+    A trigger is a change of circuits. An event is a computation, or a communication of several
+    ranks as one, cut into parts where it pauses for triggers. The nodes of the graph are the parts
+    of events, and for each trigger its beginning and its end. Four kinds of pairs are added: sends
+    of each port follow each other; a circuit is given up when the send over it, or a part of it,
+    has ended; nothing is sent before its circuits are up; and triggers with a port in common keep
+    their order.
+
     Parameters
     ----------
     job, plan
@@ -372,12 +398,16 @@ def _link_rail(
     paused
         ``paused[event][share]``: the states that it waits for when this share of it is over.
     pairs
-        Tuples (nodes before, nodes after, ago, local); those of this rail are appended.
+        Tuples (nodes before, nodes after, ago, local): `ago` is 1 if the first of a pair is in
+        the step before, and `local` tells whether ranks know it without a controller. Those of
+        this rail are appended.
 
     Returns
     -------
     RailTriggers
-        The rail with the rows `needs`, `after` and `wanted` that follow from the order.
+        The rail with the rows that follow from the order: `needs`, which states each send waits
+        for; `after`, what has to be over before each trigger; and `wanted`, what has to be ready,
+        too, for a trigger on demand.
     """
     event_of = job.events().event_of
     trigger, port = touched(job, rail)
@@ -472,7 +502,8 @@ def list_wanted(
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     """List which trigger follows which at some port, step after step.
 
-    On a fabric, and on a switch that stops as a whole, each follows the one before it.
+    A trigger is a change of circuits of the rail; it concerns the ports whose circuits change. On
+    a fabric, and on a switch that stops as a whole, each follows the one before it.
 
     Parameters
     ----------
@@ -518,7 +549,9 @@ def _once(keys: Ints) -> Ints:
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
     """Return when everything happens if nothing is late, as a plan that can be verified.
 
-    Every node starts as early as what it waits for allows; the step before is over.
+    A node is an operation (a communication of several ranks is one, or several parts), or the
+    beginning or end of a trigger, which is a change of circuits. Every node starts as early as
+    what it waits for allows; the step before is over.
 
     Parameters
     ----------

@@ -107,6 +107,8 @@ def list_uses(
     Returns
     -------
     Use
+        An entry for each operation and transmit port that its data go over: `operation`, and
+        `port` of the switch.
 
     Raises
     ------

@@ -98,9 +98,11 @@ def list_stages(split: Parallelism) -> NDArray[np.int64]:
 def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     """Put together the ranks that communicate, in groups of two or more.
 
-    A group inside a server, or with all members on one rail, is one group. Where a group has
-    members in several servers and on several rails, its parts inside the servers and its parts on
-    the rails are groups: all of one family have the same shape.
+    A rail is the switch to which the GPUs of one number in all servers are connected. A family is
+    the groups of one kind, as all of data parallelism. A group inside a server, or with all
+    members on one rail, is one group. Where a group has members in several servers and on several
+    rails, its parts inside the servers and its parts on the rails are groups: all of one family
+    have the same shape.
 
     Parameters
     ----------
@@ -112,8 +114,10 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     Returns
     -------
     tuple of Group
-        Family by family, with names ``family.number``. The groups of a family are in the order of
-        their lowest ranks; their parts have the families ``family-server`` and ``family-rail``.
+        Each with its name, dimension (kind of parallelism), ranks, rail (`SCALE_UP` inside a
+        server) and stream; family by family, with names ``family.number``. The groups of a family
+        are in the order of their lowest ranks; their parts have the families ``family-server`` and
+        ``family-rail``.
 
     Raises
     ------
@@ -146,12 +150,15 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
 def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
     """List the ranks of each group of a family.
 
+    A family is the groups of one kind: those whose members differ in certain degrees of
+    parallelism, or in parts of these, and agree in all others.
+
     Parameters
     ----------
     split
         Degrees and layout of the ranks.
     family
-        A key of `_FAMILIES`.
+        A key of `_FAMILIES`, as ``"tp"``, ``"dp"`` or ``"ep"``.
 
     Returns
     -------
@@ -190,6 +197,10 @@ def _split_members(
     family: str, ranks: NDArray[np.int64], servers: NDArray[np.int64], rails: NDArray[np.int64]
 ) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Cut groups into their parts inside servers, and their parts on rails.
+
+    The members of a group make a grid of servers and rails (switches to which the GPUs of one
+    number in all servers are connected): its rows are parts inside servers, its columns parts on
+    rails.
 
     Parameters
     ----------

@@ -105,9 +105,11 @@ class _Runs(NamedTuple):
 def phases(step: Step) -> tuple[Phase, ...]:
     """Split the communication of each stage into phases.
 
-    Phases are by rail, then stage, then order in time. Ranks that are switched together, but go
-    through different dimensions, since only some of them are members of a group, are stages of
-    their own: each has the ranks that go through the same ones.
+    A stage is ranks on one rail that are switched together; a phase is a run of its operations of
+    one dimension (kind of parallelism), with no other dimension between. Phases are by rail, then
+    stage, then order in time. Ranks that are switched together, but go through different
+    dimensions, since only some of them are members of a group, are stages of their own: each has
+    the ranks that go through the same ones.
 
     Time O(operations).
 
@@ -119,6 +121,8 @@ def phases(step: Step) -> tuple[Phase, ...]:
     Returns
     -------
     tuple of Phase
+        Each with its rail, stage and position in time, its ranks and dimension, the first and the
+        last operation of each rank, and the number of operations.
     """
     dimension_of_operation = dimensions(step)
     rail_of_operation = step.rail

@@ -59,7 +59,8 @@ def place_programs(
     Returns
     -------
     Step
-        The operations of all ranks; it is not checked again.
+        The operations of all ranks, rank after rank, with their groups, peers, dependencies and
+        the number (`match`) that the parts of a communication share; it is not checked again.
     """
     _check_messages(programs)
 

@@ -122,6 +122,9 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     Returns
     -------
     Events
+        The event of each operation (`event_of`), the first operation of each event (`part`), pairs
+        of events of which the first ends before the second starts (`before`, `after`), and how
+        long each lasts with all circuits there, in seconds (`duration_s`).
 
     Raises
     ------
