@@ -727,7 +727,13 @@ class Search:
         rank
             By node its priority, the least first.
         haste_s
-            By node how much sooner it is seen as able to start; None for no haste.
+            By node how much sooner it is seen as able to start, in seconds; None for no haste.
+
+        Returns
+        -------
+        RailChoice
+            Rings made of the order and the cuts, ports by bundle, the way and the priority of each
+            node, price and hastes; with chords, a further ring and bundle for each.
         """
         n, back = len(self.seats.how), order[::-1].copy()
         twice = len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]
@@ -904,6 +910,11 @@ class Search:
         draw
             Its `first` selects who moves and `second` the other one; `third` says whether after it
             (below 0.5) or before it. The new priority is the next float beside that of the other.
+
+        Returns
+        -------
+        RailChoice
+            Another choice, with one other priority.
         """
         moved = self.riding[int(draw.first * len(self.riding))]
         other = self.riding[int(draw.second * len(self.riding))]
@@ -922,6 +933,11 @@ class Search:
         draw
             Its `first` selects the kind, `second` from 0.5 on one node of it, and `third` how
             much: from one delay later to one delay sooner.
+
+        Returns
+        -------
+        RailChoice
+            Another choice, with other hastes in seconds.
         """
         nodes = self.kinds[int(draw.first * len(self.kinds))]
         if draw.second >= 0.5:

@@ -235,6 +235,11 @@ def _busiest(transfers: Transfers, nodes: list[int]) -> float:
         The communications of the folded step.
     nodes
         Those that count, at least one.
+
+    Returns
+    -------
+    float
+        Bytes in a step, over all lanes of the end (side of the ports of a class of ranks).
     """
     sent: dict[int, float] = {}
     for node in nodes:

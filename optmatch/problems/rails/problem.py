@@ -204,7 +204,20 @@ class RailJob(_Built):
 
 
 def _check_batch(split: Parallelism, workload: Workload) -> None:
-    """Refuse a batch that does not divide evenly among replicas, or into micro-batches."""
+    """Refuse a batch that does not divide evenly among replicas, or into micro-batches.
+
+    Parameters
+    ----------
+    split
+        Degrees of parallelism, and the pipeline schedule.
+    workload
+        The batch and the micro-batch, in sequences; a micro-batch of -1 always fits.
+
+    Raises
+    ------
+    InputError
+        Naming the batch or the micro-batch.
+    """
     sequences, rest = divmod(workload.batch, split.dp)
     if rest:
         raise InputError(
@@ -220,7 +233,20 @@ def _check_batch(split: Parallelism, workload: Workload) -> None:
 
 
 def _check_model(split: Parallelism, model: TransformerModel) -> None:
-    """Refuse a model whose layers do not fill the parts of the pipeline, or experts the ranks."""
+    """Refuse a model whose layers do not fill the parts of the pipeline, or experts the ranks.
+
+    Parameters
+    ----------
+    split
+        Degrees of parallelism; the pipeline has `n_parts` parts.
+    model
+        The model with its layers and experts.
+
+    Raises
+    ------
+    InputError
+        Naming the model, `stage_layers` or the expert degree.
+    """
     layers, parts = model.layers, split.n_parts
     if layers < parts:
         raise InputError(
@@ -245,6 +271,11 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
 
 def _check_collectives(job: RailJob) -> None:
     """Refuse names that are no algorithm, and groups that cannot be halved.
+
+    Parameters
+    ----------
+    job
+        The job, with an algorithm by dimension in `collectives`, and its groups.
 
     Raises
     ------
@@ -347,7 +378,20 @@ def _say_how_to_split(job: RailJob, needed: int, ports: int) -> str:
 
 
 def _busiest_rail(job: RailJob) -> tuple[int, list[int]]:
-    """Return the rail with most GPUs, and their ranks, ascending; of a model all are alike."""
+    """Return the rail with most GPUs, and their ranks; of a model all are alike.
+
+    Parameters
+    ----------
+    job
+        A model's job, or one with a recorded step.
+
+    Returns
+    -------
+    rail : int
+        The number of the rail.
+    ranks : list of int
+        The ranks that have ports on it, ascending.
+    """
     if job.workload.recorded is None:
         gpus = place_ranks(job.parallelism)
         return 0, np.flatnonzero(gpus % job.network.gpus_per_server == 0).tolist()

@@ -119,7 +119,19 @@ class Rail(NamedTuple):
     def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the spells of ports of the switch at some times; before the step, the first.
 
-        `time_s` in seconds and `port` belong together, entry by entry.
+        A spell is a time in which a port keeps one circuit.
+
+        Parameters
+        ----------
+        time_s
+            Seconds from the start of the step; shape (entries,).
+        port
+            Ports of the switch; shape (entries,).
+
+        Returns
+        -------
+        int64 array, shape (entries,)
+            The number of the spell of this port at this time.
         """
         # The spell is the last one of the port that begins no later than the state of that time.
         n_states = len(self.state_starts_s)
@@ -128,7 +140,18 @@ class Rail(NamedTuple):
         return np.searchsorted(self.spell_key, port * n_states + state, side="right") - 1
 
     def arrival(self, spell: NDArray[np.int64]) -> Arrival:
-        """Return where the circuits of some spells lead."""
+        """Return where the circuits of some spells lead.
+
+        Parameters
+        ----------
+        spell
+            Numbers of spells, each of which is a time in which a port keeps one circuit.
+
+        Returns
+        -------
+        Arrival
+            Entry by entry the rank, -1 for none, and the number of the port at its GPU.
+        """
         gpu_port = self.gpu_port[spell]
         rank = np.where(gpu_port < 0, -1, self.ranks[gpu_port // self.ports_per_gpu])
         return Arrival(rank, gpu_port % self.ports_per_gpu)
@@ -136,7 +159,15 @@ class Rail(NamedTuple):
     def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add up how long the whole rail is dark between two times, in seconds.
 
-        `start` and `end` belong together, entry by entry; 0 where only single ports go dark.
+        Parameters
+        ----------
+        start, end
+            Seconds from the start of the step, which belong together; shape (entries,).
+
+        Returns
+        -------
+        float64 array, shape (entries,)
+            Seconds; 0 where the switch lets only single ports go dark.
         """
         total_s = np.zeros(len(start))
         for stop_s in self.stops_s:

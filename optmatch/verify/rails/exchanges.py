@@ -146,6 +146,12 @@ def _list_senders(
         ``collective_of[row]``: the collective, from 0, that an operation of `group` is part of.
     members
         ``members[collective, place]``: the rank at each place of its group.
+
+    Returns
+    -------
+    _Senders
+        An entry for each port of each operation: the operation, its collective, the place of its
+        rank in the group, the port of the switch, and how many ports the operation uses.
     """
     step = context.step
     used = rail.list_ports(step.rank[group.operations], context.plan.ports[group.operations])
@@ -405,6 +411,13 @@ def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Place
         All-to-alls of more than two.
     row
         An entry for each port of each operation: the place of the operation in `operations`.
+
+    Returns
+    -------
+    _AllToAlls
+        By operation its start and end in seconds, the number of other members, the rounds that its
+        ports need for all of them, how long a round lasts, and how long the rail is dark from
+        start to end.
     """
     network = context.job.network
     start_s = context.plan.start_s[operations]
@@ -629,7 +642,18 @@ def find_places(context: Context, group: Places, rank: Places) -> Places:
 
 
 def _count_hops_of_all(stages: _Stages) -> Places:
-    """Return ``hops[entry, stage]`` as `count_hops` does; equal strides are counted once."""
+    """Count the parts that each circuit carries in each stage; equal strides are counted once.
+
+    Parameters
+    ----------
+    stages
+        All-to-alls in stages, an entry for each port: members, and strides by stage.
+
+    Returns
+    -------
+    int64 array, shape (entries, stages)
+        The parts (data of one member for one other), all -1 if some part gets nowhere.
+    """
     cases = np.column_stack([stages.n_members, stages.strides])
     different, case_of = np.unique(cases, axis=0, return_inverse=True)
     hops = np.array([count_hops(int(case[0]), case[1:]) for case in different])

@@ -260,6 +260,13 @@ def _add_figures(plan: RailPlan, findings: Findings) -> None:
     """Add the objective, and how often switches and circuits change, over all rails.
 
     A timeline counts once for each of its rails, and a circuit once whenever it is set up.
+
+    Parameters
+    ----------
+    plan
+        The plan with its step time and the timelines of its rails.
+    findings
+        The figures are added to it.
     """
     n_reconfigurations = 0
     n_circuits_changed = 0

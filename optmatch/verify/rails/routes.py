@@ -400,7 +400,19 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
 
 
 def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None:
-    """Refuse hops by their places in `hops`, each once; only the first few are named."""
+    """Refuse hops by their places in `hops`, each once; only the first few are named.
+
+    Parameters
+    ----------
+    context
+        The plan, and the findings to which they are added.
+    rule
+        The rule that they break.
+    hops
+        Hops: ranks on the routes of operations, each of which sends on over some ports.
+    wrong
+        Places in `hops`; one may be there several times.
+    """
     for hop in np.unique(wrong)[:MOST_TOLD].tolist():
         where = context.step.describe(int(hops.operation[hop]))
         got = f"from rank {hops.rank[hop]}, over ports {hops.ports[hop]:b}"

@@ -198,6 +198,11 @@ def _check_end_of_step(context: Context) -> None:
     """Check that the step ends with its last operation or its last reconfiguration.
 
     A reconfiguration ends one delay after it starts.
+
+    Parameters
+    ----------
+    context
+        The plan, and the findings to which a wrong `step_s` is added.
     """
     plan = context.plan
     last_s = float(plan.end_s.max(initial=0.0))
@@ -263,6 +268,12 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
     least_s
         ``least_s[row]``: how long each lasts at least, in seconds; equal for all parts of a
         communication.
+
+    Returns
+    -------
+    _EventGraph
+        The event of each row, how long each event lasts at least in seconds, and pairs of events
+        of which the first ends before the second begins.
     """
     match = step.match[operations]
     key = np.where(match >= 0, match, ~np.arange(len(operations)))  # below 0: an event alone
@@ -471,8 +482,19 @@ def bound_staying(job: RailJob) -> float:
 def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
     """Return the one-machine bound of jobs that exclude each other, in seconds.
 
-    All columns have an entry for each job: the head is its earliest start, the tail the least time
-    from its end to the end of all. All times are in seconds.
+    For every set of jobs it is the least head, plus all durations, plus the least tail. Sets that
+    have all jobs with at least a certain head and a certain tail suffice.
+
+    Parameters
+    ----------
+    head_s, duration_s, tail_s
+        By job its earliest start, how long it lasts, and the least time from its end to the end of
+        all, in seconds; shape (jobs,), at least one.
+
+    Returns
+    -------
+    float
+        Seconds.
     """
     by_head = np.argsort(-head_s)
     bound_s = 0.0
@@ -487,7 +509,12 @@ def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
 def _join_rings(port: Places, event: Places, n_events: int) -> Places:
     """Join ports that have an event in common into rings (label propagation with shortcuts).
 
-    An entry for each operation: its port and its event, both numbered from 0.
+    Parameters
+    ----------
+    port, event
+        An entry for each operation: its port and its event (communication), both numbered from 0.
+    n_events
+        The number of events.
 
     Returns
     -------
@@ -507,6 +534,11 @@ def _join_rings(port: Places, event: Places, n_events: int) -> Places:
 
 def _list_pipeline(step: Step) -> NDArray[np.int64]:
     """List rank 0, and all ranks that exchange messages with it, directly or through others.
+
+    Parameters
+    ----------
+    step
+        All operations, of which the peers of messages count.
 
     Returns
     -------

@@ -30,7 +30,18 @@ class Sending(NamedTuple):
 def _count_sends(kind: str, n_members: Column) -> Sending:
     """Return what members of groups of so many send in an operation of a kind, entry by entry.
 
-    `kind` is a name of `OPERATIONS` other than "compute".
+    Parameters
+    ----------
+    kind
+        A name of `OPERATIONS` other than "compute".
+    n_members
+        Numbers of members, as floats; shape (entries,).
+
+    Returns
+    -------
+    Sending
+        Around a ring, entry by entry: the bytes that a member sends for each byte of the size, and
+        its messages, one after the other.
     """
     one = np.ones_like(n_members)
     n_others = n_members - 1
@@ -175,6 +186,20 @@ def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[
     Groups of a dimension share their streams, but for those that name a stream of their own.
     Stream ``2 s`` is inside the server, ``2 s + 1`` on the rail; the last one is that of
     computation, which has no group.
+
+    Parameters
+    ----------
+    step
+        All operations.
+    operations
+        Some of them; shape (rows,).
+
+    Returns
+    -------
+    stream : int64 array, shape (rows,)
+        The stream of each operation; those of different ranks have the same numbers.
+    n_streams : int
+        How many there are.
     """
     names = sorted({(group.dimension, group.stream) for group in step.groups})
     numbers = [names.index((group.dimension, group.stream)) for group in step.groups]

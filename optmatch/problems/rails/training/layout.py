@@ -38,10 +38,20 @@ server, and those on one rail."""
 
 
 def coordinates(split: Parallelism) -> NDArray[np.int64]:
-    """Return ``coordinates[rank, degree]``, by `DEGREES`: the place of a rank in each degree.
+    """Return the place of each rank in each degree of parallelism.
 
     Ranks are counted through the axes of `Parallelism.order`, the first of which varies fastest.
     With ``"ep"`` as an axis of its own, it is the lower digit of the replica.
+
+    Parameters
+    ----------
+    split
+        Degrees of parallelism, and the order in which they count ranks.
+
+    Returns
+    -------
+    int64 array, shape (ranks, degrees)
+        ``coordinates[rank, degree]``, from 0; degrees as in `DEGREES`.
     """
     sizes = _sizes(split, split.order)
     counted = np.unravel_index(np.arange(split.n_ranks), sizes, order="F")
@@ -55,7 +65,17 @@ def place_ranks(split: Parallelism) -> NDArray[np.int64]:
     """Return the GPU of each rank, counted through the servers as they are filled.
 
     GPU number g is in server ``g // gpus_per_server``, on rail ``g % gpus_per_server``. Neighbours
-    differ in the first axis of `Parallelism.placement`; shape (ranks,).
+    differ in the first axis of `Parallelism.placement`.
+
+    Parameters
+    ----------
+    split
+        Degrees of parallelism, and the order in which they fill servers.
+
+    Returns
+    -------
+    int64 array, shape (ranks,)
+        By rank the number of its GPU.
     """
     place: dict[Axis, NDArray[np.int64]] = dict(zip(DEGREES, coordinates(split).T, strict=True))
     if "ep" in split.placement:
@@ -68,7 +88,20 @@ def place_ranks(split: Parallelism) -> NDArray[np.int64]:
 
 
 def _sizes(split: Parallelism, order: tuple[Axis, ...]) -> list[int]:
-    """Return the number of places on each axis, in this order; with ``"ep"`` `dp` is split."""
+    """Return the number of places on each axis, in this order; with ``"ep"`` `dp` is split.
+
+    Parameters
+    ----------
+    split
+        Degrees of parallelism.
+    order
+        The axes: each degree once, and ``"ep"`` at most once.
+
+    Returns
+    -------
+    list of int
+        By axis; their product is the number of ranks.
+    """
     sizes: dict[Axis, int] = {degree: getattr(split, degree) for degree in DEGREES}
     if "ep" in order:
         sizes |= {"ep": split.expert_replicas, "dp": split.dp // split.expert_replicas}
@@ -76,7 +109,20 @@ def _sizes(split: Parallelism, order: tuple[Axis, ...]) -> list[int]:
 
 
 def count_members(split: Parallelism, family: str) -> int:
-    """Count the members of each group of a family."""
+    """Count the members of each group of a family.
+
+    Parameters
+    ----------
+    split
+        Degrees of parallelism.
+    family
+        The kind of groups, a key of `_FAMILIES`, as ``"tp"`` or ``"ep"``.
+
+    Returns
+    -------
+    int
+        The same for all groups of the family.
+    """
     size: int = math.prod(getattr(split, degree) for degree in _FAMILIES[family][1])
     shard = split.shard or size
     special = {"dp": shard, "copies": size // shard, "ep": split.ep, "edp": size // split.ep}
@@ -84,7 +130,18 @@ def count_members(split: Parallelism, family: str) -> int:
 
 
 def list_stages(split: Parallelism) -> NDArray[np.int64]:
-    """Return ``table[rank, stage]``: the rank at that stage of the same pipeline."""
+    """List for each rank the ranks at all stages of its pipeline.
+
+    Parameters
+    ----------
+    split
+        Degrees of parallelism, and the order in which they count ranks.
+
+    Returns
+    -------
+    int64 array, shape (ranks, stages)
+        ``table[rank, stage]``: the rank at that stage of the same pipeline.
+    """
     places = coordinates(split)
     # Ranks that agree in everything but the stage are one pipeline, numbered `line`.
     _, line = np.unique(np.delete(places, DEGREES.index("pp"), 1), axis=0, return_inverse=True)

@@ -150,8 +150,23 @@ def _make_phases(
 ) -> list[Phase]:
     """Make the phases of a stage, all of whose ranks go through the same dimensions.
 
-    `stage` is its number on the rail, and `runs_of_rank` has an entry for each of `ranks`, all
-    with equally many runs.
+    A phase is a run of operations of one dimension (kind of parallelism) at all ranks of a stage.
+
+    Parameters
+    ----------
+    rail
+        The rail over which the ranks communicate.
+    stage
+        The number of the stage on the rail.
+    ranks
+        Its ranks, ascending.
+    runs_of_rank
+        An entry for each of `ranks`: its runs by dimension, equally many at each.
+
+    Returns
+    -------
+    list of Phase
+        In the order of time; each counts the operations of the rank that has most.
     """
     # Arrays of shape (phases, ranks).
     first = frozen("first", np.array([runs.first for runs in runs_of_rank]).T, 2, np.int64)
@@ -181,7 +196,20 @@ def _find_runs(
 ) -> _Runs:
     """Find the runs of one dimension among the operations of a rank on a rail.
 
-    `rail_of_operation` and `dimension` have an entry for each operation of the step.
+    Parameters
+    ----------
+    step
+        All operations.
+    rank, rail
+        The rank, and the rail that counts.
+    rail_of_operation, dimension
+        By operation of the step its rail, -1 for none, and the place of its dimension (kind of
+        parallelism) in `DIMENSIONS`.
+
+    Returns
+    -------
+    _Runs
+        By run its dimension, its first and last operation, and how many operations it has.
     """
     start, end = step.rank_start[rank : rank + 2]
     operations = start + np.flatnonzero(rail_of_operation[start:end] == rail)

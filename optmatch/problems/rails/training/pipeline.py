@@ -138,6 +138,22 @@ def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
 
     With several parts, `pp` micro-batches go through one part, then through the next one; backward
     the last part comes first.
+
+    Parameters
+    ----------
+    kind
+        "F" forward or "B" backward.
+    k
+        The number of the pass among those of its kind at the stage.
+    pp
+        The number of stages.
+    parts
+        The parts of the model at each stage.
+
+    Returns
+    -------
+    Pass
+        With the part, counted at the stage, and the micro-batch.
     """
     if parts == 1:
         return Pass(kind, 0, k)
@@ -149,6 +165,19 @@ def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
     """Split backward passes; gradients of weights come `stage` micro-batches later.
 
     Those that are left when the last backward pass is over come at the end.
+
+    Parameters
+    ----------
+    passes
+        Forward ("F") and backward ("B") passes of a stage with one part, in order.
+    stage
+        The number of the stage, from 0.
+
+    Returns
+    -------
+    list of Pass
+        The passes in order; each "B" is "I", for gradients of inputs, and a later "W", for those
+        of weights.
     """
     found: list[Pass] = []
     for one in passes:

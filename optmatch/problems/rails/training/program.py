@@ -121,6 +121,11 @@ def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
     """Check that each message is sent and received once: all that a step has to keep.
 
     The members of other groups are of one stage, and have the same program.
+
+    Parameters
+    ----------
+    programs
+        ``programs[stage]``: the operations of each rank of the stage, in order.
     """
     ends: dict[int, Counter[tuple[int, int, int, float]]] = {SEND: Counter(), RECV: Counter()}
     for stage, program in enumerate(programs):
@@ -137,6 +142,16 @@ def _tags(programs: Sequence[Sequence[Operation]]) -> list[int]:
 
     A message has its own tag, a collective its number among the operations of its family in the
     program, which is the same at all members of its group.
+
+    Parameters
+    ----------
+    programs
+        ``programs[stage]``: the operations of each rank of the stage, in order.
+
+    Returns
+    -------
+    list of int
+        By operation, all programs one after another.
     """
     found = []
     for program in programs:

@@ -136,10 +136,22 @@ def _cut_rings(kind: int, size: float, inside: int, across: int) -> list[_Part]:
     """List both parts of rings through all members, one ring leaving servers over each rail.
 
     Each ring has an equal share of the data. A member sends all of them but the one that leaves
-    over its rail to the next member of its server. Arguments are those of `_cut`.
+    over its rail to the next member of its server.
 
     The sizes are such that a ring of the part alone, of `inside` or `across` members, sends as
     many bytes as the ring through all n members sends over the links of this part.
+
+    Parameters
+    ----------
+    kind, size
+        The collective of the whole group, and its size in bytes as in a `Step`.
+    inside, across
+        The members in each server, and the servers.
+
+    Returns
+    -------
+    list of (kind, where, size)
+        The part inside servers and the part on rails, with their sizes in bytes.
     """
     n = inside * across
     if kind == ALL_TO_ALL:

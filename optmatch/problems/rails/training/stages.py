@@ -295,7 +295,18 @@ class _Program:
             self._send(one, ends[k])
 
     def _forward(self, one: Pass) -> Iterator[bool]:
-        """Write a forward pass; yield True wherever another pass may go on."""
+        """Write a forward pass; yield True wherever another pass may go on.
+
+        Parameters
+        ----------
+        one
+            The pass, which takes one micro-batch through one part of the model at this stage.
+
+        Yields
+        ------
+        bool
+            True, with the operations up to here written.
+        """
         self._receive(one)
         for _ in range(self.layers_of[self._where(one.part)]):
             self._gather()
@@ -639,7 +650,16 @@ class _Program:
         return self._put(Operation(kind, after, family, size, leaving=leaving))
 
     def _receive(self, one: Pass) -> None:
-        """Receive the data of a pass, after the data that its sender sends earlier."""
+        """Receive the data of a pass, after the data that its sender sends earlier.
+
+        The next computation waits for them. Messages of the same sender that come before are
+        received here, too, as they are taken in the order of their sending.
+
+        Parameters
+        ----------
+        one
+            The pass, which takes one micro-batch through one part of the model at this stage.
+        """
         for message in _messages(self.split, self.stage, one, self.micro_batches):
             if message.destination != self.stage:
                 continue
@@ -665,6 +685,16 @@ class _Program:
         """Append an operation; return its number, as what depends on it has it.
 
         With one stream it also waits for the last communication, if it is one itself.
+
+        Parameters
+        ----------
+        operation
+            The operation, with the numbers of those that it waits for.
+
+        Returns
+        -------
+        tuple of int
+            Its number in the program, alone.
         """
         number = (len(self.operations),)
         if self.workload.one_stream and operation.kind not in (COMPUTE, RECV):

@@ -318,6 +318,11 @@ def _check_dependencies(step: Step) -> None:
     Dependencies are in compressed rows: those of operation k are
     ``dep[dep_start[k]:dep_start[k + 1]]``.
 
+    Parameters
+    ----------
+    step
+        A step whose columns have equal lengths.
+
     Raises
     ------
     InputError
@@ -347,6 +352,11 @@ def _check_dependencies(step: Step) -> None:
 
 def _check_members(step: Step) -> None:
     """Refuse communication without a group, and ranks that are not in the group they name.
+
+    Parameters
+    ----------
+    step
+        A step whose columns have equal lengths and entries in range.
 
     Raises
     ------
