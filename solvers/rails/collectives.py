@@ -66,12 +66,13 @@ class CommunicationRounds(NamedTuple):
 def choose_rounds(
     job: RailJob, kind: int, group: Group, size_bytes: float, lanes: Lanes
 ) -> CommunicationRounds:
-    """Choose how a communication is done.
+    """Choose how a communication is done: who sends to whom, and how much, in which rounds.
 
-    An all-to-all of n ranks is n - 1 matchings, in which everyone sends so many places onward:
-    the fewest in which every pair has a circuit. Or the collective goes around a ring, through the
-    ranks between: n / 2 times as much data, but nothing is switched. The faster one is taken. All
-    else is done as the job says.
+    In a round all circuits stay; the peer of a member is the one that it sends to or receives
+    from, and may change from round to round. An all-to-all of n ranks is n - 1 matchings, in which
+    everyone sends so many places onward: the fewest in which every pair has a circuit. Or the
+    collective goes around a ring, through the ranks between: n / 2 times as much data, but nothing
+    is switched. The faster one is taken. All else is done as the job says.
 
     Parameters
     ----------

@@ -249,7 +249,7 @@ def _goes_before(key_s, priority, one, two):
     Parameters
     ----------
     key_s, priority : float array, shape (nodes,)
-        As in `Scratch` and `PlanChoice`.
+        By node when it is seen as able to start, in seconds, and its priority, the least first.
     one, two : int
         The nodes.
     """
@@ -470,7 +470,7 @@ def _try_rings(node, plan, bundle, ports, mark, best):
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     mark : int array, shape (seats,)
-        As in `Scratch`: members have the number of the node.
+        By seat the last node that was tried and has it as a member: members have this node.
     best : BestWay
         The best way so far.
 
@@ -563,9 +563,11 @@ def _try_straight(node, plan, bundle, ports, best):
 def _serves_as_chord(stride, is_exchange, n_members):
     """Tell whether a bundle is a chord that serves a node.
 
-    An all-to-all uses every chord that leads to another member. Other collectives go around, and
-    need a stride that makes one ring through all members: one that has no divisor in common with
-    their number (Euclid). Among 8 members stride 3 does, while stride 2 makes two rings of four.
+    A bundle is some ports of every GPU that hold the same circuits; it is a chord if these lead a
+    fixed number of members further on, its stride. A node is a communication. An all-to-all uses
+    every chord that leads to another member. Other collectives go around, and need a stride that
+    makes one ring through all members: one that has no divisor in common with their number
+    (Euclid). Among 8 members stride 3 does, while stride 2 makes two rings of four.
 
     Parameters
     ----------
@@ -680,7 +682,8 @@ def _take_if_sooner(best, node, plan, way, n_missing):
     plan : PlanChoice
         Its price is used.
     way : tuple of (taken, start_s, end_s, row)
-        The way, with fields as in `BestWay`.
+        The way as ``bundle * (rings + 1) + choice``, its start and end in seconds, and the row of
+        the menu for an all-to-all in stages, else 0.
     n_missing : int
         How many circuits would have to be set up.
 
@@ -717,7 +720,7 @@ def _choose_way(node, plan, ports, mark):
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     mark : int array, shape (seats,)
-        As in `Scratch`: members have the number of the node.
+        By seat the last node that was tried and has it as a member: members have this node.
 
     Returns
     -------
@@ -973,6 +976,9 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
 def _light_homes(plan, ports):
     """Let all bundles hold their home rings, with all ports free at 0 s.
 
+    A bundle is some ports of every GPU that hold the same circuits; its home is the ring that it
+    holds when the step begins and ends.
+
     Parameters
     ----------
     plan : PlanChoice
@@ -997,6 +1003,9 @@ def _light_homes(plan, ports):
 @inner_kernel
 def _restore_homes(plan, ports, result, n_changes):
     """Set up the missing circuits of all home rings again, each as soon as its ports are free.
+
+    A bundle is some ports of every GPU that hold the same circuits; its home is the ring that it
+    holds when the step begins and ends.
 
     Parameters
     ----------

@@ -219,12 +219,15 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 def _meet(rank_start, match, colour, joined, found):
     """Hash the colours that meet in each communication, and all communications of each rank.
 
+    Ranks of one colour have been alike so far; ranks whose hashes differ are to be of different
+    colours in the next round.
+
     Parameters
     ----------
     rank_start : int array, shape (ranks + 1,)
-        As in `Step`.
+        Rank r has the operations from ``rank_start[r]`` up to, but without, ``rank_start[r + 1]``.
     match : int array, shape (operations,)
-        As in `Step`.
+        By operation a number that all parts of its communication share; -1 for computation.
     colour : int array, shape (ranks,)
         The colours by now.
     joined : uint64 array, shape (matches,)

@@ -51,8 +51,10 @@ NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
     """Choose lanes as a simple controller does: all of them, shared where they must be.
 
-    A pipeline needs circuits to both neighbours at once; with two lanes or more, messages onward
-    take the even ones, those back the odd ones.
+    A lane is the port of one number at all GPUs; a node is an operation or a communication of the
+    folded step, in which ranks that do the same are one. A pipeline needs circuits to both
+    neighbours at once; with two lanes or more, messages onward take the even ones, those back the
+    odd ones.
 
     Parameters
     ----------

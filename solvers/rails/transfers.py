@@ -204,7 +204,9 @@ class Transfers(NamedTuple):
 def fold_transfers(job: RailJob) -> Transfers:
     """Fold the step of a job, and list the nodes that ride its rails.
 
-    Ranks are of one class if they also need the same changes of circuits (`tell_apart`).
+    To fold is to write down once what several ranks do alike: they are one class, and its first
+    rank stands for the others. A node is one operation of a class, or one communication of several
+    classes. Ranks are of one class if they also need the same changes of circuits (`tell_apart`).
 
     Parameters
     ----------
@@ -214,7 +216,9 @@ def fold_transfers(job: RailJob) -> Transfers:
     Returns
     -------
     Transfers
-        The nodes of the folded step, with ends, peers and bytes of those on rails.
+        The nodes of the folded step: durations in seconds, who waits for whom, and for those on
+        rails the bytes, the ends (side of a class that transmits or receives) and the peers there
+        (the ranks to or from which the first rank of the class sends or receives).
 
     Raises
     ------

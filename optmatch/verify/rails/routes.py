@@ -276,7 +276,8 @@ def _check_collectives(
 ) -> None:
     """Check that the circuits of each collective make rings over its group.
 
-    Each port of a member has a ring of its own, called a lane. What is forwarded is one lane,
+    A hop is one rank on the route of an operation: its own, or one that forwards its data. Each
+    port of a member has a ring of its own, called a lane. What is forwarded is one lane,
     however wide its hops are.
 
     Parameters
@@ -313,8 +314,9 @@ def _check_collectives(
 def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
     """Check that on each lane of a collective the circuits make one ring over the group.
 
-    A ring is whole if each member is reached once and all are on one cycle. Cycles are found by
-    pointer doubling: after r rounds `lowest` is the lowest entry within 2**r steps.
+    A lane is the ports of one number at all members, or all ports where data are forwarded. A ring
+    is whole if each member is reached once and all are on one cycle. Cycles are found by pointer
+    doubling: after r rounds `lowest` is the lowest entry within 2**r steps.
 
     Parameters
     ----------

@@ -249,6 +249,10 @@ def _compare(where: str, given: NDArray[np.int32], own: NDArray[np.int32]) -> No
 def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
     """Refuse a plan of another job, and places that two things have.
 
+    The place of an operation or of a trigger (a change of circuits) is its number in the total
+    order of the plan. A relay is a row that names an operation, a rank that forwards its data, and
+    the ports.
+
     Parameters
     ----------
     job
