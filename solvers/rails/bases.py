@@ -246,7 +246,7 @@ def _close(order, component, base, first, last):
     Parameters
     ----------
     order, component : int array, shape (seats,)
-        As in `close_rings`.
+        All seats, each once; and by seat the number of its cycle, from 0 to ``seats - 1``.
     base : int array, shape (seats,)
         Written: by seat the seat to which it leads, -1 if it is alone.
     first, last : int array, shape (seats,)

@@ -79,11 +79,12 @@ def choose_rounds(
     job
         The job: its network, and the algorithm of each dimension.
     kind
-        The kind of operation, as in `Step.kind`.
+        The kind of operation: an index of `OPERATIONS`, from `SEND` on a message.
     group
         The group that communicates.
     size_bytes
-        The size of the operation, as in `Step.size_bytes`.
+        The size of the operation in bytes, as in `Step.size_bytes`: of an all-gather the shard of
+        a rank, else the whole buffer.
     lanes
         How many lanes (ports of one number at all GPUs) there are, whether each is two
         bidirectional ports (`duplex`), and whether circuits are never changed (`fixed`).

@@ -189,15 +189,15 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
         The numbers in the step of all operations that communicate over the rail, ascending.
     """
     step = context.step
+
+    # Ports are bits: each operation needs one at least, and none beyond those of its GPU. Later
+    # rules look ports up and rely on that.
     ports = context.plan.ports[riding]
     wrong = (ports <= 0) | (ports >> context.job.network.ports_per_gpu != 0)
     context.refuse(PORTS_OF_ITS_GPU, riding, wrong, ports, 1)
     if wrong.any():
         return
 
-    # Ports are bits: each operation needs one at least, and none beyond those of its GPU. Later
-    # rules look ports up and rely on that.
-    #
     # `scattered` are all-to-alls of more than two members, of which each sends to each other.
     # Those that are forwarded (the plan has relays for them) go around a ring and are left out;
     # then those over chords are taken away, and the rest is split into rounds and stages.

@@ -277,7 +277,7 @@ def _check_collectives(
     """Check that the circuits of each collective make rings over its group.
 
     A hop is one rank on the route of an operation: its own, or one that forwards its data. Each
-    port of a member has a ring of its own, called a lane. What is forwarded is one lane,
+    port of a member has a ring of its own, called a lane. Data that are forwarded have one lane,
     however wide its hops are.
 
     Parameters

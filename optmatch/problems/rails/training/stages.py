@@ -45,9 +45,9 @@ def build_step(
 ) -> Step:
     """Derive the operations of one step from model and degrees.
 
-    All ranks of a pipeline stage have the same program, which is written once. What is sent: at
-    the end of each layer all activations by all-reduce (tensor parallel, twice a layer, put
-    together in one operation), keys and values (context parallel), tokens to experts and back;
+    All ranks of a pipeline stage have the same program, which is written once. These data are
+    sent: at the end of each layer all activations by all-reduce (tensor parallel, twice a layer,
+    put together in one operation), keys and values (context parallel), tokens to experts and back;
     between stages the activations, of which each tensor-parallel rank sends its part; gradients
     layer by layer as soon as they are there, those of the layer that a stage computes last after
     the message to the stage before. The backward pass takes twice the time of the forward pass.
