@@ -802,7 +802,30 @@ def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
 
 
 def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
-    """Offer all-reduces over tori of equal sides, all of whose ports are used at once."""
+    """Offer all-reduces over tori of equal sides, all of whose ports are used at once.
+
+    An *offer* is a plan whose time and number of sends are known before it is made; only the best
+    offers are made into plans. In a *torus* of d sides of q places, q to the power of d ranks have
+    d coordinates each, and a ring of q ranks leads along each side. The buffer is cut into d
+    parts. Each part goes over all sides, one after another, q - 1 rounds over each, and is added
+    up. The order of the sides is *turned* from part to part: part p begins with side p, so that in
+    every round each side carries one part, and no port idles.
+
+    Each round takes the fixed time of a round, and the bytes of one part over the lanes (ports of
+    a rank) that lead along one side, which share the part evenly. There are d (q - 1) rounds, and
+    in each of them every rank makes d sends.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce, with the bytes of its buffer, and the ports of a rank and their rate.
+
+    Yields
+    ------
+    Offer
+        One for each torus that the ports of a rank can make: its time in seconds, the number of
+        its sends, and a function that makes the plan.
+    """
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     for torus in list_turned_tori(problem):
         part_bytes = float(chunk_sizes(problem, torus.n_sides)[0])

@@ -47,7 +47,8 @@ class _WaveOrder(NamedTuple):
     """How the waves of a plan follow each other."""
 
     late: bool = False
-    """Whether all waves of a phase but the last phase travel together."""
+    """Whether all waves travel in one round in all phases but the last one; only there does each
+    wave have a round of its own."""
     woven: bool = False
     """Whether a phase of one wave shares rounds with earlier phases of later waves."""
     mirrored: bool = False
@@ -226,41 +227,57 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
 def _arrange(
     operation: str, scheme: Scheme, count: int, ratio: float, wave_order: _WaveOrder
 ) -> _Plan:
-    """Give each move of each wave its round.
+    """Give each move of each wave its round, in one or two passes over a scheme.
+
+    A *scheme* says what happens to the data of one island: its *moves* are groups of sends that
+    are made together, each over circuits between islands or inside islands. The data are cut into
+    *waves*, which are parts of every block that travel by themselves. A *pass* makes every move
+    once for every wave.
+
+    A gather or an exchange is one pass of copies. A reduce-scatter is a gather that runs
+    backwards: its last round comes first, and every send goes the other way and is added up. An
+    all-reduce is both: a pass of sums, then a pass of copies, which begins as early as possible,
+    such that each wave is gathered only after the last round that sums it up.
 
     Parameters
     ----------
     operation
-        The name of the collective.
+        The name of the collective: ``"all-gather"``, ``"reduce-scatter"``, ``"all-reduce"`` or
+        ``"all-to-all"``.
     scheme
-        What happens to the data of one island.
+        The circuits by phase (a stage in which circuits stay), and the moves of each phase.
     count
         The number of waves.
     ratio
         The size of each wave, relative to the one before; if mirrored, to its neighbour towards
         the middle.
     wave_order
-        How waves follow each other.
+        How waves follow each other. If it is mirrored, the pass of copies of an all-reduce takes
+        the waves in the opposite order, and the first and the last wave are the smallest.
 
     Returns
     -------
     _Plan
-        The scheme with the sizes of its waves, as parts of 1, and the round of each move and wave
-        in each pass over it.
+        The scheme; the sizes of its waves, as parts of 1; for each pass its kind (COPY or REDUCE)
+        and ``turn[move, wave]``, the rounds of its moves, counted from the start of the first
+        pass; and the number of rounds of all passes.
     """
+    # A mirrored order has its largest waves in the middle, any other its largest wave first.
     distances = [float(wave) for wave in range(count)]
     if wave_order.mirrored:
         middle = (count - 1) / 2
         distances = [abs(wave - middle) for wave in range(count)]
     sizes = np.array([ratio**distance for distance in distances])
 
+    # A reduce-scatter counts the rounds of the gather from its end.
     forward = list(range(count))
     turns = _assign_rounds(scheme, forward, wave_order)
     passes = [(COPY, turns)]
     if operation in ("reduce-scatter", "all-reduce"):
         passes = [(REDUCE, turns.max() - turns)]
 
-    # The sums of an all-reduce are gathered, each wave no earlier than its sums are complete.
+    # The sums of an all-reduce are gathered, each wave no earlier than its sums are complete. One
+    # number of rounds is added to the whole gather: the least that is enough for all waves.
     if operation == "all-reduce":
         gather_order = forward
         if wave_order.mirrored:
@@ -275,24 +292,35 @@ def _arrange(
 def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> NDArray[np.int64]:
     """Return the round of each move of each wave of a gather or an exchange.
 
-    A move is a group of sends of a phase: over rails, which join islands, or over links inside
-    islands. A wave is a part of the data that travels by itself. Rails carry phase after phase,
-    and in each phase one wave after another. Links inside islands copy a wave of a phase one round
-    after rails have brought it.
+    *Rails* are circuits between islands, and *links* join the ranks inside an island. A *phase* is
+    a stage in which each block takes one rail at most, and a *wave* is a part of the data that
+    travels by itself. A *move* is a group of sends of a phase, all over rails or all over links.
+    Each wave has in each phase a round on rails, and a round on links in which islands prepare it
+    by copying what the phase before has brought. Its moves take these rounds as follows:
+
+    - a move over rails (``move.over``) takes the round on rails;
+    - an ``early`` move, a copy that needs nothing from earlier phases, the round before that;
+    - any other copy the round on links;
+    - a ``spare`` move, a copy that the rails of its phase do not need, one round more if otherwise
+      the rails would have to wait for it: in the first phase, and where no rounds of other waves
+      lie in between.
 
     Parameters
     ----------
     scheme
-        What happens to the data of one island.
+        The moves; the circuits of each phase; and for each phase whether its rails wait for
+        copies inside islands.
     order
-        The waves in the order in which rails carry them.
+        The numbers of the waves, in the order in which rails carry them.
     wave_order
-        Whether waves travel together, or phases are woven; see `_WaveOrder`.
+        If it is ``late``, all waves of a phase but the last phase travel in one round; if it is
+        ``woven``, a phase of one wave shares rounds with earlier phases of later waves; if it is
+        neither, rails carry each phase of one wave after another, and then the next phase.
 
     Returns
     -------
     int array, shape (moves, waves)
-        Rounds from 0.
+        The round of each move of each wave; the first round is 0.
     """
     # Each phase of each wave has one round on rails, and one in which islands prepare it. The
     # last row is for copies that follow the last phase.
@@ -314,11 +342,14 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
         turn = link_turn[move.phase]
         if move.over or move.early:
             turn = rail_turn[move.phase]
+        # An early copy stands right before the rails that carry what it copies.
         if move.early:
             turn = turn - 1
         if move.spare and (nothing_hides_it or move.phase == 0):
             turn = turn + 1
         turns.append(turn)
+
+    # Copies before the first rails can have round -1.
     from_zero: NDArray[np.int64] = np.array(turns) - np.min(turns)
     return from_zero
 
@@ -362,25 +393,35 @@ def _line_up_phases(
 ) -> None:
     """Give rounds to waves, such that rails carry a phase of all waves before the next phase.
 
-    Data are cut into *waves* that travel by themselves. In each *phase* a wave goes over rails
-    from islands that have it to others, after islands have copied it to the places of these rails.
-    Example: two waves and two phases have the rounds 0 and 1 on rails in the first phase, and 2
-    and 3 in the second one; islands prepare the second phase in the rounds 1 and 2.
+    Data are cut into *waves* that travel by themselves. In each *phase* a wave goes over *rails*,
+    the circuits between islands, from islands that have it to others. Before that, islands
+    *prepare* the phase: they copy the wave to the ranks whose rails will carry it. They can do
+    that one round after the phase before has brought the wave. Rails take the next round that is
+    free; but if ``scheme.waits[phase]``, one after the preparation at the earliest.
+
+    Example: two waves and two phases, of which the second one waits. The two waves have the rounds
+    0 and 1 on rails in the first phase. Islands prepare the second phase in the rounds 1 and 2,
+    one round after each wave has come, and rails carry it in the rounds 2 and 3. While islands
+    prepare wave 1, rails carry wave 0, so nobody waits. A single wave would have round 0 on rails,
+    then round 1 inside islands, in which rails idle, and round 2 on rails.
 
     Parameters
     ----------
     scheme
-        What happens to the data of one island.
+        The circuits of each phase, and for each phase whether its rails wait for copies.
     order
-        The waves in the order in which rails carry them.
+        The numbers of the waves, in the order in which rails carry them.
     late
-        Whether all waves travel in the same round in all phases but the last one.
+        Whether all waves travel in the same round in all phases but the last one; in the last
+        one, each wave has a round of its own.
     rail_turn, link_turn
-        Rounds by phase and wave, on rails and inside islands before them; written.
+        Int arrays, shape (phases + 1, waves): the round in which rails carry a wave in a phase,
+        and the round in which islands prepare it. All rows but the last one are written.
     """
     phases = len(scheme.shifts)
     last_turn = -1  # the last round on rails until now
     for phase in range(phases):
+        # A group is a list of waves that share the rounds of this phase.
         groups = [[wave] for wave in order]
         if late and phase < phases - 1:
             groups = [order]
@@ -409,7 +450,15 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
     problem
         The collective, with the rates and latencies of rails and of links inside islands.
     plan
-        The round of each move (a set of sends) of each wave (a part of all blocks).
+        The round of each move (a set of sends) of each wave (a part of all blocks) in each pass
+        over the scheme, the sizes of waves as parts of 1, and the load of each move: how many
+        blocks each place of an island sends and receives in it.
+
+    Returns
+    -------
+    float
+        The sum of the lengths of all rounds, and of one delay for each change of circuits between
+        rounds that use rails, the circuits between islands.
     """
     # Blocks by round and end of a transfer: the places as senders, then as receivers.
     ends = len(plan.scheme.loads[0])

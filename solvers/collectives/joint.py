@@ -85,12 +85,22 @@ def find(
 ) -> FoundPlan:
     """Find the fastest plan of whole chunks, each send over one circuit.
 
+    A *split* says for how many rounds each configuration of circuits is held, in order, and into
+    how many chunks of which sizes the data are cut. Counting gives each split a lower bound of the
+    time of its plans, ``split.at_least_s``. An integer programme finds the fastest plan of one
+    split that is faster than the best plan so far. Splits are searched by ascending bounds, until
+    the bound of the next one is no less than the time of the best plan: then no other split can
+    be better.
+
+    A split is *open* if its search was cut short or never begun, because a limit was reached. The
+    least bound of an open split limits what is proved about all of them.
+
     Parameters
     ----------
     problem
         A collective of few ranks with one port.
     clock
-        The limits of the search.
+        The limits of time, and of other things that it counts.
     on_event
         Is told of splits that are searched and of plans that are found.
     best
@@ -102,9 +112,11 @@ def find(
     Returns
     -------
     FoundPlan
-        The fastest plan known, and a lower bound of the time of all plans.
+        The fastest plan known; a lower bound of the time of all plans, in seconds; as statistics
+        the lower bound of plans of whole chunks alone; and the limit that ended the search, None
+        if it came to its end.
     """
-    best_s = math.inf
+    best_s = math.inf  # the time of the best plan, in seconds
     if best is not None:
         best_s = best.plan.time_s
     splits = _collect_splits(problem, best_s, clock)
@@ -114,11 +126,13 @@ def find(
     # Search the most promising split first, until the bounds of all others are too high.
     n_searched = 0
     open_s = math.inf  # the least bound of a split that was not searched to its end
-    reached_s = 0.0
+    reached_s = 0.0  # the bound of the split at which the search is
     limit = None
     with stoppable() as stop:
         for number, split in enumerate(splits):
             reached_s = split.at_least_s
+            # Bounds ascend: no split from here on can be faster than the best plan, or have a
+            # lower bound than one that is open.
             if split.at_least_s >= min(best_s, open_s) * (1 - RTOL):
                 break
             limit = clock.exceeded(0)
@@ -127,6 +141,7 @@ def find(
             if limit is None:
                 n_searched += 1
                 on_event(Tick("splits", number, len(splits)))
+                # The programme has only plans that are faster than the best one.
                 model = _Model(problem, split, best_s)
                 outcome = minimise(model.model, clock, ignore, seed=0, linear=False, work=work)
                 limit = outcome.limit
@@ -140,6 +155,7 @@ def find(
         limit = stop.limit
         open_s = min(open_s, reached_s)  # this split and those behind it are open
 
+    # A plan of whole chunks takes no less than the best one, or than the bound of an open split.
     bound_s = min(best_s, open_s)
     most_rounds = _most_rounds(problem)
     stats = {

@@ -506,6 +506,31 @@ class _ShareProgramme:
     def __init__(
         self, steps: Steps, used: NDArray[np.bool_], unit_s: float, *, is_choice: bool
     ) -> None:
+        """Lay out the columns of the programme and their limits; it has no rows yet.
+
+        A *step* is a round of an algorithm, whose bytes several switches (*planes*) carry
+        together. A *part* is a pair of a step and a plane that may take part in it, and its
+        *share* is how long the plane sends in the step. With p parts, which are numbered by step
+        and then by plane, and s steps the columns are:
+
+        - 0 to p - 1: whether a part is used, 0 or 1;
+        - p to 2 p - 1: when a part starts;
+        - 2 p to 3 p - 1: the share of a part;
+        - 3 p to 3 p + s - 1: when a step ends.
+
+        Parameters
+        ----------
+        steps
+            The work of each step, in seconds of one plane; when its ranks are ready; and the
+            latency of a plane in a step, and its delay for new circuits.
+        used
+            Bool array, shape (steps, planes): the pairs that are parts.
+        unit_s
+            The unit of all times in the programme, in seconds.
+        is_choice
+            Whether the programme chooses which parts are used, and all times are one unit at
+            most. Otherwise all parts are used, and times have no upper limit.
+        """
         self.steps = steps
         self.unit_s = unit_s
         self.is_choice = is_choice
@@ -514,6 +539,7 @@ class _ShareProgramme:
         """``part_of[step, plane]``: the number of the part; -1 if the plane has no part in it."""
         self.part_of[used] = np.arange(self.n_parts)
         self.step_of_part = np.nonzero(used)[0]
+        # Work by step, latency and delay are in units.
         self.work = steps.work_s / unit_s
         self.alpha = steps.alpha_s / unit_s
         self.delay = steps.delay_s / unit_s
@@ -523,7 +549,8 @@ class _ShareProgramme:
         self.share = 2 * self.n_parts
         self.end = 3 * self.n_parts
 
-        # Limits of columns. Unless it is a choice all parts are used.
+        # Limits of columns. Unless it is a choice all parts are used. No step ends before its
+        # ranks are ready; a choice allows one unit, with a margin for rounding.
         n_columns = self.end + len(used)
         self.low = np.zeros(n_columns)
         self.low[self.end :] = steps.ready_s / unit_s
@@ -551,6 +578,11 @@ class _ShareProgramme:
 
     def add_part(self, part: int, step: int, plane: int) -> None:
         """Add the rows of one part: of its share, its step, and the circuits of its plane.
+
+        A *part* is a pair of a step (a round of an algorithm) and a plane (a switch) that may take
+        part in it; its *share* is how long the plane sends in the step. The rows say that a part
+        that is not used has no share, that a step ends after its parts and these start after the
+        step before, and that a plane has set up its circuits before it starts.
 
         Parameters
         ----------

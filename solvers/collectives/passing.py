@@ -249,6 +249,7 @@ class _TorusRounds:
     """
 
     def __init__(self, n: int, chunk_count: int) -> None:
+        """Begin without any round, with the ranks 0 to n - 1 and so many chunks of the buffer."""
         self.ranks = np.arange(n)
         self.chunks = np.arange(chunk_count)
         self.rows: list[NDArray[np.int64]] = []
@@ -527,30 +528,43 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
 def sum_up(gathered: Laid) -> Laid:
     """Make an all-reduce of an all-gather of whole buffers: each rank adds up what it hears.
 
-    A *block* is the data of one rank, here its whole buffer. Example: 4 ranks with pieces 0 and 1.
-    Chunk 5 of the all-gather is piece 1 of the buffer of rank 2. In the all-reduce its sends are
-    of chunk 1; rank 0 keeps it at place ``OWN + 2``, and adds it to its sum of piece 1.
+    A *block* is the data of one rank, here its whole buffer, and a *piece* an equal part of it. A
+    *place* is a memory of a rank for a piece: `SUM` has the sum, `OWN` what the rank had itself,
+    and ``OWN + d`` what the rank d numbers after it had, modulo the number of ranks.
+
+    Each send has a kind, which says what the receiver does with it. `COPY` only stores it at a
+    place; `KEEP` stores it there and also adds it to the sum. The first send that brings the piece
+    of another rank is of kind KEEP. Any later one of the same piece is a COPY, and so is a piece
+    that comes back to its owner, because no data may be added twice.
+
+    Example: 4 ranks with pieces 0 and 1. Chunk 5 of the all-gather is piece 1 of the buffer of
+    rank 2. In the all-reduce its sends are of chunk 1; rank 0 keeps it at place ``OWN + 2``, and
+    adds it to its sum of piece 1.
 
     Parameters
     ----------
     gathered
         An all-gather in which the block of each rank is its whole buffer, in pieces: chunk
-        ``rank * pieces + piece``.
+        ``rank * pieces + piece``. Rows of its sends are round, source, destination, chunk, kind.
 
     Returns
     -------
     Laid
         The same sends over the same circuits. Chunks are the pieces of one buffer; a rank keeps
-        the buffers of different ranks at different places, and adds each to its sum once.
+        the buffers of different ranks at different places, and adds each to its sum once. The
+        places of a send are in ``plan.places``: from which at the source, into which at the
+        destination.
     """
     plan = gathered.plan
     n = plan.circuits.shape[2]
     pieces = len(plan.chunk_bytes) // n
+    # The columns of sends are 0 round, 1 source, 2 destination, 3 chunk and 4 kind.
     source, target, chunk = plan.sends[:, 1:4].astype(np.int64).T
     owner, piece = np.divmod(chunk, pieces)
 
     # A chunk that comes to a rank for the first time is added to its sum, and kept to be sent on.
     # One that comes again, or had been its own, is only copied, as it must not be added twice.
+    # Sends ascend by round, so the first row of a target and a chunk is the earliest send.
     sends = plan.sends.copy()
     sends[:, 3] = piece
     sends[:, 4] = COPY

@@ -48,25 +48,34 @@ class Laid(NamedTuple):
 
 
 def lay(problem: Collective, rounds: Rounds) -> Laid:
-    """Give each round circuits of its own, unless those that are there serve it too.
+    """Make a timed plan of rounds of sends: circuits are changed only where a round needs others.
+
+    An *epoch* are rounds in a row over the same circuits. A round joins the epoch of the round
+    before if all circuits that it wants are there; circuits that it does not want may be there
+    too. Otherwise a new epoch begins with the circuits of the round. The first round can use the
+    circuits at the start of the problem in the same way.
+
+    Example: round 0 wants the circuits 0 -> 1 and 1 -> 0, round 1 only 0 -> 1, and round 2 wants
+    0 -> 2. The rounds 0 and 1 are one epoch, and round 2 another one.
 
     Parameters
     ----------
     problem
         The collective, with the circuits at its start, if it states any.
     rounds
-        The sends of each round, and its circuits, or one partner for each rank in a round.
+        The sends of each round. Its circuits are ``rounds.matchings[round, lane, rank]``: the
+        peer of each port, -1 if it is dark, where a lane is a port of a rank. If there are none,
+        each rank sends to one other rank at most in a round, and circuits follow from the sends.
 
     Returns
     -------
     Laid
-        The plan, timed, and for how many seconds the circuits of each epoch are held. An *epoch*
-        are rounds in a row with the same circuits.
+        The plan, timed, and for how many seconds the circuits of each epoch are held.
     """
     matchings = rounds.matchings
     if matchings is None:
         matchings = lay_circuits(problem, rounds)
-    held: IntArray | None = None
+    held: IntArray | None = None  # the circuits that are there, [lane, rank]
     if not isinstance(problem.start, str):
         held = problem.start.astype(np.int64)
 

@@ -33,7 +33,8 @@ class Farness(NamedTuple):
     diameter: int
     """The most hops from any rank to any other one; `NOT_CONNECTED` if there is no way."""
     n_farthest: int
-    """How many ordered pairs are so far apart."""
+    """How many ordered pairs of ranks are exactly so far apart; if there is no way from some ranks
+    to others, how many pairs that are."""
 
 
 class ReachedSets(NamedTuple):
@@ -47,14 +48,25 @@ class ReachedSets(NamedTuple):
 
 @inner_kernel
 def measure_farness(peer, sets):
-    """Return the `Farness` of a graph, by breadth-first search from all ranks at once.
+    """Measure how far the ranks of a graph are from each other, by breadth-first search.
+
+    All ranks are searched from at once. After h steps a set for each rank has the ranks that it
+    reaches in h hops or fewer, and pairs of ranks that are not in these sets are counted. The
+    number of steps until no pair is missing is the diameter. Pairs that were still missing one
+    step earlier are those that are exactly so far apart.
 
     Parameters
     ----------
     peer : int array, shape (lanes, ranks)
-        The rank to which each port leads.
+        The rank to which each port leads; a lane is a port of every rank.
     sets : ReachedSets
-        Scratch.
+        Memory for the sets of the search, before and after a step; overwritten.
+
+    Returns
+    -------
+    Farness
+        The diameter in hops, and how many ordered pairs of ranks are so far apart. If some ranks
+        never reach some others, `NOT_CONNECTED` and the number of such pairs.
     """
     n_lanes, n = peer.shape
     n_words = sets.now.shape[1]
@@ -62,7 +74,7 @@ def measure_farness(peer, sets):
     for rank in range(n):
         sets.now[rank, rank // _BITS] |= np.uint64(1) << np.uint64(rank % _BITS)
 
-    n_missing = n * (n - 1)
+    n_missing = n * (n - 1)  # ordered pairs of ranks whose first one has not reached the second
     diameter = 0
     while True:
         # A rank reaches in one hop more what its peers have reached until now.
@@ -74,12 +86,14 @@ def measure_farness(peer, sets):
                 for lane in range(n_lanes):
                     reached |= sets.now[peer[lane, rank], word]
                 sets.next[rank, word] = reached
+                # Each step of this loop takes the lowest bit away: one pair that is not missing.
                 while reached:
                     reached &= reached - np.uint64(1)
                     n_missing -= 1
         diameter += 1
         if n_missing == 0:
             return Farness(diameter, n_missing_before)
+        # A step that reaches no further pair is followed by none that does.
         if n_missing == n_missing_before:
             return Farness(NOT_CONNECTED, n_missing)
         for rank in range(n):
@@ -106,6 +120,11 @@ def exchange_ends(peer, lane, pair, two_way, is_crossed):
         Whether circuits lead both ways.
     is_crossed : bool
         Which of the two exchanges of two-way circuits is made.
+
+    Returns
+    -------
+    bool
+        False if nothing has changed, because the two circuits share an end or are the same.
     """
     a, c = pair
     b = peer[lane, a]

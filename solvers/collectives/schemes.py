@@ -260,6 +260,17 @@ class _IslandSpread:
     """
 
     def __init__(self, islands: int, shifts: Shifts, most_load: int) -> None:
+        """Begin with the blocks of island 0, each at the place (rank) of the island that owns it.
+
+        Parameters
+        ----------
+        islands
+            The number of islands.
+        shifts
+            ``shifts[place]``: how many islands onward the rail (the circuit) of a place leads.
+        most_load
+            The most blocks that a rail takes in all phases; `sys.maxsize` without a limit.
+        """
         self.islands = islands
         self.shifts = shifts
         self.places = len(shifts)
@@ -277,11 +288,15 @@ class _IslandSpread:
         self.loads = [0] * self.places
         """The blocks on the rail of each place."""
         self.moves: list[Move] = []
+        """Sets of sends, three for each phase: urgent copies, other copies, those over rails."""
         self.waits: list[bool] = []
         """For each phase, whether its rails wait for copies inside islands."""
 
     def add_phase(self) -> bool:
         """Copy what came in the last phase, and send blocks over rails; False if no send is left.
+
+        A *phase* is a stage in which each block takes one *rail* at most, the circuit of a rank to
+        another island. A *move* is a set of sends that are made together.
 
         The moves of the phase, three sets of sends that are added to `moves`, are the copies
         inside islands that its rails wait for, all other copies, and the sends over rails.
@@ -322,6 +337,11 @@ class _IslandSpread:
 
     def _send_over_rails(self) -> tuple[list[Row], set[tuple[int, int, int]]]:
         """Choose the rail of each block that islands lack in this phase, the least loaded one.
+
+        A *rail* is the circuit of a rank to another island, named by the *place* of the rank, its
+        number in its island. A *phase* is a stage in which each block takes one rail at most. The
+        load of a rail is the number of blocks that it takes. A rail whose load has reached
+        ``most_load`` is full; it takes no more in the phases that reach further islands.
 
         Returns
         -------
@@ -442,9 +462,11 @@ class _ExchangeSends:
     """
 
     def __init__(self, shifts: list[Shifts]) -> None:
+        """Begin without any send; each phase (a stage with the same circuits) has empty lists."""
         self.shifts = shifts
         """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
         self.over_rails: list[list[Row]] = [[] for _ in shifts]
+        """Sends over rails, the circuits between islands."""
         self.before_first_hop: list[list[Row]] = [[] for _ in shifts]
         """Copies in the island of the sender, to the place of the first rail."""
         self.between_hops: list[list[Row]] = [[] for _ in shifts]
@@ -459,19 +481,36 @@ class _ExchangeSends:
     ) -> None:
         """Add all sends of one block, from its owner over its rails to its receiver.
 
+        Islands are groups of equally many ranks, and the *place* of a rank is its number in its
+        island. The *rail* of a place is its one circuit, to the same place of another island; the
+        *shift* says how many islands onward. A *phase* is a stage in which circuits stay the same.
+        The block is followed over its rails. Where it is not at the place of its next rail, or of
+        its receiver in the end, a copy inside the island brings it there.
+
+        A send is a row of source island, source place, destination island, destination place and
+        block. It is appended to one of these lists of the object, by the phase of its rail:
+
+        - ``over_rails[phase]``: sends over rails;
+        - ``before_first_hop[phase]``: copies in island 0, to the place of the first rail;
+        - ``between_hops[phase]``: copies in a later island, to the place of the next rail;
+        - ``after_last_hop[phase + 1]``: the copy to the receiver after the last rail;
+        - ``inside_own_island``: the only send of a block that takes no rail.
+
         Parameters
         ----------
         block
-            Its number.
+            The number of the block.
         owner
             The place of island 0 at which it begins.
         hops
-            The rails that it takes, in order; none if it stays in island 0.
+            The phase and the place of each rail that it takes, in order; none if it stays in
+            island 0.
         receiver
-            The place at which it ends.
+            The place at which it ends, in the island to which the last rail leads.
         islands
-            The number of islands.
+            The number of islands; their numbers go round.
         """
+        # The island and the place at which the block is now.
         island = 0
         place = owner
         for hop in hops:

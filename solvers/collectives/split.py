@@ -98,6 +98,15 @@ class SplitSearch:
     """
 
     def __init__(self, problem: Collective, clock: Clock) -> None:
+        """Begin without a plan; blocks are counted in seconds of one circuit.
+
+        Parameters
+        ----------
+        problem
+            The all-to-all, with the bytes of each block, and the delay of each rank that is late.
+        clock
+            The limits of the search.
+        """
         self.problem = problem
         self.clock = clock
         self.demand_s = problem.demand / problem.rate_bytes_per_s
@@ -108,11 +117,13 @@ class SplitSearch:
         self.least_s = busiest_s / problem.lanes
         """How long the busiest rank sends or receives, without detours: the unit of programmes."""
         self.best: _Routed | None = None
+        """The fastest sequence of circuits until now, with its routes."""
         self.effort = EFFORT
         """The paths that programmes may still have."""
         late = problem.late
         self.prompt = np.ones(problem.n_ranks, dtype=np.bool_)
-        """``prompt[rank]``: whether a rank is ready before those that are late last."""
+        """``prompt[rank]``: whether a rank is ready before the last of the late ranks are; True of
+        all ranks if none is late."""
         if late.any():
             self.prompt = late < late.max()
         self.known: set[bytes] = set()
@@ -259,19 +270,27 @@ class SplitSearch:
     def _make_greedy(self, n_configs: int, held: int, n_early: int) -> Sequence:
         """Make a sequence of maximum-weight matchings, one after another, of what is left to send.
 
+        A *sequence* says which circuits there are in each round, and a *configuration* is a set of
+        circuits that is held for some rounds: one matching of senders and receivers for each
+        *lane*, a port of every rank. A *block* is what one rank sends to one other.
+
         Each matching is taken to carry an even part of the work: what the busiest rank sends in
         all, over the number of configurations, times `SLACK`. The value of a circuit is what it
         carries of its block, up to this part, and more if its ranks have much left to do.
 
+        Ranks may be late: they take part only some time after the start. A round with a circuit
+        of a rank that is not ready would have to wait for it. The first configurations can
+        therefore leave out the ranks that are ready last, and carry data of the others meanwhile.
+
         Parameters
         ----------
         n_configs
-            The number of configurations, each a matching for each lane.
+            The number of configurations.
         held
             For how many rounds each configuration is held.
         n_early
-            In so many configurations from the first one the ranks that are late last have no
-            circuits, so that nothing waits for them.
+            In so many configurations, from the first one on, those ranks have no circuits that
+            are ready last of all (``self.prompt`` is False for them). It is 0 if no rank is late.
 
         Returns
         -------
@@ -295,6 +314,8 @@ class SplitSearch:
             value *= 1 + send_urgency[:, None] + receive_urgency
 
             # A rank that faces itself has no circuit, which is worse than any circuit.
+            # The matchings of the first `n_early` configurations come before the latest ranks are
+            # ready, so circuits from or to them are worth nothing there.
             is_early = number < n_early * lanes
             if is_early:
                 value[~self.prompt] = 0.0
@@ -627,28 +648,37 @@ class SplitSearch:
         return int(turn[leaves_late | enters_late].min(initial=len(sequence)))
 
     def _lay(self, routed: _Routed) -> Laid:
-        """Make a plan of a routed sequence.
+        """Make a plan, in bytes, of circuits by round and of the paths that data take over them.
+
+        A *block* is what one rank sends to one other. A *path* carries a *part* of a block, some
+        bytes of it in a row, over circuits of later and later rounds; each circuit that it takes
+        is a *hop*, and becomes one send of the plan. The parts of a block lie in it end to end, in
+        the order of its paths. An *epoch* of the plan are rounds in a row with the same circuits.
 
         Parameters
         ----------
         routed
-            The circuits of each round, the paths of each block, and what each path carries, in
-            seconds of a circuit.
+            The circuits ``sequence[round, lane, rank]``, where a lane is a port of a rank: to whom
+            a rank transmits, itself for nobody. The paths, with rows ``hop`` of path, round, lane
+            and the rank that sends. ``amounts[path]``, which is how long one circuit would take
+            to carry the part of the path, in seconds; 0 for a path that is not used.
 
         Returns
         -------
         Laid
-            The plan, timed. Each path takes a part of its block, in bytes; rounds without sends
-            are left out.
+            The plan, timed. Its chunks are blocks, ``source * ranks + target``. Rounds without
+            sends are left out. Each send has the first byte and the number of bytes of its part,
+            unless each block takes one path only.
         """
         problem = self.problem
         paths = routed.paths
         n = problem.n_ranks
-        amounts = routed.amounts * problem.rate_bytes_per_s
+        amounts = routed.amounts * problem.rate_bytes_per_s  # from here on bytes, by path
         block = paths.source * n + paths.target
         begin = _lay_parts_end_to_end(block, amounts)
 
-        # The hops of the paths that carry something are the sends, by round.
+        # The hops of the paths that carry something are the sends, by round. Columns of hops are
+        # path, round, lane and sender; those of sends are round, source, destination, chunk, kind.
         hops = paths.hop[amounts[paths.hop[:, 0]] > 0]
         hops = hops[np.argsort(hops[:, 1], kind="stable")]
         path, turn, lane, rank = hops.T

@@ -72,6 +72,22 @@ class _SumState:
     """
 
     def __init__(self, problem: Collective, chunk: NDArray[np.int64], sends: PieceSends) -> None:
+        """Number the sets of all slots that are used, and fill them as they are at the start.
+
+        A *slot* is a place (a memory) of a piece at a rank, as one number; a *set* has the ranks
+        whose data are in a slot, as bits. The sets of the sums come first, by rank and then by
+        piece. At the start a rank has its own data in its sum and at its own place; all other
+        places are empty.
+
+        Parameters
+        ----------
+        problem
+            The collective, for the number of its ranks.
+        chunk
+            Int array, shape (pieces,): the chunk of each piece.
+        sends
+            Columns of the round, ranks, piece, kind and places of each send.
+        """
         self.n_ranks = problem.n_ranks
         self.chunk = chunk
         n_sums = self.n_ranks * len(chunk)
@@ -116,7 +132,17 @@ class _SumState:
 
 
 def _replay_sends(state: _SumState, sends: PieceSends, findings: Findings) -> bool:
-    """Replay all rounds; False at the first thing that is wrong."""
+    """Replay all rounds; False at the first thing that is wrong.
+
+    Parameters
+    ----------
+    state
+        Which data are where, as sets of ranks; changed.
+    sends
+        The sends of all rounds, ascending by round.
+    findings
+        Gets the first violation.
+    """
     rounds, first_sends = np.unique(sends.round_, return_index=True)
     bounds = np.append(first_sends, len(sends.round_)).tolist()
     for place, round_ in enumerate(rounds.tolist()):
@@ -131,14 +157,27 @@ def _replay_round(
 ) -> bool:
     """Replay the sends of one round, which all send what was there at its start.
 
+    Each memory (*place*) of a rank for a piece of the data has a set: the ranks whose data are in
+    it, added up. A send reads one set. What it does to others is said by its kind:
+
+    - ``COPY``: it replaces the set at its destination;
+    - ``REDUCE``: it is *added* to the set at its destination, which gets the ranks of both;
+    - ``KEEP``: it replaces the set at its destination, a place beside the sum, and is also added
+      to the sum of the same piece there.
+
+    It is a violation if a send reads an empty set; if a copy is not all that comes to a place in
+    the round; if something is added to an empty set; or if a rank would be in a set twice.
+
     Parameters
     ----------
     state
-        Changed by the sends.
+        ``state.sets[set]`` are the ranks of each set, as bits; changed by the sends. Its
+        ``source_set``, ``target_set`` and ``sum_set`` say for each send of all rounds the number
+        of the set that it reads, of the set at its destination, and of the sum there.
     kind
-        The kinds of the sends of the round.
+        Int array, shape (sends of the round,): ``COPY``, ``REDUCE`` or ``KEEP``.
     of_round
-        Which sends these are.
+        The range of these sends among those of all rounds.
     round_
         The number of the round, for messages.
     findings
@@ -147,8 +186,9 @@ def _replay_round(
     Returns
     -------
     bool
-        False if something is wrong.
+        False if something is wrong; the state is of no more use then.
     """
+    # What is sent is read before anything is written.
     source = state.source_set[of_round]
     target = state.target_set[of_round]
     data = state.sets[source]
@@ -157,7 +197,8 @@ def _replay_round(
         findings.refuse("who sends a chunk has it", where, "nothing", "the chunk")
         return False
 
-    # Data that are kept go to a place of their own as a copy, and are added to the sum.
+    # Data that are kept go to a place of their own as a copy, and are added to the sum: a second
+    # entry behind those of all sends stands for this addition.
     is_kept = kind == KEEP
     is_added = kind == REDUCE
     if is_kept.any():
@@ -165,7 +206,8 @@ def _replay_round(
         data = np.concatenate([data, data[is_kept]])
         target = np.append(target, state.sum_set[of_round][is_kept])
 
-    # Several sends into one place in a round all have to add.
+    # Several sends into one place in a round all have to add. Sorted by their targets they are
+    # neighbours.
     by_target = np.argsort(target, kind="stable")
     is_same_as_next = np.diff(target[by_target]) == 0
     adds_in_order = is_added[by_target]
@@ -180,6 +222,8 @@ def _replay_round(
         findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
         return False
 
+    # No set is copied into and added to in the same round, so copies may come first. Additions are
+    # handed on in the order of their targets.
     state.sets[target[~is_added]] = data[~is_added]
     return _add_data(state, target, data, by_target[adds_in_order], round_, findings)
 
