@@ -171,12 +171,14 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     problem
         The collective, with the rates and latencies of rails and of links inside islands.
     plan
-        The plan, whose rounds stay.
+        The plan: the round of each move (a set of sends) of each wave, which stays; the sizes of
+        waves as parts of 1; and the load of each move, in blocks that a place sends or receives.
 
     Returns
     -------
     _Plan
-        The plan as it was if the programme fails or its sizes are not faster.
+        The same rounds with the best sizes of waves; the plan as it was if the programme fails
+        or its sizes are not faster.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -560,6 +562,10 @@ def _ends_and_chunks(
     problem: Collective, move: Move, kind: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the sources, destinations and chunks of a move, for the data of every island.
+
+    A *move* is a set of sends that are made together. Each is a row of source island and place,
+    destination island and place, and block, where a *place* is the number of a rank in its island.
+    All islands do the same, so each row stands for one send for the data of each island.
 
     Parameters
     ----------

@@ -219,9 +219,9 @@ def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
     Parameters
     ----------
     problem
-        A collective of few ranks.
+        A collective of few ranks with one port.
     most_s
-        Splits whose rounds and changes alone take so long are left out.
+        A time in seconds. Splits whose rounds and changes alone take so long are left out.
 
     Yields
     ------
@@ -443,6 +443,21 @@ class _Model:
     """
 
     def __init__(self, problem: Collective, split: Split, below_s: float) -> None:
+        """Make the variables of all rounds, then the goal, then the rules of the operation.
+
+        A *split* says for how many rounds each configuration of circuits is held, and how large
+        each chunk of the data is, in units. Chunks of size 0 are wanted by nobody and left out.
+
+        Parameters
+        ----------
+        problem
+            A collective of few ranks with one port.
+        split
+            ``split.held[configuration]`` are its rounds, ``split.weights[chunk]`` the units of a
+            chunk.
+        below_s
+            Plans must take less than so many seconds; infinite if all may be found.
+        """
         self.problem = problem
         self.split = split
         self.model = cp_model.CpModel()
@@ -566,6 +581,12 @@ class _Model:
         After a round a rank has what it had before, and what is sent to it over a circuit that is
         up. In a gather or a broadcast every rank has every chunk in the end. A block of an
         all-to-all is kept at one place at a time, and ends at its destination.
+
+        The variables ``self.sent[round, rank, chunk]``, whether the rank sends the chunk, and
+        ``self.circuits[epoch][source, target]``, whether a circuit is up, are there already; an
+        *epoch* are the rounds of one configuration of circuits. New variables say whether a rank
+        has a chunk before each round. ``self.receipts`` gets an entry for each round, rank and
+        chunk: that the rank has it after the round, and that it had it before.
         """
         model = self.model
         n = self.problem.n_ranks
@@ -656,7 +677,12 @@ class _Model:
     def _add_origin(
         self, step: Step, contains: dict[Step, Literal], gets: Literal, is_copied: Literal
     ) -> None:
-        """Say when the data of one rank are in a sum after a round.
+        """Add the constraints that say when the data of one rank are in a sum after a round.
+
+        A chunk at a rank is a sum of the data of some ranks. What comes to a rank is either added
+        to its sum, or replaces it as a *copy*. The data of one rank, the *origin*, are in the sum
+        afterwards if they come in this round, or were in it before and are not replaced. They may
+        not come if they are in a sum that stays, because nothing may be added twice.
 
         Parameters
         ----------

@@ -82,6 +82,10 @@ class Steps(NamedTuple):
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     """Turn the rounds of an algorithm into steps; equal circuits are the same configuration.
 
+    A *plane* is a switch of its own, to which each rank has some ports; planes change circuits by
+    themselves. A *step* is a round whose bytes the planes share: its *configuration* is the number
+    of the circuits that it needs, and its *work* is how long one plane alone would send.
+
     Parameters
     ----------
     problem
@@ -131,6 +135,12 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
 
 def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
     """Find shares of all planes with which the last step ends early.
+
+    A *step* is a round of an algorithm: circuits that it needs, and its work, in seconds of one
+    plane. A *plane* is a switch of its own, which changes its circuits by itself. The *share* of a
+    plane in a step is how long it sends in it; the shares of a step add up to its work. Beam
+    search proposes which planes take part in which steps, a linear programme finds their shares,
+    and local search lets single planes join or leave steps.
 
     Parameters
     ----------
@@ -194,6 +204,11 @@ class _Schedule(NamedTuple):
 
 def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
     """Find planes for each step by beam search: step by step, the schedules that end first stay.
+
+    A *step* is a round of an algorithm, whose bytes some *planes* (switches that change circuits
+    by themselves) carry together. A schedule says for the steps until now which planes take part;
+    it is made longer by each set of planes that is worth a try in the next step. Of all longer
+    schedules the `BEAM` best ones stay.
 
     Parameters
     ----------
@@ -642,8 +657,9 @@ def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
 
 
 def _time_shares(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
-    """Start all parts as early as steps and circuits allow.
+    """Start each plane in each step as early as steps and circuits allow.
 
+    A *step* is a round of an algorithm; a *plane* is a switch that carries a share of its bytes.
     A plane changes its circuits as soon as it has ended its last step, and begins a step when that
     change and the step before have ended, and the ranks are ready.
 

@@ -313,6 +313,7 @@ class _TorusRounds:
     def scatter(self, side: _TorusSide) -> None:
         """Add ring rounds of a reduce-scatter: each root gets the sum of its window.
 
+        A *window* is a part of the data, and its *root* the rank that gets the sum of it.
         The sum spans as many neighbours as there are windows: on a scattered side, where there are
         as many windows as places, the whole ring. A side with one window adds no round.
         """
@@ -330,6 +331,9 @@ class _TorusRounds:
 
     def pass_windows_on(self, side: _TorusSide) -> None:
         """Add the rounds after which each root has the sum of its window over its whole ring.
+
+        A *window* is one of m equal parts of the data, and a *root* of it a rank that has its sum
+        over m neighbours. A *place* on the ring is the coordinate of a rank on this side.
 
         With q places and m windows there are q / m roots of a window, m places apart, each with
         the sum over m ranks. These sums go round from root to root, m hops at a time, q / m - 1
@@ -482,7 +486,8 @@ def list_turned_tori(problem: Collective) -> Iterator[TurnedTorus]:
 def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
     """List the rounds of an all-reduce whose parts go over the sides of a torus in turned orders.
 
-    The buffer is cut into as many parts as there are sides. All parts go once round all sides, and
+    A *torus* has several sides, along each of which ranks form rings. The buffer is cut into as
+    many parts as there are sides. All parts go once round all sides, and
     are added up; but part p begins with side p, so that each side always carries one part.
 
     Example: 4 ranks with two ports, 2 x 2. In round 0 neighbours along the first side exchange
@@ -493,12 +498,14 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
     problem
         The all-reduce.
     torus
-        The torus; the number of ranks is the product of its sides.
+        How many places each side has, the number of sides, and how many lanes (ports of a rank)
+        lead along each side.
 
     Returns
     -------
     Rounds
-        The sends, with their places, and the circuits: the same in all rounds.
+        The sends, with the places (memories of a rank for a part: its sum, or data that are only
+        passed on) from which and into which they go; and the circuits, the same in all rounds.
     """
     n = problem.n_ranks
     ranks = np.arange(n)

@@ -144,6 +144,15 @@ class _Doubles:
     """
 
     def __init__(self, n_doubles: int, *, may_lose: bool) -> None:
+        """Begin with doubles that are free: in no run, and without a swap to come.
+
+        Parameters
+        ----------
+        n_doubles
+            How many ranks hold two chunks that spread.
+        may_lose
+            Whether a double may face the absent rank, which is there if ranks are odd in number.
+        """
         self.rounds_left = [0] * n_doubles
         """After how many rounds the run of a double ends: how far the class that it wastes next is
         from q - 2. 0 if its next move begins a run."""

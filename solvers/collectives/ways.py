@@ -140,12 +140,29 @@ class _Steps:
     """
 
     def __init__(self, demand_s: FloatArray, sequence: Sequence) -> None:
+        """List the lanes of all rounds one after another, and the blocks that have bytes.
+
+        A *step* is one lane (port of every rank) of one round; lane k of round t is step
+        ``t * lanes + k``.
+
+        Parameters
+        ----------
+        demand_s
+            ``demand_s[source, target]``: how long one circuit takes for a block, in seconds.
+        sequence
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+        """
         self.rounds, self.lanes, self.n = sequence.shape
         self.peer = sequence.reshape(-1, self.n)
+        """``peer[step, rank]``: to whom a rank transmits; itself stands for nobody."""
         self.source, self.target = np.nonzero(demand_s)
         self.amount_s = demand_s[self.source, self.target]
+        """``amount_s[block]``: how long one circuit takes for the block from its source to its
+        target, in seconds."""
         self.origins: list[IntArray] = []
+        """For each step the ranks that have a circuit to another rank, ascending."""
         self.origin_of = np.zeros_like(self.peer)
+        """``origin_of[step, rank]``: which rank transmits to this one; 0 also where none does."""
         for step, peer in enumerate(self.peer):
             origin = np.flatnonzero(peer != np.arange(self.n))
             self.origins.append(origin)
@@ -153,6 +170,9 @@ class _Steps:
 
     def draw(self, price: FloatArray) -> _Draw | None:
         """Find the cheapest path of each block, by dynamic programming over rounds.
+
+        A *block* is what one rank sends to one other. A path takes circuits of later and later
+        rounds from its source to its target; its price is the sum of those of its circuits.
 
         A path takes at most one circuit in each round: all lanes of a round start from where data
         were before it.

@@ -154,6 +154,13 @@ class Collective(Displayed):
     objectives: ClassVar[dict[str, str]] = {"collective": "s"}
 
     def __post_init__(self) -> None:
+        """Check all fields, and fill in those that follow from others.
+
+        Raises
+        ------
+        InputError
+            Naming the first field that is wrong.
+        """
         if self.fabric is None:
             ranks = integer("n_ranks", self.n_ranks, at_least=1)
             check_size("ranks", ranks, "n_ranks")
@@ -253,6 +260,16 @@ def _check_times(problem: Collective) -> None:
 
     Times may be `LONGEST_S` at most, and bytes no more than are sent in this time. Amounts that
     are sent have to last `_SHORTEST_S` at least.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its rates in bytes per second, times in seconds, and sizes in bytes.
+
+    Raises
+    ------
+    InputError
+        Naming the field that is out of these limits.
     """
     most_bytes = LONGEST_S * problem.rate_bytes_per_s
     limits = dict.fromkeys(("alpha_s", "hop_s", "delay_s", "island_alpha_s"), LONGEST_S)
@@ -281,6 +298,16 @@ def _check_islands(problem: Collective) -> None:
 
     An *island* is a group of ``problem.island`` ranks with fast links among them; 1 stands for no
     islands. Each rank has one one-way circuit then, its rail, over an ideal switch.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+
+    Raises
+    ------
+    InputError
+        Naming the first field that does not fit.
     """
     if problem.island == 1:
         for name, default in (("island_rate_bytes_per_s", 450e9), ("island_alpha_s", 0.0)):
@@ -363,6 +390,9 @@ def check_circuits(
     name: str, circuits: ArrayLike, *, two_way: bool, ports: int | None = None
 ) -> None:
     """Refuse circuits that the ports of a rank cannot have.
+
+    A *plane* is a switch of its own, to which each rank has some ports. A *lane* is a port of a
+    rank on some plane, and an *epoch* are rounds in a row with the same circuits.
 
     One-way circuits of a lane are a matching of ranks. Two-way circuits of a plane lead back as
     often as they lead there; they may join ports of different numbers. No rank faces itself.

@@ -110,9 +110,12 @@ class _Inequalities:
     """
 
     def __init__(self, n_variables: int) -> None:
+        """Begin without a row, for so many variables."""
         self.n_variables = n_variables
         self.rows: list[FloatArray] = []
+        """The coefficients of each inequality, one for each variable."""
         self.least: list[float] = []
+        """The least value of each row."""
 
     def require(self, at_least: float, *terms: Term) -> None:
         """Add the inequality that the sum of the terms is at least a number."""

@@ -72,7 +72,7 @@ class _SumState:
     """
 
     def __init__(self, problem: Collective, chunk: NDArray[np.int64], sends: PieceSends) -> None:
-        """Number the sets of all slots that are used, and fill them as they are at the start.
+        """Give numbers to the sets of all slots that are used, and fill them with first data.
 
         A *slot* is a place (a memory) of a piece at a rank, as one number; a *set* has the ranks
         whose data are in a slot, as bits. The sets of the sums come first, by rank and then by
