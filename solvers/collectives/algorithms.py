@@ -341,6 +341,11 @@ def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Ro
         Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
     sign
         Without effect: pairs are the same in both directions.
+
+    Returns
+    -------
+    Rounds
+        The sends of all rounds, which copy blocks, or parts of the buffer of a broadcast.
     """
     n = problem.n_ranks
     ranks = np.arange(n)

@@ -100,8 +100,10 @@ def measure_distances(source, distance, queue):
 def move_blocks(peer, demand, hops):
     """Move all blocks one hop nearer to their destinations.
 
-    Blocks of one round are looked at by destination, so that those of one source do not all find
-    the same circuits free.
+    A *block* is what one rank sends to one other, and a *lane* a port of every rank. Each block
+    takes the circuit with the least load among those that lead its holder one hop nearer. Blocks
+    are looked at by the distance of their ranks' numbers, and not source by source, so that those
+    of one source do not all find the same circuits free.
 
     Parameters
     ----------
@@ -110,7 +112,9 @@ def move_blocks(peer, demand, hops):
     demand : float array, shape (n, n)
         The bytes of each block, by source and destination; blocks without any do not move.
     hops : BlockMoves
-        Reads `distance`; `at`, the rank that holds each block, and `load` are written.
+        Reads ``distance[destination, rank]``, the fewest hops; writes ``at[source, destination]``,
+        the rank that holds each block, and ``load[lane, rank]``, the bytes on each circuit in this
+        round.
     """
     n_lanes, n = peer.shape
     hops.load[:, :] = 0.0

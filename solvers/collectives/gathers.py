@@ -172,8 +172,10 @@ class Gather(NamedTuple):
 def spread_offsets(shifts, width, held, most_load, result):
     """Spread the blocks of a circulant breadth first, as one rank receives them.
 
-    The block at offset o belongs to the rank o places before the receiver. It comes over the lane
-    of shift s if the neighbour s places before the receiver has it, for which its offset is o - s.
+    In a *circulant* each rank r has circuits to r + s for the same *shifts* s, so all ranks do the
+    same. The block at offset o belongs to the rank o places before the receiver. It comes over the
+    lane of shift s if the neighbour s places before the receiver has it, for which its offset is o
+    - s.
 
     Parameters
     ----------
@@ -371,16 +373,20 @@ def list_wanted_blocks(source, width, arrays, rank):
 def choose_lanes(circuits, arrays, rank, n_wanted, turn):
     """Choose the lane of each piece of the wanted blocks of a rank, so that loads are level.
 
-    Blocks that only one circuit can bring are placed first; the others go to the lane with the
-    least pieces so far.
+    A *block* is the data of one rank, a *piece* an equal part of it, and a *lane* a port of every
+    rank. A block is *wanted* if the rank lacks it and some rank that sends to it had it before the
+    round. Blocks that only one circuit can bring are placed first; the others go to the lane with
+    the least pieces so far.
 
     Parameters
     ----------
     circuits : tuple of two int arrays, shape (lanes, n)
         The source of each port, and how many ports have the same one, as in `spread_blocks`.
     arrays : BlockArrays
-        Reads `wanted`, `n_choices` and `round_of`; writes `lane_of` and `loads`, and uses
-        `lane_load` as scratch.
+        Reads the wanted blocks, `wanted`, ``n_choices[block]``, how many circuits can bring a
+        block, and ``round_of[rank, block]``, when it comes to a rank. Writes ``lane_of[rank,
+        block, piece]``, over which lane it comes, and ``loads[round]``, the most pieces on a
+        circuit. Uses `lane_load` as scratch.
     rank : int
         The rank that receives.
     n_wanted : int
@@ -544,7 +550,10 @@ def _spread_over_one_topology(
 
 
 def list_gather_sends(gather: Gather) -> Rounds:
-    """List the sends of an all-gather.
+    """List the sends of an all-gather, of which it is known when and over which lane data come.
+
+    A *block* is the data of one rank, a *piece* an equal part of it, and a *lane* a port of every
+    rank. In a *circulant* all ranks have circuits to the ranks the same shifts onward.
 
     Parameters
     ----------
@@ -701,6 +710,11 @@ def block_bytes(problem: Collective, pieces: int) -> float:
 
 def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """Offer all-gathers, reduce-scatters and all-reduces over the sequences of circuits.
+
+    An *offer* is a plan whose time and number of sends are known before it is made. A sequence of
+    circuits has some configurations, one after another, each held for some rounds. A
+    reduce-scatter is an all-gather over the reversed circuits that runs backwards; an all-reduce
+    is both, or an all-gather of whole buffers that every rank adds up.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from optmatch.solvers.collectives.promises import SENDS_PER_S
 
 
 class Offer(NamedTuple):
-    """A plan that can be made."""
+    """A plan that can be made; its time and its size are known before."""
 
     seconds: float
     """The promised time of the plan, in seconds; the plan takes no less."""
@@ -44,6 +44,9 @@ def take_best_offer(
     offers: Iterable[Offer], clock: Clock, below_s: float = math.inf
 ) -> tuple[Laid | None, str]:
     """Build the offers with the least promises, until no other one can be faster.
+
+    An *offer* is a plan that can be made; its *promise* is a time in seconds, known beforehand,
+    that the plan does not beat.
 
     Parameters
     ----------

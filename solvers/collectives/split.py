@@ -232,6 +232,10 @@ class SplitSearch:
     def _estimate_lengths(self) -> list[tuple[float, int, int]]:
         """Estimate the seconds of k configurations that are held for some rounds each.
 
+        A *configuration* is a set of circuits, one from each rank on each *lane* (a port of every
+        rank). A block, which is what one rank sends to one other, takes one hop over a circuit in
+        each of some rounds.
+
         The farther a rank is, by the count of ranks that can be reached in so many hops, the
         smaller its block is assumed to be.
 
@@ -460,6 +464,10 @@ class SplitSearch:
     def _choose_worthiest_circuits(self, best: _Routed, turn: int) -> NDArray[np.int64]:
         """Return the matching that is worth most before a round, by the dual prices (pricing).
 
+        A *block* is what one rank sends to one other; it goes over circuits of later and later
+        rounds. The linear programme of routes has a dual *price* for each circuit, what a second
+        of it costs other blocks, and a *worth* for each block, what a second less of it saves.
+
         A circuit from u to v is worth what the best block over it would save: the worth of the
         block, less the cheapest path from its source to u in the rounds before, and from v to its
         target in this round and those after. A maximum-weight matching takes the circuits.
@@ -467,7 +475,8 @@ class SplitSearch:
         Parameters
         ----------
         best
-            The sequence, with its worths and prices.
+            ``best.sequence[round, lane, rank]``: to whom a rank transmits; ``best.price[round,
+            lane, rank]``: the price of this circuit; ``best.worth[source, target]``.
         turn
             The number of the round; the number of rounds stands for the end.
 
@@ -506,6 +515,9 @@ class SplitSearch:
 
     def _route(self, sequence: Sequence) -> _Routed | None:
         """Find the best routes over a sequence by a linear programme over paths.
+
+        A *sequence* says which circuits there are in each round. A *block* is what one rank sends
+        to one other, and may be shared out among several paths.
 
         A path of a block takes circuits of later and later rounds from its source to its target.
         Between few ranks all paths are listed, between many they are drawn by prices.
@@ -564,9 +576,12 @@ class SplitSearch:
     def _solve_programme(self, sequence: Sequence, paths: Paths) -> Any:
         """Choose how much of each block goes over each path, by a linear programme.
 
+        A *block* is what one rank sends to one other. Amounts of data and lengths of rounds are
+        seconds of one circuit, divided by `least_s`, how long the busiest rank sends or receives.
+
         Columns: the amount on each path, then the length of each round. Rows: what all paths put
         on a circuit is at most the length of its round; the paths of a block carry all of it. The
-        sum of the lengths is minimised. All are in units of `least_s`.
+        sum of the lengths is minimised.
 
         If ranks are late there is one column more, when the first round with one of them begins:
         no earlier than they are ready, nor than the rounds before it end.

@@ -268,7 +268,8 @@ def _plan_round(
     """Plan the moves of all doubles in one round, and go on with their states.
 
     A double is a rank that holds two chunks which still spread. It is within a run (some rounds in
-    which it keeps one of them), or swaps after it met the late rank, or is free for either.
+    which it keeps one of them), or swaps after it met the late rank, or is free for either. The
+    *class* of a chunk counts the rounds for which it has been spreading, from 0 to q - 1.
 
     Parameters
     ----------
@@ -281,7 +282,9 @@ def _plan_round(
     doubles
         The states of the doubles; changed.
     moves
-        ``moves[double]``: written.
+        ``moves[double]``, written: a class from 0, if it gives its oldest chunk and takes one of
+        this class; `EXCHANGE`, if it meets the late rank; `SWAP`; or `LOSE`, if it faces a rank
+        that is not there.
     """
     # Doubles whose run or swaps are over choose anew; all others go on.
     free = [
@@ -318,10 +321,12 @@ def _continue_runs(
 ) -> None:
     """Plan the moves of the doubles that are within a run, or swap after they met the late rank.
 
-    Within a run a double takes class q - 2 in each round: a chunk that is the oldest a round
-    later, and is given then. If ranks are odd in number, one rank faces an absent one in each
-    round and misses a chunk. A double in a run of length 3 may be this rank, once: the round
-    before it takes class q - 3 instead.
+    A *double* is a rank with two chunks that spread, and a *run* are the rounds in a row in which
+    it keeps one of them and gives other ones. The *class* of a chunk counts the rounds for which
+    it has been spreading, from 0 to q - 1. Within a run a double takes class q - 2 in each round:
+    a chunk that is the oldest a round later, and is given then. If ranks are odd in number, one
+    rank faces an absent one in each round and misses a chunk. A double in a run of length 3 may be
+    this rank, once: the round before it takes class q - 3 instead.
 
     Parameters
     ----------
@@ -330,7 +335,8 @@ def _continue_runs(
     doubles
         The states of all doubles before the round; changed.
     moves
-        ``moves[double]``: written for these doubles.
+        ``moves[double]``, written for these doubles: the class that it takes, `SWAP`, or `LOSE`,
+        if it faces the absent rank.
     may_lose
         Whether a double may be chosen to face the absent rank in the next round.
     """

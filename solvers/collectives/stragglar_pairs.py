@@ -524,17 +524,22 @@ def _exchange_chunks(turn, lacks, log, ranks):
     """Send the chunks that the pairs of a round give each other, and update what ranks hold.
 
     A pair exchanges one chunk each way; a send is left out if its receiver has the chunk already.
+    Each rank *holds* one chunk or two that still spread. In a swap a rank gets a younger chunk in
+    place of the oldest one, and is *owed* that one, which comes in the next round.
 
     Parameters
     ----------
     turn : MatchingRound
-        The round and its moves.
+        The number of the round; q, how many chunks spread at a time; and the moves of the ranks
+        with two chunks.
     lacks : bool array, shape (chunks, ranks)
         Which rank does not have which chunk reduced over all; written.
     log : SendLog
-        Gets the sends.
+        Gets the sends: rows of round, source, destination, chunk and kind.
     ranks : Ranks
-        Reads `mate`, `gives` and `owner`; writes `hold` and `owed`.
+        Reads `mate`, the partner of a rank; `gives`, the chunk that it gives; and `owner`, the
+        rank that had a chunk first. Writes `hold`, the chunks that a rank holds, and `owed`, the
+        chunk that it gets a round later.
     """
     last_chunk = lacks.shape[0] - 1
     oldest = turn.number - turn.n_active

@@ -115,6 +115,27 @@ class DoublesSearch:
     def __init__(
         self, q: int, surplus: int, n_chunks: int, n_doubles: int, n_losers: int, seed: int
     ) -> None:
+        """Keep the numbers that a plan has to meet; nothing has been tried yet.
+
+        A *double* is a rank with two chunks that spread. A chunk spreads for q rounds, from rank
+        to rank, and could come to 2^(q - 1) *holders*; the *surplus* says how many of them are too
+        many. A double *wastes* holders of a chunk while it holds the chunk and does not give it.
+
+        Parameters
+        ----------
+        q
+            The number of chunks that spread at the same time.
+        surplus
+            How many holders of each chunk but the last one are to be wasted.
+        n_chunks
+            The number of chunks.
+        n_doubles
+            The number of doubles.
+        n_losers
+            How many doubles miss a chunk, because they face the rank that is not there.
+        seed
+            The seed of the order in which equally good moves are tried.
+        """
         self.q = q
         self.surplus = surplus
         self.n_chunks = n_chunks
@@ -184,7 +205,9 @@ class DoublesSearch:
     ) -> list[tuple[DoublesStep, Budgets]]:
         """List the moves that all doubles together can make in a round, the most promising first.
 
-        A *double* is a rank with two chunks that spread.
+        A *double* is a rank with two chunks that spread. The *class* of a chunk counts the rounds
+        for which it has been spreading, from 0. A chunk has the fewer holders at the end, the more
+        doubles hold it without giving it: they *waste* its class.
 
         Parameters
         ----------
@@ -301,8 +324,10 @@ class DoublesSearch:
     ) -> list[_Option]:
         """List the moves of a double that gives the oldest chunk: it takes another one for it.
 
-        In the ramp, where no chunk is the oldest yet, a rank without a second chunk moves in the
-        same way.
+        A double is a rank with two chunks that spread, at most q of which spread at a time. The
+        *class* of a chunk counts the rounds for which it has been spreading, from 0 to q - 1. In
+        the *ramp*, the first q rounds, where no chunk is the oldest yet, a rank without a second
+        chunk moves in the same way.
 
         Parameters
         ----------
@@ -355,7 +380,8 @@ class DoublesSearch:
         """Let one more double move in a round, and count what all of them waste and take together.
 
         A double is a rank with two chunks that spread, one of which it can give in a round; the
-        other one is *wasted*. A chunk has class c if it began to spread c + 1 rounds ago.
+        other one is *wasted*. A chunk has class c if it began to spread c + 1 rounds ago; q chunks
+        spread at a time, so classes are 0 to q - 1.
 
         Parameters
         ----------

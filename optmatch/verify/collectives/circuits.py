@@ -175,6 +175,9 @@ def _check_changes(
 ) -> None:
     """Check that a plane has the time to change circuits between two rounds that differ.
 
+    A *plane* is a switch of its own, to which each rank has some ports. It carries a share of some
+    rounds, and may set up other circuits between two of them, which takes the delay.
+
     Parameters
     ----------
     problem

@@ -17,7 +17,8 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
     """Check that each sender has received before, and that in the end all ranks have their data.
 
     Nothing is added up and nothing is lost in these operations. Therefore it is enough to know in
-    which round each piece of data first comes to each rank.
+    which round each piece of data first comes to each rank. A *chunk* is what one send carries, or
+    a part of which it carries; a *piece* is a part of a chunk that no send cuts.
 
     Parameters
     ----------

@@ -340,6 +340,11 @@ def _is_cut_off(problem: Collective) -> bool:
     problem
         The collective, whose fabric may state losses and a budget. Port p of rank r is the port
         ``r * ports + p`` of the fabric.
+
+    Returns
+    -------
+    bool
+        True if data cannot get to all ranks that want them, over however many circuits.
     """
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
@@ -388,6 +393,11 @@ def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule)
     schedule
         The schedule: ``matchings[slot, port]`` is a port of the fabric, or -1; a slot for each
         epoch (rounds in a row with the same circuits).
+
+    Returns
+    -------
+    bool
+        False if some slot has a circuit that its epoch lacks, or lacks one that it has.
     """
     n_ports_of_rank = problem.ports
     shape = (plan.n_epochs, problem.fabric.n_ports)

@@ -22,6 +22,9 @@ Sets = NDArray[np.uint64]
 def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Replay copies and additions on sets of ranks; nothing may be added twice.
 
+    A sum is represented by the set of the ranks whose data are in it. A *chunk* is a part of the
+    buffer, and a *piece* a part of a chunk that no send cuts; pieces do not mix.
+
     Parameters
     ----------
     problem
