@@ -157,7 +157,9 @@ def relax(distance, shift, least):
 def climb(shifts, n, work):
     """Replace one shift after another by the best there is, until none can be replaced.
 
-    Hill climbing on the hops to all offsets. A sweep takes O(k^2 n + k n^2) steps for k shifts.
+    A *shift* is how many places onward every rank sends, and an *offset* how many places onward
+    the receiver of a block is, modulo n: a sum of shifts, each of which is one hop. Hill climbing
+    on the sum of the hops to all offsets. A sweep takes O(k^2 n + k n^2) steps for k shifts.
 
     Parameters
     ----------
@@ -228,7 +230,9 @@ def list_shifts(
 ) -> list[NDArray[np.int64]]:
     """List sets of k shifts with short paths to all offsets, the set of fewest hops first.
 
-    The sets are the ends of hill climbs from several beginnings, of which the first is a mixed
+    A *shift* is how many places onward every rank sends in one configuration of circuits, and an
+    *offset* how many places onward the receiver of a block is: a sum of shifts, each one hop. The
+    sets are the ends of hill climbs from several beginnings, of which the first is a mixed
     radix; a clock that has run out ends them. One climb takes some sweeps of O(k n^2).
 
     Parameters
@@ -314,6 +318,10 @@ def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = No
 
 def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
     """Take longer paths as long as fewer rounds save more than the hops cost (steepest descent).
+
+    In each *configuration* all ranks send the same *shift* onward, and blocks take some hops. A
+    configuration is held for as many rounds as the most hops that a block takes in it. It loses
+    one round if all blocks take one hop less there, and more hops in other configurations.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ class Gather(NamedTuple):
     """
 
     sequence: CircuitSequence
-    """The circuits."""
+    """The configurations of circuits, one after another, and how long each is held."""
     pieces: int
     """A block is cut into so many pieces, which may come from different neighbours."""
     loads: FloatArray
@@ -174,8 +174,8 @@ def spread_offsets(shifts, width, held, most_load, result):
 
     In a *circulant* each rank r has circuits to r + s for the same *shifts* s, so all ranks do the
     same. The block at offset o belongs to the rank o places before the receiver. It comes over the
-    lane of shift s if the neighbour s places before the receiver has it, for which its offset is o
-    - s.
+    lane of shift s if the neighbour s places before the receiver has it, for which its offset is
+    ``o - s``. A *lane* is a port of every rank, and a *piece* an equal part of a block.
 
     Parameters
     ----------
@@ -279,6 +279,8 @@ def find_lane_of_piece(shifts, width, result, wanted):
 def spread_blocks(source, width, arrays):
     """Spread the blocks of all ranks breadth first over circuits that stay.
 
+    A *block* is the data of one rank, cut into pieces, and a *lane* a port of every rank. In each
+    round a rank takes all blocks that it lacks and that a rank which sends to it had before.
     A block that a neighbour has had for more than a round has come already, so only the blocks
     that came in the last round are looked at: O(n^2 lanes) in all.
 
@@ -289,7 +291,9 @@ def spread_blocks(source, width, arrays):
     width : int array, shape (lanes, n)
         How many ports of the rank have this source, at the first of them; 0 at the others.
     arrays : BlockArrays
-        Written; `loads` has zeros at first.
+        Written: ``round_of[rank, block]``, the round in which a block comes, -1 for the own one;
+        ``lane_of[rank, block, piece]``, over which lane; and ``loads[round]``, the most pieces on
+        a circuit, with zeros at first. All others are scratch.
 
     Returns
     -------

@@ -26,7 +26,7 @@ class Offer(NamedTuple):
     name: str
     """The name of its circuits, for statistics."""
     build: Callable[[], Laid]
-    """Lays out the plan."""
+    """Makes the plan, with all its sends and circuits, when it is called."""
 
 
 MOST_OFFERED_SENDS = 1 << 24

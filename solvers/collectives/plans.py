@@ -300,14 +300,16 @@ def _time_rounds(
     """Return how long each round lasts, in seconds.
 
     A round takes the latency, the bytes of its busiest circuit over the rate, and the time of the
-    most hops of a send; or what links inside islands take beside, if that is longer.
+    most hops of a send; or what links inside islands take beside, if that is longer. A *hop* is
+    one circuit that a send goes over, and an *epoch* are rounds in a row with the same circuits.
 
     Parameters
     ----------
     problem
-        The collective.
+        The collective, with its latencies in seconds and its rates in bytes per second.
     hops
-        All hops of all sends, with their rounds and bytes.
+        The round, source, target and bytes of each hop of all sends, and by round the most hops
+        of a send.
     circuits
         ``circuits[epoch, lane, rank]``: the peer of each port, -1 if it is dark.
     epoch_of_round
@@ -316,6 +318,7 @@ def _time_rounds(
     Returns
     -------
     float array, shape (rounds,)
+        Without changes of circuits and without waiting for ranks that are late.
     """
     n = problem.n_ranks
     n_rounds = len(epoch_of_round)

@@ -43,7 +43,7 @@ class ReachedSets(NamedTuple):
     now: NDArray[np.uint64]
     """Bit ``other % 64`` of ``now[rank, other // 64]``: the other is within so many hops."""
     next: NDArray[np.uint64]
-    """The same after one hop more."""
+    """The same sets after one hop more, while they are made."""
 
 
 @inner_kernel

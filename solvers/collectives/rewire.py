@@ -55,6 +55,10 @@ class _RoundDemands(NamedTuple):
 def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     """Choose the circuits of each round from the pool, so that the last one ends first.
 
+    The *pool* is a list of circuits of all ranks, from which each round takes one entry. A round
+    may use circuits that do not join all its senders to their receivers; its data are forwarded
+    then, which takes longer than a direct send, but may save the delay of a change.
+
     Exact dynamic programme: a round over some circuits begins when the round before has ended over
     the same circuits, or a delay after the round before has ended over whichever circuits were the
     quickest.
@@ -69,7 +73,8 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     Returns
     -------
     CircuitChoice
-        The time, the pool, and the number in it of the circuits of each round.
+        The time in seconds, the pool ``pool[number, rank]`` (the rank to which a rank transmits),
+        and ``number[round]``, the entry of the pool that a round uses.
     """
     partner = rounds.partners(problem.n_ranks)
     n_rounds = len(partner)
@@ -80,7 +85,8 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     cost_s = np.array([_time_over(problem, circuits, demands) for circuits in pool])
     cost_s = cost_s.reshape(len(pool), n_rounds)
 
-    # Forwards: when each round can end over each circuits, and from which circuits it came.
+    # Forwards: when each round can end over each entry of the pool, and over which entry the round
+    # before ended. `end_s` is by entry; before the first round it is when the circuits are set up.
     begin_s = ready_s(problem, rounds.sends, n_rounds)
     free = isinstance(problem.start, str) and problem.start == "free"
     end_s = np.where(free | is_there, 0.0, problem.delay_s)
@@ -93,7 +99,7 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
         end_s = np.maximum(np.where(pays, changed_s, end_s), begin_s[turn])
         end_s = end_s + cost_s[:, turn]
 
-    # Backwards: the choice that led to the earliest end.
+    # Backwards from the earliest end of the last round: the entries that led to it.
     number = np.zeros(n_rounds, dtype=np.int64)
     chosen = int(end_s.argmin())
     for turn in reversed(range(n_rounds)):
@@ -103,7 +109,7 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
 
 
 def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = None) -> Laid:
-    """Lay rounds over the circuits that are chosen for them.
+    """Make a plan of rounds of sends over the circuits that are chosen for them.
 
     A send whose target is no neighbour is forwarded: inside its round if hops are allowed there;
     otherwise each hop is a round of its own.

@@ -64,7 +64,7 @@ class Scheme(NamedTuple):
     shifts: list[Shifts]
     """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
     moves: list[Move]
-    """All sends; no move is empty."""
+    """All sends in sets that are made together, each of at least one send."""
     loads: list[NDArray[np.int64]]
     """For each move an array of shape (2 * places,): the blocks that each place sends, then the
     blocks that each place receives."""
@@ -410,7 +410,8 @@ class _Hop(NamedTuple):
     phase: int
     """The phase in which it takes the rail, from 0."""
     place: int
-    """The place whose rail it takes."""
+    """The place (number of a rank in its island) whose rail it takes, a circuit to another
+    island."""
 
 
 def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:

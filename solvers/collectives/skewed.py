@@ -209,7 +209,10 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
     """Return the seconds of what is left over a circulant, whose first circuits are there.
 
-    A round lasts as long as the rank that sends most takes, over all lanes.
+    In a *circulant* all ranks send the same *shift* onward in a configuration of circuits. The
+    *offset* of a block is how many places onward its receiver is; the block takes the shifts that
+    add up to it, one hop in a round. A round lasts as long as the rank that sends most takes, over
+    all lanes, the ports of a rank.
 
     Parameters
     ----------

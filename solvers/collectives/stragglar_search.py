@@ -50,11 +50,11 @@ class Double(NamedTuple):
     young: int
     """The class of its younger chunk; the lower number."""
     old: int
-    """The class of its older chunk."""
+    """The class of its older chunk; the higher number."""
     met: bool = False
     """Whether it has met the late rank."""
     lost: bool = False
-    """Whether it has missed a chunk."""
+    """Whether it has missed a chunk, because it faced the rank that is not there."""
 
 
 class _Option(NamedTuple):

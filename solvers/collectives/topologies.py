@@ -250,6 +250,20 @@ def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology
 
     It is a de Bruijn graph for sign 1 and a Kautz graph for sign and first -1, of any number of
     ranks. Circuits of a rank to itself are left out.
+
+    Parameters
+    ----------
+    problem
+        The collective; d is the number of its lanes, the ports of a rank.
+    name
+        The name of the graph.
+    sign, first
+        The numbers of the formula, which counts modulo the number of ranks.
+
+    Returns
+    -------
+    Topology
+        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark.
     """
     n = problem.n_ranks
     degree = problem.lanes
@@ -281,7 +295,8 @@ def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
     """Lay random regular graphs whose ways are shortened by local search, some of them.
 
     Two-way circuits take a perfect matching for each lane, so n is even. One-way circuits have
-    de Bruijn and Kautz graphs besides, so one graph of another kind is enough.
+    de Bruijn and Kautz graphs besides, so one graph of another kind is enough. Nothing is listed
+    if a rank has too few lanes (ports), or so many that all ranks can be joined directly.
     """
     n = problem.n_ranks
     lanes = problem.lanes

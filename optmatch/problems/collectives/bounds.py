@@ -54,8 +54,25 @@ def reach(rounds: int, lanes: int, two_way: bool) -> int:
 def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bool = False) -> int:
     """Bound the rounds in which each of n ranks can know of each, with K configurations in a row.
 
-    Returns the smallest sum of r_1 .. r_K, each at least 1, whose reach has a product of n or
-    more; -1 if there is none.
+    Configuration k, a set of circuits, is held for r_k rounds, and so the data of a rank can come
+    to a certain number of ranks, its reach; reaches of configurations in a row multiply.
+
+    Parameters
+    ----------
+    n_ranks
+        The number of ranks, n.
+    configurations
+        How many configurations there are in a row, K.
+    lanes
+        The number of ports of a rank.
+    two_way
+        Whether circuits lead both ways.
+
+    Returns
+    -------
+    int
+        The smallest sum of r_1 .. r_K, each at least 1, whose reach has a product of n or more; -1
+        if there is none.
     """
     # A single two-way circuit reaches one other rank, however long it is held.
     if lanes == 1 and two_way and reach(1, lanes, two_way) ** configurations < n_ranks:

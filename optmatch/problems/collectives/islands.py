@@ -149,9 +149,9 @@ class _RoundsBound(NamedTuple):
     """The time of bytes with so many rounds over rails, without start-ups and delays."""
 
     rails_s: float
-    """While rails carry them."""
+    """The seconds in which rails (circuits between islands) carry bytes."""
     rest_s: float
-    """While the links of islands carry what came last, without rails beside."""
+    """The seconds in which links inside islands carry what came last, without rails beside."""
 
 
 def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
@@ -254,7 +254,25 @@ def _bound_bytes(
 ) -> _RoundsBound:
     """Bound the time of the bytes with so many rounds over rails.
 
-    `n_extra` is how many rounds without rails are needed; the others are those of `_bound_rounds`.
+    A *rail* is the circuit of a rank to another island; other bytes go over links inside islands.
+
+    Parameters
+    ----------
+    problem
+        The `Collective`; typed as Any, as its module imports this one.
+    configurations
+        How many configurations of circuits there are in a row.
+    n_hops
+        In an all-to-all the hops from an island to all others together; 0 if they are unknown.
+    rounds
+        How many rounds use rails.
+    n_extra
+        How many rounds without rails are needed beside them.
+
+    Returns
+    -------
+    _RoundsBound
+        Seconds while rails carry bytes, and seconds of links inside islands alone.
     """
     islands = problem.n_ranks // problem.island
     if problem.operation == "all-to-all":

@@ -57,6 +57,20 @@ def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[
     """Return the partner of each place of a group in a round, -1 if it has none.
 
     On a ring it is the one to which it sends, a distance onward; backward if that is negative.
+
+    Parameters
+    ----------
+    algorithm
+        ``"ring"``, ``"halving"`` (pairs whose numbers differ in one bit) or ``"tree"`` (binomial).
+    members
+        The number of places of the group.
+    distance
+        How far apart partners are, in places; a power of two but on a ring.
+
+    Returns
+    -------
+    int array, shape (members,)
+        The place of each partner.
     """
     places = np.arange(members)
     if algorithm == "ring":

@@ -37,12 +37,19 @@ def check_planes(
 ) -> tuple[Seconds, Seconds] | None:
     """Check shares, lengths and changes of circuits of all planes, each by its own state.
 
+    A *plane* is a switch of its own, to which each rank has some ports, and which changes circuits
+    by itself. Its *share* of a round are the bytes that it carries of the busiest circuit. The
+    shares of a round have to make up all of its bytes, start when the round before has ended and
+    the ranks are ready, and last as long as they take.
+
     Parameters
     ----------
     problem, plan
-        The collective, and its plan.
+        The collective, and its plan: shares in bytes, and starts and ends in seconds, by round and
+        plane.
     loads
-        What the rounds of the plan carry; None for a list of steps that is given from outside.
+        By round, the bytes of the busiest circuit and when the ranks that take part are ready;
+        None for a list of steps that is given from outside.
     findings
         Gets the violations.
 
@@ -312,7 +319,7 @@ class _Hops(NamedTuple):
     source: IntArray
     """The rank at which the hop begins."""
     target: IntArray
-    """The rank at which it ends."""
+    """The rank at which the hop ends."""
 
     def take(self, is_taken: NDArray[np.bool_]) -> _Hops:
         """Return some of the hops."""
