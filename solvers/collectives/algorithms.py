@@ -471,7 +471,11 @@ def list_gossip_pairs(n: int) -> list[NDArray[np.int64]]:
 
 
 def _knodel_partners(n: int, round_: int) -> NDArray[np.int64]:
-    """Return ``partner[rank]`` in a round of the Knoedel graph of an even number of ranks."""
+    """Return ``partner[rank]`` in a round of the Knoedel graph of an even number of ranks.
+
+    Rank i of the first half is joined to rank ``n / 2 + (i + 2^k - 1) mod n / 2`` in round k,
+    where k counts from 0 to floor(log2 n) - 1 and begins anew.
+    """
     half = n // 2
     n_dimensions = n.bit_length() - 1
     shift = 2 ** (round_ % n_dimensions) - 1

@@ -112,7 +112,19 @@ def find_island_plan(problem: Collective, clock: Clock) -> Laid:
 def _list_plans(problem: Collective) -> Iterator[_Plan]:
     """Yield the plans of all schemes in all numbers and orders of waves, with sizes by a series.
 
-    Among plans that differ in the ratio of the series alone, only the fastest is yielded.
+    A *scheme* says what happens to the data of one island, and a *wave* is a part of all data that
+    travels by itself. Sizes of waves are a geometric series. Among plans that differ in the ratio
+    of the series alone, only the fastest is yielded.
+
+    Parameters
+    ----------
+    problem
+        A collective between islands of ``problem.island`` ranks each.
+
+    Yields
+    ------
+    _Plan
+        A scheme, the sizes of its waves, and the round of each of its sets of sends by wave.
     """
     islands = problem.n_ranks // problem.island
     for scheme in list_schemes(problem.operation, islands, problem.island):
@@ -130,7 +142,22 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
 
     Waves are parts of the data that travel by themselves. They follow each other one by one or, in
     all phases but the last one, together; phases of different waves may share rounds (woven); and
-    the sums of an all-reduce may be gathered in the opposite order (mirrored).
+    the sums of an all-reduce may be gathered in the opposite order (mirrored). A phase is a stage
+    in which each block goes over one circuit between islands at most.
+
+    Parameters
+    ----------
+    operation
+        The name of the collective.
+    scheme
+        Has the circuits of each phase, ``scheme.shifts``.
+    count
+        The number of waves; one wave has one order.
+
+    Returns
+    -------
+    list of _WaveOrder
+        Whether waves travel together, are woven, and are mirrored.
     """
     if count == 1:
         return [_WaveOrder()]
@@ -148,7 +175,11 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
 def _list_geometric_plans(
     operation: str, scheme: Scheme, count: int, wave_order: _WaveOrder
 ) -> list[_Plan]:
-    """List plans of `count` waves whose sizes are geometric series, one for each of `RATIOS`."""
+    """List plans of `count` waves whose sizes are geometric series, one for each of `RATIOS`.
+
+    Waves are parts of the data that travel by themselves. Ratios with which the last wave would be
+    less than `SMALLEST_RATIO` of the first one are left out; one wave needs one ratio only.
+    """
     if count == 1:
         return [_arrange(operation, scheme, count, RATIOS[0], wave_order)]
     return [
@@ -324,8 +355,8 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     int array, shape (moves, waves)
         The round of each move of each wave; the first round is 0.
     """
-    # Each phase of each wave has one round on rails, and one in which islands prepare it. The
-    # last row is for copies that follow the last phase.
+    # rail_turn[phase, wave] and link_turn[phase, wave]: each phase of each wave has one round on
+    # rails, and one in which islands prepare it. The last row is for copies after the last phase.
     phases = len(scheme.shifts)
     rail_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
     link_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
@@ -373,10 +404,13 @@ def _weave_phases(
     ----------
     scheme
         What happens to the data of one island; all phases have the same circuits.
+        ``scheme.waits[phase]`` says whether rails wait for copies inside islands before a phase.
     order
         The waves in the order in which they start.
     rail_turn, link_turn
-        Rounds by phase and wave, on rails and inside islands before them; written.
+        Int arrays, shape (phases + 1, waves): the round in which rails (circuits between islands)
+        carry a wave in a phase, and the round in which islands prepare it by copies. All rows but
+        the last one are written.
     """
     delay_of_wave = np.arange(len(order))
     last_turn = -1  # the round on rails of the first wave in the phase before

@@ -233,6 +233,13 @@ def _lay_path(problem: Collective) -> Topology | None:
     """Join neighbours of a line: even pairs by the one half of the ports, odd pairs by the other.
 
     Paths need no odd cycle, so they fit where each plane has one port and n is odd.
+
+    Returns
+    -------
+    Topology or None
+        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. Even lanes
+        join 0 with 1, 2 with 3, ..., odd lanes 1 with 2, 3 with 4, ... None if a rank has one lane
+        only, or there are fewer than three ranks.
     """
     n = problem.n_ranks
     if problem.lanes < 2 or n < 3:

@@ -238,7 +238,8 @@ def _set_sizes(problem: Collective) -> None:
     """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column.
 
     ``demand_bytes[source, destination]``, shape (ranks, ranks), belongs to all-to-alls alone;
-    `size_bytes` may be left at 0 beside it.
+    `size_bytes` may be left at 0 beside it. The size that is set, in bytes, is the most that one
+    rank sends or receives.
     """
     n = problem.n_ranks
     demand = problem.demand_bytes

@@ -421,6 +421,22 @@ def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: i
     """Return ``most[column]``: what no variable exceeds, if the bound is to be at most `_MOST`.
 
     A larger number of sends alone would last longer than that.
+
+    Parameters
+    ----------
+    variables
+        Which columns of the programme are which variables.
+    costs
+        What rounds and sends add to the length of a round, in units of the programme.
+    islands
+        The number of islands.
+    rounds
+        The number of rounds over rails, the circuits between islands.
+
+    Returns
+    -------
+    float array, shape (columns,)
+        The limit of each column.
     """
     most = np.full(variables.n_columns, 1.0)
     most[variables.collecting] = _MOST / costs.send
