@@ -287,6 +287,11 @@ def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:
         Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
     sign
         The direction around the ring: 1 or -1.
+
+    Returns
+    -------
+    Rounds
+        The sends of all rounds, which copy blocks (the data of one rank, or for one other rank).
     """
     n = problem.n_ranks
     ranks = np.arange(n)

@@ -287,7 +287,23 @@ def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
 
 
 def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> Laid:
-    """Lay out the sends of a simulated broadcast."""
+    """Lay out the sends of a simulated broadcast.
+
+    Parameters
+    ----------
+    problem
+        The broadcast.
+    cycle
+        The configurations of circuits, which follow each other again and again.
+    arrays
+        In which round, and from which rank, each piece (an equal part of the buffer) comes to
+        each rank.
+
+    Returns
+    -------
+    Laid
+        The plan, timed, whose chunks are the pieces. Rounds in which nothing comes are left out.
+    """
     turns = _list_turns(arrays)
     rank, piece = np.nonzero(arrays.round_of >= 0)
     turn = np.searchsorted(turns, arrays.round_of[rank, piece])
@@ -299,7 +315,13 @@ def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> La
 
 
 def _list_static(problem: Collective) -> Iterator[Cycle]:
-    """List the topologies that stay, each with its depth from the root."""
+    """List the topologies that stay, each with its depth: the hops from the root to the last rank.
+
+    Yields
+    ------
+    Cycle
+        One configuration of circuits, over which the root of the broadcast reaches all ranks.
+    """
     for topology in list_topologies(problem):
         depth = _depth_from(topology.peer, problem.root)
         if depth:

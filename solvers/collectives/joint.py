@@ -172,10 +172,22 @@ def find(
 def _collect_splits(problem: Collective, most_s: float, clock: Clock) -> list[Split] | None:
     """Return the splits that may take less than `most_s` seconds, those of the least bounds first.
 
+    A *split* says for how many rounds each configuration of circuits is held, and into which
+    chunks the data are cut.
+
+    Parameters
+    ----------
+    problem
+        A collective of few ranks with one port.
+    most_s
+        The time of the best plan that is known, in seconds; infinite if there is none.
+    clock
+        The listing ends when it has run out.
+
     Returns
     -------
     list of Split or None
-        None if the time is up.
+        Ascending by ``at_least_s``, a lower bound of the time; None if the time is up.
     """
     splits = list[Split]()
     for number, split in enumerate(_list_splits(problem, most_s)):
@@ -487,6 +499,7 @@ class _Model:
     def _minimise_loads(self, below_s: float) -> None:
         """Minimise the sum over rounds of the load of the busiest rank, in units of chunk sizes.
 
+        The *load* of a rank in a round is the size of the chunks that it sends.
         Plans that are no faster than `below_s` seconds are left out, and so is what counting
         forbids: sums below the bound of the split.
 
@@ -622,7 +635,9 @@ class _Model:
 
         A chunk at a rank is a sum of the data of some ranks, at first of its own alone, and in the
         end of all. Data that are sent to a rank are added to its sum, in which no rank may count
-        twice; in an all-reduce they may also replace the sum (a copy).
+        twice; in an all-reduce they may also replace the sum (a copy). New variables say for each
+        rank, the *origin*, whether its data are in a sum before each round. In a reduce-scatter
+        each rank has to have the whole sum of its own chunk in the end.
         """
         model = self.model
         is_everywhere = self.problem.operation == "all-reduce"

@@ -222,7 +222,16 @@ def _follow_algorithm(name: str, problem: Collective, clock: Clock) -> FoundPlan
 
 
 def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
-    """Change circuits only where it pays; of all algorithms the fastest."""
+    """Change circuits only where it pays; take the fastest of all algorithms.
+
+    For each algorithm whose ranks send to one other in a round, the circuits of each round are
+    chosen: the ones that it asks for, or others over which its sends are forwarded.
+
+    Returns
+    -------
+    FoundPlan
+        The plan of the fastest algorithm, with its name and the times of the others in seconds.
+    """
     with uncounted():
         from optmatch.solvers.collectives.rewire import choose, rewire
 

@@ -365,7 +365,24 @@ def _number_distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
 def _time_islands(
     problem: Collective, hops: _HopLoads, inside: NDArray[np.bool_], n_rounds: int
 ) -> FloatArray:
-    """Return how long the busiest rank sends, or receives, inside its island in each round."""
+    """Return how long the busiest rank sends, or receives, inside its island in each round.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the latency in seconds and the rate in bytes per second of islands.
+    hops
+        The round, source, target and bytes of each hop; a *hop* is one link or circuit of a send.
+    inside
+        ``inside[hop]``: whether both ranks are in the same island.
+    n_rounds
+        The number of rounds.
+
+    Returns
+    -------
+    float array, shape (rounds,)
+        Seconds; 0 in a round without hops inside islands.
+    """
     n = problem.n_ranks
     length_s = np.zeros(n_rounds)
     for end in (hops.source, hops.target):

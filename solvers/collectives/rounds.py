@@ -156,7 +156,10 @@ def chunk_sizes(problem: Collective, count: int) -> NDArray[np.float64]:
 
 
 def without_nothing(problem: Collective, rounds: Rounds) -> Rounds:
-    """Leave out chunks of an uneven all-to-all that have no bytes, and rounds without any."""
+    """Leave out chunks of an uneven all-to-all that have no bytes, and rounds without any.
+
+    Other collectives, and even all-to-alls, keep all their sends.
+    """
     if problem.demand_bytes is None:
         return rounds
     has_bytes = problem.demand_bytes.reshape(-1)[rounds.sends[:, 3]] > 0

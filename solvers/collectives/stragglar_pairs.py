@@ -168,7 +168,16 @@ def _join(ranks, rank, mate):
 
 @inner_kernel
 def _record_send(log, number, source, target, chunk, kind):
-    """Write a send of a round, of kind `_COPY` or `_REDUCE`."""
+    """Write a send as the next row of a log.
+
+    Parameters
+    ----------
+    log : SendLog
+        Gets the row, and counts it.
+    number, source, target, chunk, kind : int
+        The columns of the row: the round, the rank that sends, the rank that receives, the rank
+        that had the chunk first, and `_COPY` or `_REDUCE` (the receiver adds it up).
+    """
     row = log.rows[log.n_written[0]]
     row[0] = number
     row[1] = source
@@ -590,7 +599,13 @@ def _pair_ranks(turn, n_chunks, lacks, ranks):
     lacks : bool array, shape (chunks, ranks)
         Which rank does not have which chunk reduced over all.
     ranks : Ranks
-        Sorted into buckets by `_sort_ranks`; gets the pairs in `mate`.
+        Sorted into buckets by `_sort_ranks`, by the *class* of the chunk that a rank gives: how
+        many rounds the chunk has been spreading. Gets the pairs in `mate`.
+
+    Returns
+    -------
+    bool
+        False if the moves of the round leave some rank without a partner that suits it.
     """
     if not _repay(turn, lacks, ranks):
         return False

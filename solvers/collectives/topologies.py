@@ -125,6 +125,14 @@ def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
     """Return ``source[..., lane, rank]``: the rank whose data come in over this port, -1 if none.
 
     Two-way circuits bring data from where they lead.
+
+    Parameters
+    ----------
+    peer
+        ``peer[..., lane, rank]``: the rank to which a port leads, -1 if it is dark; a lane is a
+        port of every rank.
+    two_way
+        Whether circuits lead both ways; the result is `peer` itself then.
     """
     if two_way:
         return peer

@@ -411,7 +411,22 @@ def _gains_of_exchange(
 
 
 def _cheapest_paths(sequence: Sequence, toll: FloatArray) -> FloatArray:
-    """Return ``cost[source, target]`` of cheapest paths over some rounds; `NO_PATH` for none."""
+    """Return the costs of the cheapest paths between all ranks over some rounds.
+
+    A path takes one circuit at most in each round, in the order of rounds, and waits in others.
+
+    Parameters
+    ----------
+    sequence
+        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+    toll
+        ``toll[rank, peer]``: what a circuit between the two costs.
+
+    Returns
+    -------
+    float array, shape (ranks, ranks)
+        ``cost[source, target]``: the sum of the tolls of its circuits; `NO_PATH` without a path.
+    """
     n = len(toll)
     cost = np.where(np.eye(n) > 0, 0.0, NO_PATH)
     for peer_of_lane in sequence:

@@ -212,7 +212,11 @@ class _Traffic(NamedTuple):
 
 
 def _measure_traffic(problem: Any) -> _Traffic:
-    """Return what the busiest rank of a collective has to send or to receive."""
+    """Return what the busiest rank of a collective has to send or to receive, in bytes.
+
+    Blocks of an all-to-all are sorted for each rank, and the mean over ranks is taken: as they are
+    sent, and as they are received.
+    """
     sorted_bytes = np.zeros((2, problem.n_ranks - 1))
     idle_bytes = 0.0
     if problem.operation == "all-to-all":
@@ -533,7 +537,13 @@ def _bound_steps(problem: Any) -> float:
     Parameters
     ----------
     problem
-        The `Collective`; ``problem.steps`` has rows of configuration and bytes.
+        The `Collective`; ``problem.steps`` has rows of configuration (the number of the circuits
+        that a step needs) and bytes. A plane is a switch that changes circuits by itself.
+
+    Returns
+    -------
+    float
+        Seconds; 0 if there are no steps.
     """
     configurations = problem.steps[:, 0]
     step_bytes = problem.steps[:, 1]

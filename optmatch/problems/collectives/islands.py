@@ -225,8 +225,13 @@ def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> floa
     problem
         The collective.
     seconds_of_rounds
-        The bound that counting gives, in seconds, by rounds over rails; changed where a programme
-        bounds more.
+        The bound that counting gives, in seconds, by rounds over rails (circuits between islands);
+        changed where a programme bounds more.
+
+    Returns
+    -------
+    float
+        The least of all these bounds, in seconds.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -297,6 +302,12 @@ def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
         The number of rounds over rails.
     n_extra
         The number of rounds without rails that are needed beside them.
+
+    Returns
+    -------
+    _RoundsBound
+        Seconds while rails (circuits between islands) carry the bytes, and seconds in which links
+        inside islands hand on what came last.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -395,6 +406,9 @@ def _rest_s(
 
 def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -> float:
     """Bound the time of the bytes of an all-to-all, in seconds.
+
+    A *block* is what one rank sends to one other; between islands it goes over *rails*, the
+    circuits of ranks to other islands, one hop each.
 
     Parameters
     ----------

@@ -74,7 +74,11 @@ def _first_owners(problem: Collective, n_chunks: int) -> NDArray[np.int64]:
 
 
 def _wanted_keys(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List ``rank * n_pieces + piece`` of all data that have to arrive; `chunk` is by piece."""
+    """List ``rank * n_pieces + piece`` of all data that have to arrive; `chunk` is by piece.
+
+    A *piece* is a part of a chunk that no send cuts. A block of an all-to-all has to come to its
+    destination if it has bytes; all other data have to come to every rank.
+    """
     n_ranks = problem.n_ranks
     n_pieces = len(chunk)
     if problem.operation != "all-to-all":

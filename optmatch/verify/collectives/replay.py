@@ -127,7 +127,26 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
 def _find_times(
     problem: Collective, plan: CollectivePlan, loads: RoundLoads, findings: Findings
 ) -> _RoundTimes | None:
-    """Return the times of rounds: those of planes if these have shares, else one after another."""
+    """Return the times of rounds: those of planes if these have shares, else one after another.
+
+    A *plane* is a switch of its own; its *share* of a round are the bytes that it carries there.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    plan
+        The plan, with ``shares_bytes[round, plane]`` if planes change circuits by themselves.
+    loads
+        The bytes of the busiest circuit of each round, and when its ranks are ready.
+    findings
+        Gets violations.
+
+    Returns
+    -------
+    _RoundTimes or None
+        When each round starts and ends, in seconds; None if shares are too wrong to tell.
+    """
     if not plan.shares_bytes.size:
         return _time_rounds(problem, plan, loads)
     if problem.island > 1:
