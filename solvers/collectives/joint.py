@@ -694,8 +694,8 @@ class _Model:
     ) -> None:
         """Add the constraints that say when the data of one rank are in a sum after a round.
 
-        A chunk at a rank is a sum of the data of some ranks. What comes to a rank is either added
-        to its sum, or replaces it as a *copy*. The data of one rank, the *origin*, are in the sum
+        A chunk at a rank is a sum of the data of some ranks. Data that come are either added to
+        it, or replace it as a *copy*. The data of one rank, the *origin*, are in the sum
         afterwards if they come in this round, or were in it before and are not replaced. They may
         not come if they are in a sum that stays, because nothing may be added twice.
 

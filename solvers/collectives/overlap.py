@@ -207,8 +207,8 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
 
     A *step* is a round of an algorithm, whose bytes some *planes* (switches that change circuits
     by themselves) carry together. A schedule says for the steps until now which planes take part;
-    it is made longer by each set of planes that is worth a try in the next step. Of all longer
-    schedules the `BEAM` best ones stay.
+    it is made longer by each set of planes that is worth a try in the next step. The
+    `BEAM` best ones of all longer schedules stay.
 
     Parameters
     ----------

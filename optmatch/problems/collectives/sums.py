@@ -427,7 +427,7 @@ def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: i
     variables
         Which columns of the programme are which variables.
     costs
-        What rounds and sends add to the length of a round, in units of the programme.
+        How much rounds and sends add to the length of a round, in units of the programme.
     islands
         The number of islands.
     rounds

@@ -161,7 +161,7 @@ def _replay_round(
     """Replay the sends of one round, which all send what was there at its start.
 
     Each memory (*place*) of a rank for a piece of the data has a set: the ranks whose data are in
-    it, added up. A send reads one set. What it does to others is said by its kind:
+    it, added up. A send reads one set. Its kind says how others change:
 
     - ``COPY``: it replaces the set at its destination;
     - ``REDUCE``: it is *added* to the set at its destination, which gets the ranks of both;
@@ -191,7 +191,7 @@ def _replay_round(
     bool
         False if something is wrong; the state is of no more use then.
     """
-    # What is sent is read before anything is written.
+    # All that is sent is read before anything is written.
     source = state.source_set[of_round]
     target = state.target_set[of_round]
     data = state.sets[source]
