@@ -95,6 +95,18 @@ class Repair:
     """
 
     def __init__(self, problem: Any, schedule: Schedule, *, fixed: bool = False) -> None:
+        """Read the routes of all slots out of their states; nothing is judged yet.
+
+        Parameters
+        ----------
+        problem
+            The problem of the schedule, on a fabric without faults: an `AllToAll`, whose pairs may
+            meet in any slot, or another one with given matchings.
+        schedule
+            Its matchings, and the cell states that carry them.
+        fixed
+            Whether no pair may move from slot to slot, even in an all-to-all.
+        """
         self.fabric = problem.fabric
         self.problem = problem if isinstance(problem, AllToAll) and not fixed else None
         self.router = CellRouter(self.fabric)
@@ -272,27 +284,41 @@ class Repair:
         return None if status < 0 else self.router.states(order, routes, lengths)
 
     def _repair_lost(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
-        """Look for a repair, or a proof that there is none; the more likely first.
+        """Look for a repair of slots that quick routing left, or for a proof that there is none.
+
+        A slot is one matching of the schedule with the states that carry it. The steps, of which
+        the first that answers ends it:
+
+        1. If many slots are lost: prices of links that prove that so many slots cannot hold all
+           pairs, by a linear programme over routes.
+        2. Each lost slot is routed again with more patience: its matching stays as it is.
+        3. If matchings are fixed: an exact search of the routes of each slot that is left.
+        4. Else pairs are exchanged between slots until all have routes.
+        5. The prices of step 1, if they were not asked for before.
+        6. On a small mesh, an exact model of the whole schedule.
 
         Parameters
         ----------
         damage
-            The faults and the wiring that they leave.
+            The faults of cells, the wiring that they leave, and the price of leaving by each
+            terminal, which closes dead cells.
         states
-            ``states[slot, cell]`` of the repaired slots; changed where others are repaired.
+            ``states[slot, cell]`` of the repaired slots: 0 bar, 1 cross, -1 where no light passes,
+            int8. Changed where others are repaired.
         lost
-            The slots in which no routes were found with little effort.
+            Numbers of the slots in which no routes were found with little effort.
 
         Returns
         -------
         Verdict
-            "unrepaired" if there is neither a repair nor a proof.
+            "survived" with matchings and states that avoid the faults; "failed" if it is proved
+            that there are none; "unrepaired" if there is neither a repair nor a proof.
         """
         broken = Faulty.of(self.fabric, damage.faults)
 
-        # If many slots are lost, a proof by prices is the likeliest answer. Then more patience,
-        # slot by slot. Slots that still fail need an exact search if matchings are fixed; else
-        # pairs are exchanged, and in the end a small mesh is decided exactly.
+        # `problem` is None where no pair may move to another slot: then prices of the whole and
+        # exchanges are of no use. If many slots are lost, a proof by prices is the likeliest
+        # answer; else it comes after the search for a repair.
         problem = None if self.problem is None else replace(self.problem, fabric=broken)
         many_lost = len(lost) > _MANY * len(self.matchings)
         if problem is not None and many_lost and self._refuted_by_prices(damage):

@@ -150,18 +150,26 @@ def _least(values, first, end):
 
 @kernel
 def bound_blocks(blocks, wide, cheapest, least):
-    """Find the least that any route through each block costs.
+    """Find for each block a lower bound of what a circuit costs in it, whatever its route.
+
+    A block is a Benes network inside the network: an outer column of cells at its inputs, an
+    upper and a lower half, which are blocks again, and an outer column at its outputs. Blocks of
+    one line or two are not divided. A line is an input of a block.
 
     Parameters
     ----------
     blocks : int64 array, shape (blocks, 7)
-        Columns as of `looping`; a half comes after its whole, so that halves are done first.
+        One row for each block; a half comes after its whole, hence rows are read from the last.
+        Read here are the columns SIZE, its number of lines; UPPER and LOWER, the rows of its
+        halves; IN and OUT, the numbers of the first cells of its outer columns. Cells of a column
+        have successive numbers.
     wide : bool
-        Whether the network is dilated.
+        Whether the network is dilated. Then each line is a pair of wires, of which one has light,
+        and has a cell of its own in each outer column; else two lines share one.
     cheapest : int64 array, shape (cells,)
-        The least cost of each cell in any state.
+        The least cost of each cell in any state, in the unit of the caller.
     least : int64 array, shape (blocks,)
-        Receives the bounds.
+        Receives the bounds, in the same unit.
     """
     for number in range(len(blocks) - 1, -1, -1):
         size = blocks[number, SIZE]
@@ -169,7 +177,9 @@ def bound_blocks(blocks, wide, cheapest, least):
         last = blocks[number, OUT]
 
         # A circuit passes one cell of each outer column, and one of the two halves. The smallest
-        # blocks are as `_set_leaf` describes them.
+        # blocks are not divided: a line alone has no cell, and two lines share one. In a dilated
+        # network a line alone has a single cell; two lines have four, of which a circuit passes
+        # one of the first two, at the inputs, and one of the last two, at the outputs.
         if size == 1:
             least[number] = cheapest[first] if wide else 0
         elif size == 2:
@@ -337,9 +347,15 @@ def _open(number, bound, task, space):
 def _choose_half(depth, task, space):
     """Return the half to search next in the open block of a depth, or -1 if the block is done.
 
-    Usually that is the other half of the present setting. After both halves, or as soon as a
-    setting is too dear, the next setting is taken: a direction for each loop of the block. The
-    block is done after all settings, or once no other one can be cheaper than the best.
+    A block is a Benes network inside the network; it has an upper and a lower half, which are
+    blocks again, between two outer columns of cells. Its lines, the circuits at its inputs, hang
+    together in loops, and each loop has two directions: as it was found, or turned, so that all
+    of its lines go to the other half. A setting is a direction for each loop of the block. One
+    block is open, that is being searched, at each depth of halving.
+
+    Usually the result is the other half in the present setting. After both halves, or as soon as a
+    setting is too dear, the next setting is taken. The block is done after all settings, or once
+    no other one can be cheaper than the best.
 
     The settings are tried in the order of a Gray code, where each differs from the one before in
     the direction of one loop. With two loops a and b: as found, a turned, both turned, b turned.
@@ -353,11 +369,20 @@ def _choose_half(depth, task, space):
     depth : int
         The depth of the open block.
     task : LoopTask
+        The network, and the aim: ``task.worst`` tells that the largest cost of a circuit counts,
+        not the sum of all; ``task.visits`` limits how many blocks are opened and settings tried.
     space : LoopSpace
-        ``space.frames[depth]`` is the progress of the search, in columns NUMBER ... FOUND, and is
-        advanced. ``space.lines[TURNED, depth]`` receives the directions of the loops, and
+        ``space.frames[depth]`` is the progress of the search in the open block, and is advanced.
+        Its columns are NUMBER, the block; BEST, the cost that a setting has to be below; OWN, the
+        cost of the outer columns in the present setting; REST, a lower bound of what the halves
+        cost in any setting; FLOOR, a lower bound of both together in any setting; TURNS, how many
+        settings there are; TURN, the present one, from 0 on, -1 before the first; HALF, the half
+        that is next, 0 upper or 1 lower, or 2 if the present setting is done with; FOUND, the cost
+        of the present setting so far.
+        ``space.lines[TURNED, depth]`` receives the directions of the loops, 1 if turned, and
         ``space.lines`` of the next depth the circuits of both halves in a new setting.
-        ``space.tally`` counts the visits, and notes whether a setting was left out.
+        ``space.costs[depth, loop, turned]`` is what a loop costs in the outer columns.
+        ``space.tally`` holds the visits so far, and a 1 once a setting was left out.
 
     Returns
     -------
@@ -370,7 +395,8 @@ def _choose_half(depth, task, space):
     number = frame[NUMBER]
     size = blocks[number, SIZE]
 
-    # Settings are skipped until one can be cheaper than the best so far.
+    # Settings are skipped until one can be cheaper than the best so far: a new setting leaves HALF
+    # at 2 unless it is taken.
     while frame[HALF] == 2:
         frame[TURN] += 1
         if frame[TURN] == frame[TURNS] or (not worst and frame[BEST] <= frame[FLOOR]):
@@ -675,32 +701,52 @@ def _pass_columns(number, i, side, task, space):
 
 @inner_kernel
 def _split(number, task, space):
-    """Hand the lines of a block on to its halves, as its loops are turned.
+    """Hand the circuits of a block on to its halves, each to the half that its loop tells.
 
-    The rows of ``space.lines`` one depth further receive the lines of both halves: two inputs that
-    share a cell of the first column become the same input of either half, and outputs likewise.
-    Inputs 2 and 3 of a block, for example, lead to input 1 of its upper and of its lower half.
+    A block is a Benes network inside the network: an outer column of cells at its inputs, an upper
+    and a lower half, which are blocks again, and an outer column at its outputs. A line is an
+    input of the block with the circuit that enters there. Lines that share a cell of an outer
+    column go to different halves; hence lines hang together in loops, and a loop that is turned
+    sends all of its lines to the other half.
+
+    Two inputs that share a cell of the first column become the same input of either half, and
+    outputs likewise. Inputs 2 and 3 of a block, for example, lead to input 1 of its upper and of
+    its lower half.
 
     Parameters
     ----------
     number : int
         The block, whose loops have been found.
     task : LoopTask
+        The network: ``task.blocks`` has a row for each block, with its number of lines (SIZE), how
+        often the network was halved to get to it (DEPTH), where its entries in ``space.lines``
+        begin (PLACE) and its halves (UPPER, LOWER). ``task.wide`` tells that each line is a pair
+        of wires, ``task.worst`` that the largest cost of a circuit counts, not the sum.
     space : LoopSpace
-        Rows FORTH and BACK are written; ENTERED and LEFT in a dilated network; OUTSIDE where the
-        worst circuit counts.
+        ``space.lines[row, depth, place]`` at the depth of the block is read, and one depth further
+        is written. Inputs and outputs are counted from the first of a block. By input: row FORTH
+        is the output of its circuit, -1 for none; LOOP the number of its loop; SIDE the half that
+        its line goes to unless the loop is turned, 0 upper, 1 lower; ENTERED which of its two
+        wires has light; OUTSIDE what its circuit costs outside of the block. By output: BACK is
+        the input of its circuit, LEFT the wire with light. By loop: TURNED is 1 if it is turned.
+        Written are FORTH and BACK of both halves; ENTERED and LEFT in a dilated network; OUTSIDE
+        where the worst circuit counts, for which cells of the outer columns are set, too.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
     depth = blocks[number, DEPTH]
     place = blocks[number, PLACE]
+
+    # Neither half has circuits yet. One entry more is cleared: the neighbour of an odd last line.
     for half in (blocks[number, UPPER], blocks[number, LOWER]):
         start = blocks[half, PLACE]
         lines = blocks[half, SIZE]
         for line in range(start, start + lines + 1):
             space.lines[FORTH, depth + 1, line] = space.lines[BACK, depth + 1, line] = -1
 
-    # `at` and `to` are where the input and the output of the line are in its half.
+    # `at` and `to` are where the input and the output of the line are in its half. Neighbours
+    # 2k and 2k + 1 become input k of a half, hence numbers are shifted by one bit. A line enters
+    # the half by the wire that comes from its own place on the shared cell, the lowest bit.
     for i in range(size):
         o = space.lines[FORTH, depth, place + i]
         if o < 0:

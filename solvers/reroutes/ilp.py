@@ -60,6 +60,19 @@ class RerouteSearch:
     def __init__(
         self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator
     ) -> None:
+        """Put the running circuits on the flow graph; no plan is known yet.
+
+        Parameters
+        ----------
+        problem
+            The running state, and what has failed.
+        clock
+            Ends the search; an iteration is one model.
+        on_event
+            Hears the levels of each new best plan.
+        rng
+            Draws the seed of CP-SAT.
+        """
         self.problem = problem
         self.clock = clock
         self.on_event = on_event
@@ -75,7 +88,7 @@ class RerouteSearch:
         """No plan has fewer circuits of others disturbed, or then fewer changed."""
 
     def note(self, plan: Recovery) -> None:
-        """Keep a plan if it is better."""
+        """Keep a plan if its levels are less than those of the best one; tell the listener."""
         if self.best is None or plan.levels < self.best.levels:
             self.best = plan
             try:
@@ -84,23 +97,36 @@ class RerouteSearch:
                 self.limit = Limit.INTERRUPTED
 
     def try_moving(self, movable: Sequence[int], *, few: bool = False) -> bool:
-        """Solve with some circuits free to move; tell whether the model was settled.
+        """Search exactly for a plan in which some circuits may move; tell whether that ended.
+
+        A circuit is hit if the failure took its light or one of its ends; it always gets a new
+        route. Circuits that were not hit stay where they are, but for those in `movable`. A plan
+        is judged by five levels, compared in this order: how many circuits of jobs without hit
+        ones are disturbed, how many circuits change, how many cells are set, the worst loss in
+        hundredths of a dB, and the length of all new routes in cells and fibres. The model packs
+        the last three into one number, ``model.routes_cost = (cells set * loss_radix + worst
+        loss) * length_radix + length``; each radix is larger than any value of the level after
+        it. ``model.movers_cost`` packs the first two, for circuits that were not hit.
+
+        A plan that is better than the best so far is kept, and `on_event` hears of it.
 
         Parameters
         ----------
         movable
-            Circuits that were not hit and may move.
+            Numbers of circuits that were not hit and may move.
         few
-            Whether it is found first how few of them must move; else all of them count as moved.
+            Whether it is found first how few of them must move; then routes are chosen among plans
+            in which no more do. Else all of them count as moved, whether they do or not.
 
         Returns
         -------
         bool
-            Whether the best plan with these circuits is known now, or that there is none. False if
-            a limit came before.
+            Whether the model was solved to its end: the best plan with these circuits is known
+            now, or that there is none. False if a limit came before.
         """
-        # A known plan that moves as many circuits bounds the costs of the routes: they need not be
-        # proved to be better, only not to be worse.
+        # The model works around the routes of all others: hit and movable circuits are taken off.
+        # A known plan that moves as many circuits (level 1 counts those that change) bounds the
+        # costs of the routes: they need not be proved to be better, only not to be worse.
         routing = self.routing
         case = self.case
         with routing.without((*case.hit, *movable)):
@@ -122,7 +148,21 @@ class RerouteSearch:
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: Model, objective: Any) -> Any:
-        """Solve a model for an objective in the remaining time; note a limit that was met."""
+        """Minimise an objective of a model in the remaining time; note a limit that was met.
+
+        Parameters
+        ----------
+        model
+            The model of the failure.
+        objective
+            A linear expression of its variables: ``model.movers_cost`` or ``model.routes_cost``.
+
+        Returns
+        -------
+        Outcome
+            Whether a solution was ``found``, is proved ``optimal`` or ``infeasible``; the
+            ``lower_bound`` of the objective; and the ``limit`` that was met, or None.
+        """
         self.models += 1
         remaining = self.clock.remaining_s
         clock = Limits(time_s=remaining if math.isfinite(remaining) else None).start()
@@ -131,12 +171,26 @@ class RerouteSearch:
         return outcome
 
     def stopped(self) -> bool:
-        """Tell whether a limit was met."""
+        """Tell whether a limit of time or of iterations, counted in models, was met."""
         self.limit = self.limit or self.clock.exceeded(self.models)
         return self.limit is not None
 
     def has(self, disturbed: int, moved: int) -> bool:
-        """Tell whether the best plan moves no more than so many circuits that were not hit."""
+        """Tell whether the best plan moves no more than so many circuits that were not hit.
+
+        Parameters
+        ----------
+        disturbed
+            At most so many circuits of jobs without hit ones are disturbed.
+        moved
+            Then at most so many circuits change that were not hit, beside all hit ones. The two
+            are compared in this order: fewer disturbed ones outweigh any number of moved ones.
+
+        Returns
+        -------
+        bool
+            False, too, if there is no plan yet.
+        """
         if self.best is None:
             return False
         return self.best.levels[:2] <= (disturbed, len(self.case.hit) + moved)
@@ -190,12 +244,17 @@ def solve(
 
 
 def _settle_all(search: RerouteSearch) -> Any:
-    """Settle the levels of the objective one after the other, as far as the limits allow.
+    """Settle the first two levels of the objective, one after the other, as far as limits allow.
+
+    The levels are how many circuits of jobs without hit circuits are disturbed, and how many
+    circuits change. A circuit is hit if the failure took its light or one of its ends. First only
+    hit circuits move; then others of their jobs; at last circuits of anybody.
 
     Parameters
     ----------
     search
-        Receives plans, what is settled, and whether the best plan is proved.
+        Receives plans (``best``); in ``settled`` what no plan can be below in the first two
+        levels; and in ``proved`` whether the best plan is the best of all, or there is none.
 
     Returns
     -------
@@ -233,14 +292,17 @@ def _settle_all(search: RerouteSearch) -> Any:
 def _move_others(search: RerouteSearch, own: Sequence[int], others: Sequence[int]) -> bool:
     """Let circuits of others move, as few as possible; tell whether that was settled.
 
+    A job is hit if the failure took the light or an end of one of its circuits.
+
     Parameters
     ----------
     search
-        Receives plans, and what is settled.
+        Receives plans (``best``), and in ``settled`` what no plan can be below: how many circuits
+        of others are disturbed, and how many circuits change.
     own
-        Circuits of hit jobs that were not hit.
+        Numbers of circuits of hit jobs that were not hit themselves.
     others
-        Circuits of other jobs.
+        Numbers of circuits of other jobs.
 
     Returns
     -------
@@ -264,7 +326,26 @@ def _move_others(search: RerouteSearch, own: Sequence[int], others: Sequence[int
 
 
 def _in_turn(search: RerouteSearch, others: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of a size, first the one that the best plan moves."""
+    """Yield all sets of so many circuits, first the one that the best plan moves.
+
+    The plan that is known then bounds the costs of its set, and later sets have to beat it.
+
+    Parameters
+    ----------
+    search
+        ``search.best.changed`` lists the circuits that get new routes in the best plan so far, and
+        ``search.case.hit`` the ones that the failure hit, which move in any plan. The difference
+        is the set that the best plan moves.
+    others
+        Numbers of the circuits of jobs without hit ones, of which sets are made.
+    size
+        The number of circuits in each set.
+
+    Yields
+    ------
+    tuple of int
+        The numbers of the circuits that may move, by rising numbers.
+    """
     known: tuple[int, ...] = ()
     if search.best is not None:
         known = tuple(sorted(set(search.best.changed) - set(search.case.hit)))
@@ -279,11 +360,18 @@ def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -
     Parameters
     ----------
     search
-        The best plan, and what was settled.
+        The best plan so far, whether it is proved (``proved``), and what no plan can be below in
+        the first two levels (``settled``).
     bound
-        The five levels of the bound of the problem.
+        A lower bound of the five levels: circuits of others disturbed, circuits changed, cells
+        set, worst loss in hundredths of a dB, length in cells and fibres.
     certificate
         A proof that there is no plan, or None.
+
+    Returns
+    -------
+    Solution
+        With the best plan, if there is one; INFEASIBLE if it is proved that there is none.
     """
     # Levels are compared in their order. The settled ones bound the first two.
     problem = search.problem

@@ -28,6 +28,7 @@ from optmatch.solvers.method import Method, Run
 
 
 def _load() -> Run:
+    """Return the function that runs the method; imports that take long belong in here."""
     return route
 
 
@@ -37,10 +38,10 @@ _MOST_ORDERS = 100
 
 
 class Setting(NamedTuple):
-    """The cells of one matching, and their cost."""
+    """A setting: a state for each cell, which together carry one matching, and what it costs."""
 
-    objective: float
-    cell_states: NDArray[np.int8]
+    objective: float  # in the unit of the problem's objective: cells or dB
+    cell_states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross, -1 where no light passes
 
 
 def route(
@@ -84,6 +85,7 @@ def route(
         return conclude(problem, METHOD.name, None, bound, stats={"reason": reason})
 
     def settings() -> Iterator[tuple[float, Setting] | None]:
+        """Yield the objective and the setting of each random order; None where one fails."""
         for _ in range(_MOST_ORDERS):
             # ---- your method: one step, which may find a better answer ----
             found = _route_in_order(problem, rng.permutation(problem.circuits))
@@ -108,7 +110,26 @@ def route(
 
 
 def _route_in_order(problem: Routing, circuits: NDArray[np.int32]) -> Setting | None:
-    """Give each circuit a shortest route that avoids the links of those before it."""
+    """Give each circuit, one after the other, a shortest route past the links of those before it.
+
+    Light enters a cell by one of its four terminals, ``4 * cell + k``, and leaves by another; a
+    link joins two terminals of different cells. Each link carries one circuit.
+
+    Parameters
+    ----------
+    problem
+        The matching and its fabric; its objective and losses say what a route costs.
+    circuits
+        ``circuits[k] = source, destination``: ports, in the order of routing, int, shape
+        (circuits, 2).
+
+    Returns
+    -------
+    Setting or None
+        The states of all cells, 0 bar, 1 cross, -1 where no light passes, and the objective that
+        they have: in dB for "loss-db", else a number of cells, the sum over circuits or, for
+        "worst-cells", the largest. None if some circuit is left without a route.
+    """
     fabric = problem.fabric
     states = np.full(fabric.n_cells, FREE, dtype=np.int8)
     if fabric.graph is None:
@@ -120,6 +141,10 @@ def _route_in_order(problem: Routing, circuits: NDArray[np.int32]) -> Setting | 
     for source, destination in circuits:
         start = int(fabric.source_terminals[source])
         left = int(fabric.destination_terminals[destination])
+
+        # ``walks.entered[0, terminal]`` is where a shortest way from the source enters the cell
+        # that it leaves at this terminal, -1 if there is none. The route is read backwards, from
+        # the destination to the terminal that is joined to nothing: there the source is.
         walks = walk(graph, [start], frozenset(closed))
         passed: list[int] = [start]
         cost = 0.0

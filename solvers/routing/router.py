@@ -205,19 +205,32 @@ class CellRouter:
     ) -> int:
         """Put each circuit of a routed matching on its cheapest way past the others.
 
+        That is done for one circuit after the other, in place, until nothing gets cheaper. No two
+        circuits share a link, before or after.
+
         Parameters
         ----------
-        order, partner, routes, lengths
-            As of `RoutedCircuits`: all have routes, which are changed.
+        order
+            The source ports of the circuits, one by one in this order, int64, shape (circuits,).
+        partner
+            ``partner[source]``: the destination port of each circuit, int64, shape (ports,).
+        routes
+            ``routes[source, step]``: the terminals by which light leaves the cells on the route,
+            int32, shape (ports, width). All circuits have routes; they are changed.
+        lengths
+            ``lengths[source]``: the number of cells on the route, int64, shape (ports,). Changed.
         cell_cost
-            ``cell_cost[cell, state]``, not below the cost that the router was made with, which it
-            replaces.
+            ``cell_cost[cell, state]``: what passing a cell in bar (0) or cross (1) costs, in
+            1/`UNIT` of an average cell, int64, shape (cells, 2). Takes the place of the costs that
+            the router was made with for this call. None is below those, as the search relies on
+            their least costs from each terminal to each port. None: the router's own costs.
 
         Returns
         -------
         int
             The cost of all routes, in 1/`UNIT` of a cell.
         """
+        # A stuck cell has one state only: whichever way light passes, the cost is that of it.
         wiring = self.wiring
         if cell_cost is not None:
             fitted = fit_stuck(self.graph, cell_cost)

@@ -257,23 +257,38 @@ def _try_efforts(wiring, space, room, tries, circuits):
 
 @kernel
 def route_rows(wiring, space, ports, room, tries, rows):
-    """Route matchings, each for itself.
+    """Route matchings of a batch, each for itself, and set the cells on the routes.
+
+    A row is one matching. Its circuits are routed by negotiated congestion: all take their
+    cheapest ways, links that several want become dearer from round to round, and circuits on
+    contested links are rerouted. An effort says how fast prices rise and when it gives up; where
+    one effort fails, the next one is tried.
 
     Parameters
     ----------
     wiring : MeshArrays
-        The graph of the fabric.
+        The graph of the fabric: how the terminals of cells are joined by links, what cells cost,
+        where light of each port enters and leaves.
     space : RoutingSpace
-        Scratch of the search.
+        Scratch of the negotiation: prices of links, costs of terminals, the heap of the search.
     ports : PortTable
-        Which ports are live, and how far they are from each other.
+        ``ports.live[port]`` tells whether a port works, and ``ports.least[source, destination]``
+        is the cost of the shortest route, in 1/`UNIT` of a cell, `FAR` or more if there is none.
     room : Room
-        Scratch.
+        Scratch: ``room.order`` receives the source ports of the circuits of a row, the longest
+        first; ``room.partner[source]`` their destinations, -1 where idle; ``room.taken`` marks
+        destinations. ``room.no_cost`` has zeros, the cost of leaving by each terminal.
     tries : int64 array, shape (efforts, 5)
-        The efforts to try in turn, as `TRIES`.
+        The efforts to try in turn. The columns are the price of a contest in the first round, in
+        1/`UNIT` of a cell; its growth from round to round, in percent; what a contest adds to the
+        price of a link for good, in 1/`UNIT`; the most rounds; the cost at which it gives up.
     rows : RowBatch
-        Its matchings are read; its states, lengths and outcomes are written, and the routes are
-        those of the last row afterwards.
+        ``rows.matchings[row, source]`` is the destination, -1 where idle, and is read. Written
+        are, for each row, ``rows.states[row, cell]``: 0 bar, 1 cross, -1 where no light passes;
+        ``rows.lengths[row, source]``: how many cells are on the route; ``rows.outcome[row]``:
+        `ROUTED`, `NOT_ROUTED`, or `NO_MATCHING` if it is no matching of the live ports. Lengths of
+        rows that are not routed mean nothing. ``rows.routes[source, step]``, the terminals by
+        which light leaves its cells, is overwritten by each row: the last one is left.
     """
     for row in range(len(rows.matchings)):
         states = rows.states[row]

@@ -120,19 +120,29 @@ class ChipOptics(NamedTuple):
     def pass_cells(self, states: NDArray[np.int8]) -> NDArray[np.complex128]:
         """Return what each cell makes of light of amplitude 1.
 
+        A cell has four terminals, ``4 * cell + k``: k = 0, 1 are at its end a, 2 and 3 at its end
+        b, and the lowest bit is the side. Light that enters at one end leaves at the other end:
+        in bar on the side where it entered, in cross on the other side. Real cells leak: part of
+        the light leaves by the other one of these two exits.
+
+        Where the phases of a chip are not known, only magnitudes are used, and each is the larger
+        one for errors of either sign: amplitudes that are added in phase bound what can stray.
+
         Parameters
         ----------
         states
-            ``states[cell]``: 0 bar, 1 cross, -1 free. A free cell absorbs all light, like a
-            dead one.
+            ``states[cell]``: 0 bar, 1 cross, -1 free, int8, shape (cells,). A free cell absorbs
+            all light, like a dead one.
 
         Returns
         -------
         complex array, shape (terminals, 2)
             ``amplitudes[terminal, exit]``: for light that enters at a terminal, what leaves the
             cell by its exit in bar (0) and by its exit in cross (1). Without known phases the
-            amplitudes are real, and at least as large as they can be.
+            amplitudes are real: upper bounds of the magnitudes.
         """
+        # The heat of other cells turns the phase between the two arms of a cell: by half in each,
+        # in opposite directions. Free cells count as in cross here; their light is cleared below.
         settled = np.where(states == FREE, CROSS, states).astype(np.int8)
         heat_rad = heat_turns(self.graph, self.cells, settled)[:, None] / 2 * np.array([1, -1])
         if self.phases_known:
@@ -146,12 +156,17 @@ class ChipOptics(NamedTuple):
                 np.abs(self._matrices(settled, errors_rad)),
                 np.abs(self._matrices(settled, heat_rad - error_rad * np.array([1, -1]))),
             )
+
+            # Neither a row nor a column of a matrix passes on more than `MOST_PASSED_ON`; else
+            # light that is added in phase could grow without end in a closed ring.
             passed_on = np.maximum(magnitudes.sum(axis=1), magnitudes.sum(axis=2)).max(axis=1)
             scale = np.minimum(1.0, MOST_PASSED_ON / np.maximum(passed_on, MOST_PASSED_ON))
             matrices = (magnitudes * scale[:, None, None]).astype(np.complex128)
         matrices[(states == FREE) | (self.graph.stuck > CROSS)] = 0.0
 
-        # From end b to end a light has the transposed matrix.
+        # ``matrices[cell, b side, a side]`` is the amplitude from end a to end b; light from end b
+        # to end a has the transposed matrix. For each terminal k of a cell and each exit, these
+        # are the sides of the way at both ends, shape (4, 2).
         terminals = np.arange(4)
         side_entered = (terminals & 1)[:, None]
         side_left = EXITS & 1

@@ -54,26 +54,37 @@ def route_worst(
     name: str,
     insist: Insist,
 ) -> Solution:
-    """Route a matching on a chip that is not answered at once.
+    """Route a matching on a chip so that its worst circuit, or its heater power, is least.
+
+    The caller has made the quick tests: ports that nothing connects, answers without a search.
+    Here there are three stages. Many starts each find routes and improve them, and the best count.
+    If no start finds routes, an exact method is asked for any routes at all. Under method "ilp" a
+    search of all routes follows, which is meant for small fabrics.
 
     Parameters
     ----------
     problem
-        Its objective is one of those of `Relief`.
+        A matching on a chip, of which the losses, leaks and heater powers of all cells are known.
+        Its objective is "worst-loss-db", "worst-snr-db", "power-mw" or "total-cells".
     clock
-        An iteration is one start; there are `STARTS` of them without a limit.
+        The limits of time and iterations, already running. An iteration is one start; there are
+        `STARTS` of them without a limit.
     rng
+        Draws random prices of links and orders of circuits, by which starts differ.
     on_event
+        Hears the `Bound`, a `Tick` for each start and a `NewBest` for each improvement.
     name
-        The name of the method. With "ilp", a search of all routes follows on small fabrics.
+        The name of the method, for the solution. With "ilp", all routes are searched at last.
     insist
-        The exact method that is asked where no start finds routes.
+        The exact method that is asked where no start finds routes: it finds any routes of the
+        matching, or a proof that there are none.
 
     Returns
     -------
     Solution
-        OPTIMAL if the routes meet the bound of the problem or that of the search of all routes;
-        INFEASIBLE with the proof of `insist`.
+        OPTIMAL if the routes meet the lower bound. That is the bound of the problem, or, once the
+        search of all routes has ended, what it found to be the least. INFEASIBLE with the proof
+        of `insist` if there are no routes; without a schedule if a limit came before any routes.
     """
     bound = problem.lower_bound()
     limits = clock.limits
@@ -81,7 +92,8 @@ def route_worst(
     starts = _starts(problem, rng, n_starts)
     best, limit, _ = take_best(starts, bound, clock, on_event, "relieve", n_starts)
 
-    # No start found routes: an exact method finds some, or proves that there are none.
+    # No start found routes: an exact method finds some, or proves that there are none. The gap of
+    # 1 lets it stop at its first routes, since their number of cells is not what counts.
     if best is None and limit is Limit.EXHAUSTED:
         last_limits = replace(limits_left(limits, clock), gap=1.0)
         any_routes = replace(problem, objective="total-cells", cells=None)
@@ -92,7 +104,7 @@ def route_worst(
             return replace(solution, problem=problem, method=name, lower_bound=bound)
         states: Any = solution.schedule.cell_states
         start = _read_and_relieve(problem, states[0])
-        if start is not None:
+        if start is not None:  # else its routes are too long to be improved
             best = start[1]
 
     # The search of all routes begins with the best ones, and ends on small fabrics.
@@ -127,8 +139,9 @@ def _starts(
     Parameters
     ----------
     problem
-        On a chip; its objective is one of those of `Relief`.
+        A matching on a chip; its objective is one of those of `Relief`.
     rng
+        Draws random prices of links and orders of circuits.
     n_starts
         The number of negotiations.
 
