@@ -201,8 +201,12 @@ def bound_blocks(blocks, wide, cheapest, least):
 def search(matchings, root, bound, task, space, states, cost, exact):
     """Find the best states of block `root` for each matching, if they cost less than `bound`.
 
-    A depth-first branch and bound over the directions of loops. Matchings do not depend on each
-    other: each is searched from scratch.
+    A block is a Benes network inside the network: an upper and a lower half, which are blocks
+    again, between two outer columns of cells. Lines are its inputs, with the circuits that
+    enter there. They hang together in loops, and each loop has two directions, since lines that
+    share a cell of an outer column go to different halves. The search is a depth-first branch and
+    bound over these directions. Matchings do not depend on each other: each is searched from
+    scratch.
 
     Parameters
     ----------
@@ -213,13 +217,15 @@ def search(matchings, root, bound, task, space, states, cost, exact):
     bound : int
         Costs of this or more are of no use.
     task : LoopTask
-        The network and the aim.
+        The network and the aim: ``task.worst`` tells that the largest cost of a circuit is
+        minimised, not the sum of all; ``task.visits`` limits the work for a matching.
     space : LoopSpace
-        Scratch. The circuits of a matching are written to the lines of depth 0 first.
+        Scratch. The circuits of a matching are written to the lines of depth 0 first: FORTH is
+        the output of each input, BACK the input of each output, -1 where idle.
     states : int8 array, shape (k, cells)
         Receives 0 bar, 1 cross, -1 where no light passes.
     cost : int64 array, shape (k,)
-        Receives the cost of each matching.
+        Receives the cost of each matching, `bound` where none is lower; then states mean nothing.
     exact : bool array, shape (k,)
         Receives whether no choice was left out, so that no other costs less.
     """
@@ -285,6 +291,11 @@ def _search_one(root, bound, task, space):
 def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once.
 
+    A block is a Benes network inside the network: an upper and a lower half, which are blocks
+    again, between two outer columns of cells. Its lines hang together in loops, which
+    have two directions each; a setting is a direction for every loop. The loops are found here,
+    and the cheapest direction of each by itself is the first setting.
+
     Parameters
     ----------
     number : int
@@ -293,7 +304,9 @@ def _open(number, bound, task, space):
         Costs of this or more are of no use.
     task : LoopTask
     space : LoopSpace
-        ``space.frames`` at this depth receives the state of the search.
+        ``space.frames`` at this depth receives the state of the search: the block, the bound, the
+        cost of the outer columns in the first setting (OWN), the least that the halves cost
+        (REST), the sum of both (FLOOR) and the number of settings (TURNS).
 
     Returns
     -------
@@ -431,6 +444,10 @@ def _choose_half(depth, task, space):
 def _add_half(depth, cost, task, space):
     """Add the cost of a half; keep the states if both halves together are the best so far.
 
+    A block is a Benes network inside the network: an upper and a lower half, which are blocks
+    again, between two outer columns of cells. A setting says for each loop of its lines
+    which of them go to which half; both halves are then searched, the upper one first.
+
     Parameters
     ----------
     depth : int
@@ -440,8 +457,11 @@ def _add_half(depth, cost, task, space):
         that is too large for the setting to be better than the best.
     task : LoopTask
     space : LoopSpace
-        ``space.frames[depth]`` is advanced to the lower half, or past this setting. A setting that
-        is the best so far is copied to ``space.states[depth]`` and ``space.lines[KEPT, depth]``.
+        ``space.frames[depth]`` has the progress in the open block: FOUND, the cost of the present
+        setting so far, to which `cost` is added (where the worst circuit counts, it is the larger
+        of both); BEST, that of the best setting; and HALF, the half that is next, which becomes
+        1, the lower one, or 2 if the setting is done with. A setting that is the best so far is
+        copied to ``space.states[depth]`` and ``space.lines[KEPT, depth]``.
     """
     frame = space.frames[depth]
     blocks = task.blocks
@@ -462,6 +482,10 @@ def _add_half(depth, cost, task, space):
 @inner_kernel
 def _close(depth, task, space):
     """Set the cells of a block to the best that was found, if that is below the bound.
+
+    The best setting was kept while others were tried: its states of the cells inside, and by loop
+    whether it is turned, that is whether its lines go to the other half than as it was found. The
+    cells of the outer columns follow from the loops.
 
     Parameters
     ----------
@@ -558,8 +582,9 @@ def _find_loops(number, task, space):
     """Find the loops of a block, and what they cost; the lines of odd wires are loop 0.
 
     A loop is the lines of which each shares a cell of an outer column with the next one: at the
-    inputs, at the outputs, at the inputs, and so on. They go to the two halves alternately, hence
-    one of them decides for all. The loop is closed, or it ends on both sides at idle neighbours.
+    inputs, at the outputs, at the inputs, and so on. They go to the two halves of the block
+    alternately, hence one of them decides for all. The loop is closed, or it ends on both sides at
+    idle neighbours. A line is an input of the block, with the circuit that enters there.
 
     Parameters
     ----------
@@ -567,8 +592,11 @@ def _find_loops(number, task, space):
         The block.
     task : LoopTask
     space : LoopSpace
-        Receives the loop and the half of each line, and ``space.costs[depth, loop, turned]``: the
-        cost of the outer cells of a loop as it is found, and with its halves swapped.
+        ``space.lines[row, depth, place]`` has the output of the circuit at each input in row FORTH
+        and the input of that at each output in row BACK, -1 where idle. Receives by input the
+        number of the loop (row LOOP) and the half that the line goes to as the loop is found (row
+        SIDE: 0 upper, 1 lower), and ``space.costs[depth, loop, turned]``: the cost of the outer
+        cells of a loop as it is found (0), and with its halves swapped (1).
 
     Returns
     -------
@@ -648,6 +676,11 @@ def _mark(i, side, loop, depth, place, space):
 @inner_kernel
 def _pass_columns(number, i, side, task, space):
     """Set the cells that the line at input i passes in the outer columns; return their cost.
+
+    A line is an input of a block, with the circuit that enters there. It passes a cell in the
+    column at the inputs, goes through the upper or the lower half, and passes a cell in the column
+    at the outputs. A cell is in bar (0) if its light stays at the upper or lower place where it
+    entered, else in cross (1).
 
     Parameters
     ----------
@@ -777,14 +810,19 @@ def _split(number, task, space):
 def _set_columns(number, task, space):
     """Set the cells of the outer columns of a block, as its loops are turned.
 
+    A loop is a chain of lines of which each shares a cell of an outer column with the next one. If
+    it is turned, all of its lines go to the other half than as it was found.
+
     Parameters
     ----------
     number : int
         The block.
     task : LoopTask
     space : LoopSpace
-        ``space.lines[TURNED]`` at the depth of the block says which loops are turned. The last row
-        of ``space.states`` receives the states, -1 (`FREE`) for cells without light.
+        At the depth of the block, ``space.lines`` has by loop whether it is turned (row TURNED),
+        and by input the output of the circuit (FORTH, -1 if idle), its loop (LOOP) and the half
+        that it goes to if that is not turned (SIDE: 0 upper, 1 lower). The last row of
+        ``space.states`` receives the states, -1 (`FREE`) for cells without light.
     """
     blocks = task.blocks
     size = task.blocks[number, SIZE]

@@ -252,6 +252,12 @@ def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[n
 def _walk(i, side, space, states, block):
     """Settle lines from input i on, which goes to half `side`, until the loop ends.
 
+    A block is a Benes network inside the network: an upper and a lower half, which are blocks
+    again, between two outer columns of cells. A line is an input of the block, with the circuit
+    that enters there. Lines that share a cell of an outer column go to different halves; such
+    neighbours form a loop. To settle a line is to set its cells in the outer columns and to write
+    its input and its output into its half.
+
     Parameters
     ----------
     i : int
@@ -259,11 +265,17 @@ def _walk(i, side, space, states, block):
     side : int
         The half that its line goes to: 0 upper, 1 lower.
     space : int32 array, shape (4 * width,)
-        The lines, see above. Those that are settled become -1 in the block, and appear in a half.
+        The output of the circuit at each input and the input of that at each output, counted from
+        the first of a block, -1 where idle; for the present depth of halving and for the next one.
+        Inputs that are settled become -1 in the block, and their lines appear in a half.
     states : int8 array, shape (rows * cells,)
-        Receives the states of the cells that the lines pass in the outer columns.
+        Receives the states of the cells that the lines pass in the outer columns: 0 bar, 1 cross.
     block : tuple of 9 int
-        See above.
+        Where the block stands: ``forth`` and ``back`` are the places of its inputs and outputs in
+        `space`; ``onto`` that of the next depth; ``pairs`` the cells of an outer column; ``first``
+        and ``last`` the places of those columns in `states`; ``upper`` the place, after ``onto``,
+        of the inputs of the upper half; ``beyond`` how much further those of the lower half are;
+        ``width`` how much after its inputs the outputs of a half are.
     """
     forth, back, onto, pairs, first, last, upper, beyond, width = block
     while True:
@@ -298,17 +310,26 @@ def _walk(i, side, space, states, block):
 
 @inner_kernel
 def _halve(lines, states, block):
-    """Settle an even number of lines that are all in use: every loop comes round.
+    """Settle a block with an even number of lines that are all in use: every loop comes round.
+
+    A block is a Benes network inside the network, with two halves between two outer columns of
+    cells. A line is an input of it with the circuit that enters there; to settle it is to set its
+    cells in the outer columns and to write its input and output into its half. A loop is a chain
+    of lines that share cells of the outer columns and go to the two halves alternately.
 
     Parameters
     ----------
     lines : uint32 array, shape (4 * width,)
-        The space as whole numbers without sign: as indices these need no check whether they count
-        from the end, which is a third of the work here.
+        The output of each input and the input of each output, of the block and, written here, of
+        its halves. They are whole numbers without sign: as indices these need no check whether
+        they count from the end, which is a third of the work here.
     states : int8 array, shape (rows * cells,)
         -1 in the outer columns of the block, which receive their states.
     block : tuple of 9 int
-        As of `_walk`.
+        Where the block stands: the places of its inputs and of its outputs in `lines`; of the next
+        depth; the cells of an outer column; the places of its first and last column in `states`;
+        of the upper half's inputs, after the next depth's place; how much further those of the
+        lower half are; how much after its inputs the outputs of a half are.
     """
     # Each loop begins at its topmost input, which is even, and goes to the upper half. Each step
     # settles one line of either half: the upper one from i to o, and the lower one, which shares
@@ -387,12 +408,22 @@ def _write_lines(matching, space, width):
 def loop(blocks, tables, matchings, all_states, space, plain):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
+    A block is a Benes network inside the network: an upper and a lower half, which are blocks
+    again, between two outer columns of cells. Two lines that share a cell of an outer column go to
+    different halves. The algorithm takes one line, sends it to a half, its neighbour at the
+    outputs to the other one, that one's neighbour at the inputs to the first half again, and so on
+    round the loop. What is then left to route is a smaller matching in each half.
+
     Parameters
     ----------
     blocks : int64 array, shape (blocks, 7)
-        Columns SIZE ... OUT; blocks of the same depth follow each other.
+        A row for each block, the whole first; blocks of the same depth follow each other. Columns:
+        SIZE, the number of lines; DEPTH, how often the network was halved; PLACE, where its lines
+        stand among those of its depth; UPPER and LOWER, the rows of its halves, -1 if it is not
+        divided; IN and OUT, the first cells of its outer columns.
     tables : Tables
-        The states of blocks of four and of eight lines, if `blocks` leaves those whole.
+        The states of blocks of four and of eight lines, if `blocks` leaves those whole: then they
+        are looked up by the outputs of their lines.
     matchings : int32 array, shape (k, n)
         ``matchings[row, source] = destination``, -1 where idle.
     all_states : int8 array, shape (k, cells)
@@ -479,11 +510,16 @@ def loop(blocks, tables, matchings, all_states, space, plain):
 def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
+    In a dilated network each line is a pair of wires, and no two circuits share a cell. Its blocks
+    correspond to those of the Benes network of as many lines: two halves, which are blocks again,
+    between two outer columns of cells.
+
     Parameters
     ----------
     narrow, wide : int64 array, shape (blocks, 7)
-        The blocks of the Benes network and of the dilated one, with the same numbers; columns SIZE
-        ... OUT.
+        The blocks of the Benes network and of the dilated one, with the same numbers. Columns read
+        here are SIZE, the number of lines; UPPER and LOWER, the rows of the halves, -1 if it is
+        not divided; IN and OUT, the first cells of the outer columns.
     matchings : int32 array, shape (k, n)
         ``matchings[row, source] = destination``, -1 where idle.
     halves : int8 array, shape (k, cells of the Benes network)

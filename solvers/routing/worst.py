@@ -65,7 +65,7 @@ def route_worst(
     ----------
     problem
         A matching on a chip, of which the losses, leaks and heater powers of all cells are known.
-        Its objective is "worst-loss-db", "worst-snr-db", "power-mw" or "total-cells".
+        Its objective is "worst-loss-db", "worst-snr-db" or "power-mw".
     clock
         The limits of time and iterations, already running. An iteration is one start; there are
         `STARTS` of them without a limit.
