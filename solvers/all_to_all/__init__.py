@@ -9,6 +9,7 @@ from optmatch.solvers.params import AllToAllParams
 
 
 def _constructive() -> Run:
+    """Load and return method `constructive`, with routes chosen for the objective on a chip."""
     from optmatch.solvers.all_to_all.constructive import solve
     from optmatch.solvers.all_to_all.worst import solve_worst
 
@@ -16,6 +17,7 @@ def _constructive() -> Run:
 
 
 def _negotiated() -> Run:
+    """Load and return method `negotiated`, with routes chosen for the objective on a chip."""
     from optmatch.solvers.all_to_all.factorise import solve
     from optmatch.solvers.all_to_all.worst import solve_worst
 
@@ -23,6 +25,7 @@ def _negotiated() -> Run:
 
 
 def _ilp() -> Run:
+    """Load and return method `ilp`, with routes chosen for the objective on a chip."""
     from optmatch.solvers.all_to_all.joint import solve
     from optmatch.solvers.all_to_all.worst import solve_worst
 

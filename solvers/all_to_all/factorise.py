@@ -215,6 +215,17 @@ class _SlotExchange:
     """
 
     def __init__(self, planner: SlotPlanner, starts: int | None, params: AllToAllParams) -> None:
+        """Make the tournament whose rounds are the slots; nothing is routed yet.
+
+        Parameters
+        ----------
+        planner
+            The slots of the all-to-all, and the router that finds their routes.
+        starts
+            How often the search begins; None leaves that to `params` or to the limits.
+        params
+            When the search begins anew.
+        """
         fabric = planner.problem.fabric
         self.planner = planner
         self.starts: float | None = starts
@@ -269,6 +280,12 @@ class _SlotExchange:
 
         The first plan was packed without patience, for an answer at once. Without a limit of time
         there are `_PACKINGS` further ones; an iteration is one of them.
+
+        Returns
+        -------
+        Limit
+            The limit that ended it: time or iterations, else EXHAUSTED. ``planner.plan`` is the
+            best plan then, a list of slots with routes.
         """
         planner = self.planner
         clock = planner.clock

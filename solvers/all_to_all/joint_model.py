@@ -83,6 +83,15 @@ class JointModel:
     """
 
     def __init__(self, problem: AllToAll, slots: int) -> None:
+        """List pairs, sources and joined terminals; variables come later, by `build`.
+
+        Parameters
+        ----------
+        problem
+            The all-to-all on a fabric with cells.
+        slots
+            How many slots a schedule has.
+        """
         self.problem = problem
         self.slots = slots
         self.fabric = problem.fabric
@@ -117,6 +126,9 @@ class JointModel:
 
     def _add_slot(self) -> None:
         """Add the variables and constraints of one slot: a matching, and light that follows it.
+
+        A literal is a variable of the model that is 0 or 1. A terminal is one of the four places
+        of a cell at which light enters and leaves.
 
         ``meets[-1][pair]`` is 1 if the pair meets in this slot. ``flows[-1][port]`` is the light
         of a source port; it ends at the partner of the port, and no two share a link.

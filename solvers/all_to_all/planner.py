@@ -88,6 +88,21 @@ class SlotPlanner:
         rng: np.random.Generator,
         on_event: OnEvent,
     ) -> None:
+        """Begin a plan without slots.
+
+        Parameters
+        ----------
+        problem
+            The all-to-all.
+        router
+            The router of its fabric; its workspace is overwritten.
+        clock
+            Ends the searches.
+        rng
+            Draws names of ports, and the exchanges of pairs.
+        on_event
+            Receives the progress.
+        """
         self.problem = problem
         self.router = router
         self.clock = clock

@@ -47,6 +47,16 @@ def on_live_ports(solve: Solve) -> Solve:
 
     The schedule that the decorated method returns has all ports again; dead ones are idle. A
     schedule to start from is narrowed in the same way.
+
+    Parameters
+    ----------
+    solve
+        The method, which knows nothing of dead ports.
+
+    Returns
+    -------
+    Solve
+        The method for fabrics with dead ports, of the same arguments.
     """
 
     @wraps(solve)
@@ -58,7 +68,27 @@ def on_live_ports(solve: Solve) -> Solve:
         start: Solution | None = None,
         **given: Any,
     ) -> Solution:
-        """Solve the problem of the live ports; give the solution all ports again."""
+        """Solve the problem of the live ports; give the solution all ports again.
+
+        `solve` is the decorated method. A port is live unless it has failed.
+
+        Parameters
+        ----------
+        problem
+            The all-to-all, on a fabric that may have dead ports.
+        limits, rng, on_event
+            As of `solve`, which receives them.
+        start
+            A solution to start from, with all ports; None for none.
+        **given
+            Passed on to `solve`.
+
+        Returns
+        -------
+        Solution
+            As of `solve`, with dead ports idle in all slots. Without any live port, a schedule of
+            no slots; INFEASIBLE with the pair named where nothing connects two live ports.
+        """
         fabric = problem.fabric
         if not len(fabric.dead_ports):
             return solve(problem, limits, rng, on_event, start, **given)
@@ -176,7 +206,22 @@ def ask_shortage(
         refuting_prices.append(price_of_link[router.wiring.link])
 
     def needs_more_slots(fabric: Fabric) -> bool | None:
-        """Return whether the fabric needs more than the fewest slots; None if that stays open."""
+        """Tell whether a fabric needs more than the fewest slots; None if that stays open.
+
+        The fewest slots are those that counting pairs and ports asks for. The clock, `rng`, the
+        last test `decide` and the prices that proved it before are those of `ask_shortage`.
+
+        Parameters
+        ----------
+        fabric
+            The same ports as of the problem, with fewer faults.
+
+        Returns
+        -------
+        bool or None
+            True if it is proved that more slots are needed; False if a schedule in the fewest
+            slots was found.
+        """
         live = live_part(fabric) if len(fabric.dead_ports) else fabric
         problem = replace(whole, fabric=live)
         router = CellRouter(live)
@@ -232,7 +277,13 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
     Parameters
     ----------
     decide
-        The exact test of last resort, see `ask_shortage`.
+        The exact test of last resort, for fabrics where neither routes nor prices of links decide:
+        it returns the slots of a schedule, True if it is proved that there is none, else False.
+
+    Returns
+    -------
+    callable
+        The decorator: of a method for all-to-all it makes one of the same arguments.
     """
 
     def decorate(solve: Solve) -> Solve:

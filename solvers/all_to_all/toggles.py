@@ -132,6 +132,13 @@ class Sequence:
     """
 
     def __init__(self, states: NDArray[np.int8]) -> None:
+        """Begin with the order in which the slots are given.
+
+        Parameters
+        ----------
+        states
+            ``states[slot, cell]``: 0 bar, 1 cross, -1 free. Not copied.
+        """
         slots, cells = states.shape
         self.states = states
         self.order = np.arange(slots)

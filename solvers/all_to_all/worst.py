@@ -67,7 +67,31 @@ def solve_worst(plan: Run) -> Run:
         on_event: OnEvent,
         **given: Any,
     ) -> Solution:
-        """Plan the slots, route each of them for the objective, and put them in order."""
+        """Plan the slots, route each of them for the objective, and put them in order.
+
+        A slot is one matching of the schedule with the states that carry it. `plan` is the method
+        that was given to `solve_worst`: it makes the schedule as if cells were all alike.
+
+        Parameters
+        ----------
+        problem
+            The all-to-all. Without a chip, that is without known cells, `plan` alone answers.
+        limits
+            Of time, of which planning takes half at most, and of iterations of `plan`.
+        rng
+            Draws what `plan`, the negotiations of slots and the order of slots need.
+        on_event
+            Receives the progress; the stages come one after the other.
+        **given
+            Passed on to `plan`: a start, or parameters.
+
+        Returns
+        -------
+        Solution
+            The schedule in the order of fewest toggles. Its objective is the worst loss in dB or
+            the worst crosstalk of any slot, or the sum of heater powers in mW over all slots.
+            OPTIMAL only with the fewest slots and an objective at the bound of the problem.
+        """
         if problem.cells is None:
             return plan(problem, limits, rng, on_event, **given)
         # The matchings are planned as if there were no chip, in a part of the time. A delay that
@@ -140,6 +164,7 @@ class PlanningEnd:
     """
 
     def __init__(self, clock: Clock) -> None:
+        """Set the time of planning: half of that of `clock`, the clock of the whole search."""
         time_s = clock.limits.time_s
         self._clock = clock
         self._planning_s = math.inf if time_s is None else _PLANNING * time_s

@@ -225,7 +225,8 @@ def search(matchings, root, bound, task, space, states, cost, exact):
     states : int8 array, shape (k, cells)
         Receives 0 bar, 1 cross, -1 where no light passes.
     cost : int64 array, shape (k,)
-        Receives the cost of each matching, `bound` where none is lower; then states mean nothing.
+        Receives the cost of each matching; `bound` or more where nothing cheaper was found: then
+        the states are of no use.
     exact : bool array, shape (k,)
         Receives whether no choice was left out, so that no other costs less.
     """

@@ -9,12 +9,14 @@ from optmatch.solvers.method import Method, Run
 
 
 def _greedy() -> Run:
+    """Load and return method `greedy`: the quick repair of a failure."""
     from optmatch.solvers.reroutes.greedy import solve
 
     return solve
 
 
 def _ilp() -> Run:
+    """Load and return method `ilp`: the least disturbance after a failure, with a proof."""
     from optmatch.solvers.reroutes.ilp import solve
 
     return solve

@@ -50,6 +50,17 @@ class ChangeOrder:
         dark: Collection[int],
         now: Mapping[int, int],
     ) -> None:
+        """Begin a transition without steps: circuits that are not in `dark` have light.
+
+        Parameters
+        ----------
+        old, new
+            By circuit, the cells and fibres that its old and its new route need.
+        dark
+            The circuits without light from the beginning.
+        now
+            ``now[cell]``: the state of each cell on a new route, -1 if it was never set.
+        """
         self._old = old
         self._new = new
         self._states = dict(now)

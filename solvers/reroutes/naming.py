@@ -126,6 +126,7 @@ class _PartChooser:
     """
 
     def __init__(self, users: Users, leaving: Collection[int], lit: Collection[int]) -> None:
+        """Begin with no port and no fibre given away; arguments are those of `name_paths`."""
         self._users = users
         self._leaving = leaving
         self._lit = lit

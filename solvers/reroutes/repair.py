@@ -81,6 +81,15 @@ class Reach:
     """
 
     def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:
+        """Find the fewest cells and fibres, and the least loss, between all units.
+
+        Parameters
+        ----------
+        routing
+            The running state.
+        loss_units
+            The loss of a cell and of a fibre, in hundredths of a dB.
+        """
         cells, fibres = routing.units.route_lengths()
         far = np.maximum(cells, fibres) >= UNREACHED
         cell_loss, fibre_loss = map(np.int32, loss_units)
@@ -423,7 +432,23 @@ def _is_late() -> bool:
 
 
 def split_rest(routing: RoutingState, case: HitCircuits) -> tuple[list[int], list[int]]:
-    """List the circuits that were not hit: those of hit jobs, and those of others."""
+    """List the circuits that were not hit: those of hit jobs, and those of others.
+
+    A circuit is hit if the failure took its light or one of its ends, and a job is hit if one of
+    its circuits is.
+
+    Parameters
+    ----------
+    routing
+        The running state, which has all circuits.
+    case
+        The hit circuits, and the job of each circuit.
+
+    Returns
+    -------
+    own, others : list of int
+        Numbers of circuits, rising.
+    """
     rest = sorted(set(range(len(routing.paths))) - set(case.hit))
     own = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
     return [k for k in rest if k in own], [k for k in rest if k not in own]

@@ -11,6 +11,7 @@ from optmatch.solvers.params import RoutingParams
 
 
 def _constructive() -> Run:
+    """Load and return method `constructive`: by rule, on fabrics that light passes forward."""
     from optmatch.solvers.routing.methods import route_forward
     from optmatch.solvers.routing.worst import with_ties
 
@@ -18,6 +19,7 @@ def _constructive() -> Run:
 
 
 def _negotiated() -> Run:
+    """Load and return method `negotiated`: circuits bid for links at rising prices."""
     from optmatch.solvers.routing.methods import route_by_negotiation
     from optmatch.solvers.routing.worst import with_ties
 
@@ -25,6 +27,7 @@ def _negotiated() -> Run:
 
 
 def _ilp() -> Run:
+    """Load and return method `ilp`: the best routes with a proof, by branch and price."""
     from optmatch.solvers.routing.methods import route_exactly
     from optmatch.solvers.routing.worst import with_ties
 

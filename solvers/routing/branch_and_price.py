@@ -126,6 +126,19 @@ class _ProofSearch:
     def __init__(
         self, problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> None:
+        """Make the router at the costs of the objective, and the programme over routes.
+
+        Parameters
+        ----------
+        problem
+            The matching and its fabric; its objective is a total of cells or of losses.
+        limits
+            Of time and iterations; the time runs from here on.
+        rng
+            Draws the orders of circuits in negotiations.
+        on_event
+            Receives bounds, ticks and new best routes.
+        """
         self.problem = problem
         self.clock = limits.start()
         self.rng = rng
@@ -317,6 +330,10 @@ class _ProofSearch:
             total[link] = total.get(link, 0.0) + share
 
         def rank(item: tuple[tuple[int, int], float]) -> tuple[float, float, tuple[int, int]]:
+            """Rank ``(circuit, link), share``: the most contested first, then the nearest to 1/2.
+
+            A link is contested as far as both the circuit and others pass it.
+            """
             (_, link), share = item  # a case in which nothing changes is a case too many
             contested = min(share, total[link] - share)
             return -round(contested, 6), abs(share - 0.5), item[0]
@@ -461,6 +478,7 @@ class _ProofSearch:
 
 
 def _link_name(graph: CellGraph, ends: NDArray[np.int64]) -> str:
+    """Name a link by its one or two terminals ``ends``, where -1 stands for none."""
     return " to ".join(graph.terminal_name(int(end)) for end in ends if end >= 0)
 
 

@@ -78,6 +78,17 @@ class Master:
     """
 
     def __init__(self, router: CellRouter, circuits: NDArray[np.int64], capacity: int = 1) -> None:
+        """Make the programme without any routes; each circuit may be left out at a high cost.
+
+        Parameters
+        ----------
+        router
+            Has the wiring of the fabric, and arrays for searches, which are overwritten.
+        circuits
+            ``circuits[k] = source, destination``: ports, shape (circuits, 2).
+        capacity
+            How many circuits a link carries.
+        """
         self.router = router
         self.circuits = [(int(i), int(j)) for i, j in circuits]
         self.capacity = capacity
@@ -391,6 +402,18 @@ class _Programme:
     """
 
     def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:
+        """Make a row for each circuit and each link, and a variable for leaving each circuit out.
+
+        Parameters
+        ----------
+        circuits, links
+            Their numbers. The row of a circuit says that its parts make a whole, that of a link
+            that no more than `capacity` circuits pass it.
+        capacity
+            How many circuits a link carries.
+        dear
+            The cost of leaving out a circuit, in cells.
+        """
         self.solver = pywraplp.Solver.CreateSolver("CLP")
         self.objective = self.solver.Objective()
         self.objective.SetMinimization()

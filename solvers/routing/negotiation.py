@@ -139,6 +139,21 @@ class Routes:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
     ) -> None:
+        """Set the cells on the routes, and measure the objective.
+
+        Parameters
+        ----------
+        problem
+            The matching, with the objective and what it needs: losses or the cells of a chip.
+        router
+            The router of its fabric.
+        order
+            The source ports of the circuits, shape (circuits,).
+        routes
+            ``routes[source, step]``: the terminals by which light leaves the cells.
+        lengths
+            ``lengths[source]``: the number of cells on the route.
+        """
         self.routes = routes
         self.lengths = lengths
         self.states = router.states(order, routes, lengths)
@@ -166,6 +181,13 @@ class Negotiation:
     """
 
     def __init__(self, problem: Routing) -> None:
+        """Make the router at the costs of the objective, and order the circuits.
+
+        Parameters
+        ----------
+        problem
+            The matching and its fabric.
+        """
         self.problem = problem
         power = problem.objective == "power-mw"
         self.router = CellRouter(problem.fabric, *cell_costs(problem), problem.cells, power=power)

@@ -123,6 +123,17 @@ class Relief:
     """
 
     def __init__(self, router: CellRouter, cells: CellDevice, objective: str) -> None:
+        """Collect what the kernels read of a chip, and allocate what they write.
+
+        Parameters
+        ----------
+        router
+            Routes for losses, or for heater power.
+        cells
+            Losses, leaks and heater powers of the cells of the fabric.
+        objective
+            One of "worst-loss-db", "worst-snr-db", "power-mw", "total-cells".
+        """
         aim = _OBJECTIVES.index(objective)
         if aim in (_POWER, _CELLS):
             router = CellRouter(router.fabric)

@@ -140,6 +140,24 @@ class CellRouter:
         *,
         power: bool = False,
     ) -> None:
+        """Build the graph of the fabric and the costs of its shortest ways, and allocate scratch.
+
+        Parameters
+        ----------
+        fabric
+            A fabric with cells.
+        bar_cost, cross_cost
+            What passing a cell costs in each state, in 1/`UNIT` of a cell.
+        cells
+            If given, passing a cell costs what it loses, `UNIT` on average.
+        power
+            With `cells`, passing a cell costs what its heater takes beyond that of a dark cell.
+
+        Raises
+        ------
+        ValueError
+            The fabric has no cells.
+        """
         graph = fabric.graph
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")

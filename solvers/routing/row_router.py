@@ -68,6 +68,13 @@ class RowRouter:
     """No route passes more cells."""
 
     def __init__(self, fabric: Fabric) -> None:
+        """Make the arrays that matchings of this fabric are checked against.
+
+        Parameters
+        ----------
+        fabric
+            The fabric; without cells, distances between all ports are 0.
+        """
         n = fabric.n_ports
         live = np.zeros(n, dtype=np.bool_)
         live[fabric.live_ports] = True
@@ -89,17 +96,22 @@ class RowRouter:
         lengths: NDArray[np.int64],
         held: NDArray[np.int8],
     ) -> None:
-        """Route rows, each for itself.
+        """Route rows, each for itself; a row is one matching of the ports.
 
         Parameters
         ----------
         rows
-            ``rows[k, source] = destination``.
-        states, lengths, held
-            Receive the states, the cells on the routes by source, and what became of each row:
-            `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
+            ``rows[k, source] = destination``, -1 where idle, shape (rows, ports).
+        states
+            ``states[k, cell]`` receives 0 bar, 1 cross, -1 where no light passes.
         routes
-            Receives the routes of the last row.
+            ``routes[source, step]`` receives, for the last row, the terminals by which light
+            leaves the cells on its route, shape (ports, width).
+        lengths
+            ``lengths[k, source]`` receives the number of cells on the route.
+        held
+            ``held[k]`` receives `ROUTED`, `NOT_ROUTED` if no routes were found, or `NO_MATCHING`
+            if the row is no matching of the live ports.
         """
         check_rows(self.ports, *self._room, rows, held)
 
@@ -148,13 +160,32 @@ class RowRouter:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
     ) -> None:
-        """Read the routes of a row out of its states."""
+        """Read the routes of a row out of its states.
+
+        Parameters
+        ----------
+        row
+            ``row[source] = destination``, -1 where idle, shape (ports,).
+        states
+            ``states[cell]``: 0 bar, 1 cross, -1 free.
+        routes
+            ``routes[source, step]`` receives the terminals by which light leaves its cells.
+        lengths
+            ``lengths[source]`` receives the number of cells on each route.
+        """
 
 
 class ForwardRouter(RowRouter):
     """For feed-forward fabrics: by construction."""
 
     def __init__(self, fabric: Fabric) -> None:
+        """Look up the rule of the fabric, and how light is followed through its cells.
+
+        Parameters
+        ----------
+        fabric
+            A fabric with cells.
+        """
         super().__init__(fabric)
         graph: Any = fabric.graph
         longest = max(2 * fabric.n_ports, int(fabric.route_cells().max(initial=0)))
@@ -212,6 +243,7 @@ class ForwardRouter(RowRouter):
 
     @cached_property
     def _mesh(self) -> MeshRouter:
+        """The router of any mesh, for changes where the rule knows some of the ways only."""
         return MeshRouter(self.fabric)
 
     def read(self, row, states, routes, lengths) -> None:  # noqa: D102 - as of the class
@@ -230,6 +262,17 @@ class MeshRouter(ForwardRouter):
     def __init__(
         self, fabric: Fabric, cells: CellDevice | None = None, *, power: bool = False
     ) -> None:
+        """Build the graph of the fabric, with the cost of each cell, and allocate scratch.
+
+        Parameters
+        ----------
+        fabric
+            A fabric with cells.
+        cells
+            The losses and heater powers of the cells; None if all cells cost the same.
+        power
+            With `cells`, whether a cell costs what its heater takes instead of what it loses.
+        """
         super().__init__(fabric)
         self._router = router = CellRouter(fabric, cells=cells, power=power)
         self.width = router.width
@@ -322,6 +365,17 @@ class WorstRouter(MeshRouter):
     """For the worst circuit, or for power: routes first, which are then relieved."""
 
     def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:
+        """Build the graph of the fabric, and what relieves routes for an objective.
+
+        Parameters
+        ----------
+        fabric
+            A fabric with cells.
+        objective
+            What is to be least: one of `MAX_MOVES`.
+        cells
+            The losses, leaks and heater powers of the cells.
+        """
         super().__init__(fabric, cells, power=objective == "power-mw")
         self._relief = Relief(self._router, cells, objective)
         self._forward = exact_router(fabric) is not None

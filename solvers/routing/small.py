@@ -44,6 +44,7 @@ class _Stopped(Exception):
     """A limit was met at a look at the clock."""
 
     def __init__(self, limit: Limit) -> None:
+        """Keep the limit that was met."""
         self.limit = limit
 
 

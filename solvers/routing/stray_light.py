@@ -267,6 +267,19 @@ class StrayLight:
         stated: NDArray[np.int8],
         free: NDArray[np.intp],
     ) -> None:
+        """Prepare to solve for light; where phases are unknown, find the signal of each circuit.
+
+        Parameters
+        ----------
+        chip
+            The fabric with its device.
+        circuits
+            The terminals where light enters, and where it should leave.
+        stated
+            ``stated[cell]``: 0 bar or 1 cross for cells that circuits pass, -1 elsewhere.
+        free
+            The numbers of the cells whose states are to be chosen, shape (free cells,).
+        """
         graph = chip.graph
         self._chip = chip
         self._circuits = circuits
@@ -340,7 +353,11 @@ class StrayLight:
         return np.concatenate(after, axis=1)
 
     def _ratios(self, arriving: NDArray[np.complex128]) -> NDArray[np.float64]:
-        """Return crosstalk over signal of ``arriving[..., receiver, sender]``."""
+        """Return crosstalk over signal of each circuit, from ``arriving[..., receiver, sender]``.
+
+        Amplitudes from the own sender make the signal; powers of all other senders add up to the
+        crosstalk. The result has the shape (..., receivers).
+        """
         power = np.abs(arriving) ** 2
         from_own_source = np.einsum("...rr->...r", power)
         if self._chip.phases_known:
@@ -358,16 +375,30 @@ class StrayLight:
         frequency: int,
         returning_cells: NDArray[np.intp] | None,
     ) -> SolvedLight:
-        """Solve for the light everywhere by one sparse LU factorisation.
+        """Solve for the light everywhere, at one frequency, by one sparse LU factorisation.
+
+        The amplitudes x of light that enters cells satisfy ``(I - A) x = b``. Column k of A tells
+        what light of amplitude 1 that enters at terminal k makes enter the next cells, and b is
+        what comes in from outside, one column for each circuit. The transposed system tells for
+        each terminal what light from there brings to each destination.
 
         Parameters
         ----------
         amplitudes
-            ``amplitudes[terminal, exit]`` of `ChipOptics.pass_cells`.
+            ``amplitudes[terminal, exit]``: for light of amplitude 1 that enters a cell at a
+            terminal, what leaves by the exit of bar (0) and by that of cross (1).
         frequency
-            The number of the frequency.
+            The number of the frequency, as they are listed by the chip.
         returning_cells
-            The cells for which light that returns is solved for, too; None for none.
+            Numbers of the cells for which light that comes back to them is solved for, too, shape
+            (free cells,); None for none.
+
+        Returns
+        -------
+        SolvedLight
+            Amplitudes at each destination by source; those that enter each terminal by source;
+            what light that leaves by a terminal brings to each destination; and what returns to
+            cells, shape (free cells, 4, 4), of zeros where it is not counted.
         """
         graph = self._chip.graph
         n_terminals = len(graph.mate)

@@ -138,6 +138,7 @@ class CellTotals:
     """
 
     def __init__(self, least: int, step: int) -> None:
+        """Keep the cost of the shortest routes together, and the step, in 1/`UNIT` of a cell."""
         self.least = least
         self.step = step
 
@@ -172,6 +173,7 @@ class LossTotals:
     """
 
     def __init__(self, bar_loss_db: float, cross_loss_db: float, even: bool | None = None) -> None:
+        """Keep the losses of a cell in dB, the less first, and the parity of the cells."""
         self.cheap, self.dear = sorted((bar_loss_db, cross_loss_db))
         self.per_db = loss_units(bar_loss_db, cross_loss_db).per_db
         self.even = even
