@@ -228,7 +228,9 @@ def place_leftovers(planner: SlotPlanner) -> None:
     Parameters
     ----------
     planner
-        ``planner.plan`` is changed: afterwards all circuits have routes, perhaps in more slots.
+        ``planner.plan`` is a list of slots, each a matching with routes; ``slot.excess`` is
+        `FAILED` or more if circuits have none. The plan is changed: afterwards all circuits have
+        routes, perhaps in more slots.
     """
     if all(slot.excess < FAILED for slot in planner.plan):
         return

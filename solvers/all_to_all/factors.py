@@ -242,6 +242,10 @@ def exchange(factors, start, coins, new, place, path):
 def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
+    A factor is a slot as a graph: its vertices are ports, its edges the circuits, one at each
+    vertex. Edges of two factors in turn lead round cycles. If both swap their edges on one cycle,
+    each is a factor again, and all pairs still meet once.
+
     Among the cycles that chance lets by, one in sixteen, the one is taken that is expected to save
     the most.
 

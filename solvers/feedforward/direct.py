@@ -140,9 +140,10 @@ def meet_on_ring(matchings, place, states):
 def address(matchings, states):
     """Set the cells of trees; in one that splits the root comes first, in one that joins last.
 
-    Each input has a tree that splits, in which the output is the address of a leaf, and each
-    output a tree that joins, in which the input is. A step goes to the half of the leaves that has
-    it.
+    Each input has a binary tree of cells that splits, in which the output is the address of a
+    leaf, and each output a tree that joins, in which the input is. A step goes to the half of the
+    leaves that has it. The only link between the tree of an input and that of an output is their
+    leaf, hence no two circuits meet.
 
     Parameters
     ----------
@@ -249,6 +250,9 @@ def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) ->
 @kernel
 def sort(lines, matchings, states, space):
     """Route matchings by compare and exchange: a cell is in cross if its lines are out of order.
+
+    Each cell of a sorting network joins two neighbouring lines. Every line carries the number of
+    the output that it is to reach, and cells sort these numbers as they pass.
 
     Parameters
     ----------

@@ -229,10 +229,22 @@ def explain_bound(lost: int, spares: int) -> str:
 
 
 def explain(problem: Reroute, certificate: Any) -> str:
-    """Say in words why no answer exists.
+    """Say in words why no plan gets over a failure.
 
-    `certificate` is a `CutProof`, a `BlockProof`, a tuple of `RoutingProof` as of
-    `prove_handovers`, or None where a search has proved it.
+    Parameters
+    ----------
+    problem
+        The running state, and what has failed.
+    certificate
+        The proof: chips with fewer waveguides than circuits (`BlockProof`); servers with fewer
+        fibres than circuits (`CutProof`); a tuple of prices of links (`RoutingProof`), one for
+        each handover, which is a choice of the spares that take over for lost units; or None where
+        a search has proved it.
+
+    Returns
+    -------
+    str
+        A sentence without a full stop, which names the chips, servers or links.
     """
     if certificate is None:
         return "an exhaustive search found no way"

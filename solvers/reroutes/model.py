@@ -28,16 +28,22 @@ class Model:
     """
 
     def __init__(self, routing: RoutingState, case: HitCircuits, movable: Sequence[int]) -> None:
-        """Build the model.
+        """Build the model: a choice of spares, a flow for each circuit, and two objectives.
+
+        A literal is a variable that is 0 or 1. A unit is what ports belong to, for example a chip
+        or a server; for each lost one a spare takes over, and the circuits that ended at the lost
+        unit end at the spare.
 
         Parameters
         ----------
         routing
-            The running state, from which the hit circuits and `movable` are taken off.
+            The running state on its flow graph, from which the hit circuits and `movable` are
+            taken off. ``routing.free[resource]`` is how many more circuits a resource can hold.
         case
-            The hit circuits, lost units and spares.
+            What the failure took: the hit circuits, which have lost their light or an end; the
+            lost units, each of which needs a spare; and the spares.
         movable
-            Circuits that were not hit and may move.
+            Numbers of circuits that were not hit and may move.
         """
         self.routing = routing
         self.case = case
@@ -98,6 +104,10 @@ class Model:
     def _add_circuit(self, circuit: int) -> None:
         """Add the flow of a circuit: one unit from one of its starts to one of its goals.
 
+        The flow is a variable for each arc of the flow graph that the circuit can use. Each node
+        belongs to a resource, such as a waveguide or the fibres of an edge, that holds so many
+        circuits. An arc may pass a cell, in the one state that leads light along it.
+
         Parameters
         ----------
         circuit
@@ -150,7 +160,11 @@ class Model:
         self.sums.append((loss, length))
 
     def _add_levels(self) -> None:
-        """Make two objectives: the circuits that move, and what the routes cost.
+        """Make two objectives, ``movers_cost`` and ``routes_cost``, which are minimised in turn.
+
+        The first are the circuits that move although they were not hit, the second is what the
+        routes cost: one number of digits that are compared in their order, each with a radix
+        larger than any value of its digit.
 
         Circuits of others that move weigh more than all of hit jobs. Of routes, cells to be set
         come first, then the worst loss, then the length: numbers in a mixed radix.
@@ -181,7 +195,19 @@ class Model:
         )
 
     def paths(self, outcome: Outcome) -> list[Path]:
-        """Read the route of each circuit, as nodes from start to goal, out of an outcome."""
+        """Read the route of each circuit out of an outcome of `solve`.
+
+        Parameters
+        ----------
+        outcome
+            A solution of the model: the arcs on which each flow is 1.
+
+        Returns
+        -------
+        list of int32 array
+            For each of ``circuits``, in their order, the nodes of the flow graph from its start to
+            its goal.
+        """
         graph = self.routing.graph
         found = []
         for circuit, flow in zip(self.circuits, self.flows, strict=True):
@@ -199,14 +225,18 @@ class Model:
         return found
 
     def handover(self, outcome: Outcome) -> tuple[int, ...]:
-        """Read the spare of each lost unit."""
+        """Read out of an outcome the spare that takes over for each lost unit, in their order."""
         return tuple(
             next(s for s in self.case.spares if outcome.holds(self.take[unit, s]))
             for unit in self.case.lost
         )
 
     def solve(self, objective: Any, clock: Clock, *, seed: int) -> Outcome:
-        """Minimise an objective."""
+        """Minimise an objective, a linear expression of the variables, until a clock ends it.
+
+        `seed` is that of CP-SAT. The outcome says whether a solution was found, is proved the best
+        one or impossible, and which limit was met.
+        """
         self.model.clear_objective()
         self.model.minimize(objective)
         return minimise(self.model, clock, ignore, seed=seed)

@@ -88,7 +88,19 @@ class RoutingState:
     """
 
     def __init__(self, problem: Reroute) -> None:
-        """Put all circuits of a running state on its flow graph, and close what has failed."""
+        """Put all circuits of a running state on its flow graph, and close what has failed.
+
+        In the flow graph light goes from node to node along arcs. Each node belongs to a resource
+        that holds so many circuits, for example the free fibres of an edge; each arc may pass a
+        cell in one state. Fabrics are of two kinds: those with cells, where terminals of cells are
+        joined by waveguides, and racks with ideal interposers, where edges have bundles of fibres.
+
+        Parameters
+        ----------
+        problem
+            The circuits with their routes, the states of cells, and the dead ports, failed fibres,
+            stuck and dead cells.
+        """
         fabric = problem.fabric
         graph = build_flow_graph(fabric)
         self.graph: FlowGraph = graph

@@ -179,12 +179,24 @@ def begin_search(work, node, direction):
 def look_at_arcs(net, work, reached, start, shared_cost):
     """Reach the nodes next to one whose cheapest way is known, and join ways that meet there.
 
+    The cheapest way of a circuit is searched from both ends at once (Dijkstra): forward from its
+    start and backward from its goal, until the two searches meet.
+
     Parameters
     ----------
     net : Net
+        The flow graph. ``net.first[node] .. net.first[node + 1]`` are the arcs out of a node, with
+        ``net.head``; ``net.back_first`` and ``net.back_arc`` list those into it, with
+        ``net.tail``. A node is closed if it is shut, or if its resource has nothing free.
     work : RerouteSpace
+        Scratch: ``work.distance[direction, node]`` is the least cost so far, and
+        ``work.link[direction, node]`` the node before; the heap holds nodes to go on from;
+        ``work.touched`` lists what is to be cleared; ``work.joined`` has the cost of the best way
+        that is joined (BEST_COST), the node where it meets (MEETING) and the length of the list
+        (N_TOUCHED).
     reached : (int, int, int)
-        The direction of the search, the node, and the cost of its cheapest way.
+        The direction of the search (FORWARD or BACKWARD), the node, and the cost of its cheapest
+        way.
     start : int
         The first node of the circuit, which may be full: the circuit itself counts there.
     shared_cost : int
@@ -417,9 +429,14 @@ def weigh(net, work, count):
     Parameters
     ----------
     net : Net
+        The flow graph. ``net.cost[arc]`` is the loss in hundredths of a dB times `LOSS_COST`, plus
+        the number of cells and fibres. ``net.cell[arc]`` is the cell that an arc passes, -1 for
+        none, ``net.state[arc]`` the state that it needs and ``net.now[cell]`` the present one.
     work : RerouteSpace
-        ``work.path`` and ``work.length`` have the routes, as `negotiate` leaves them;
-        ``work.sums`` receives the three numbers.
+        ``work.path[circuit, place]`` are the nodes of each route and ``work.length[circuit]``
+        their number. ``work.sums`` receives the cells to be set, the largest loss of a route in
+        hundredths of a dB, and the length of all routes in cells and fibres. ``work.passing`` is
+        scratch, of zeros before and after: 1 for cells that are counted already.
     count : int
         The number of routes.
     """

@@ -146,12 +146,16 @@ class Descent(NamedTuple):
 def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: int) -> None:
     """Settle the free cells of one slot, in place, by iterated local search.
 
+    A slot is one matching with the states that carry it. Free cells are passed by none of its
+    circuits; where they send stray light decides how much crosstalk the circuits get.
+
     Parameters
     ----------
     light
         Solves for the light of the slot.
     states
-        ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,); free cells are in cross.
+        ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,); free cells are in cross at
+        first, and receive the states of the best setting that was found.
     n_evaluations
         Settings that may be solved; a descent that has begun is finished.
     """
@@ -184,14 +188,20 @@ def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
     """Flip free cells as long as the objective falls.
 
     Each round flips all cells that promise to lower the objective, or the most promising half,
-    quarter and so on of them, until the objective computed exactly is indeed lower.
+    quarter and so on of them, until the objective computed exactly is indeed lower. The objective
+    is that of `measure_objective`: hardly more than the worst ratio of crosstalk to signal.
 
     Parameters
     ----------
     light
-        Solves for the light of the slot.
+        Solves for the light of one matching; ``light.free`` has the cells that no circuit passes.
     start
-        ``start[cell]``: 0 bar or 1 cross, int8, shape (cells,).
+        ``start[cell]``: 0 bar or 1 cross, int8, shape (cells,). Not changed.
+
+    Returns
+    -------
+    Descent
+        The states at the end, their objective, and how many settings were solved for.
     """
     states = start
     waves = light.solve(states)

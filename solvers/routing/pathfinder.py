@@ -159,14 +159,19 @@ def with_cell_cost(graph, cell_cost):
 def cost_to_go(graph, target, space, costs):
     """Find the least cost from every terminal to a target (Dijkstra 1959, backwards).
 
+    Terminals are the places of cells where light enters and leaves, ``4 * cell + k``.
+
     Parameters
     ----------
     graph : MeshArrays
-        ``graph.to_go`` is not read.
+        ``graph.mate[terminal]`` is the joined terminal of another cell, -1 for none;
+        ``graph.exits[terminal, state]`` is where light that enters leaves the cell in bar (0) or
+        cross (1); ``graph.cell_cost[cell, state]`` is what passing costs. Its least costs,
+        ``graph.to_go``, are not read, as they are made of the result.
     target : int
         The terminal by which the light leaves the fabric.
     space : RoutingSpace
-        Its heap is used.
+        Scratch: its heap, with keys and items, is used.
     costs : int64 array, shape (terminals,)
         ``costs[terminal]`` receives the cost of all cells after leaving there, or `FAR`.
     """

@@ -312,6 +312,7 @@ def _follow_beams(graph, chip, scratch, circuits):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined.
     chip : Chip
         ``chip.share[cell, state]`` is the part of the power that goes on from a cell.
     scratch : ReliefSpace
@@ -319,7 +320,8 @@ def _follow_beams(graph, chip, scratch, circuits):
         that enters there, and its power, as a part of what was sent. Other terminals keep what
         they had.
     circuits : RoutedCircuits
-        No two routes share a link.
+        ``circuits.routes[port, step]`` are the terminals by which the light from each source port
+        leaves its cells, ``circuits.lengths[port]`` of them. No two routes share a link.
     """
     for place in range(len(circuits.order)):
         port = circuits.order[place]
@@ -705,6 +707,9 @@ def _begin(graph, search, scratch, circuits):
 def relieve(graph, search, chip, scratch, circuits, max_moves):
     """Rip up and reroute circuits until no move improves the objective.
 
+    To relieve is to improve the worst circuit, or a sum over all cells with light. A move takes
+    one circuit, and those in its way, off their routes and finds other ones for them.
+
     A move is kept if the objective falls, or if it stays equal and the tie-break score falls. The
     relative tolerances are 1e-9 and 1e-6. A move takes one search for each circuit that it
     reroutes, and passes over all cells and all routes.
@@ -712,10 +717,15 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     search : RoutingSpace
         Scratch of `find_route`.
     chip : Chip
+        Losses, leaks and heater powers of cells, and ``chip.aim``: which objective is lowered.
     scratch : ReliefSpace
+        Arrays to work in: ``scratch.owner[link]`` is the port whose circuit passes, -1 for none;
+        ``scratch.value[port]`` what each circuit has in the objective; ``kept_routes``,
+        ``kept_lengths`` and ``kept_value`` are what to go back to after a move in vain.
     circuits : RoutedCircuits
         All have routes, and no two share a link; the same holds afterwards. The routes are
         changed in place.

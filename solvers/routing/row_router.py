@@ -197,7 +197,11 @@ class ForwardRouter(RowRouter):
             graph.mate, graph.exits, fabric.source_terminals, fabric.bidirectional
         )
 
-    def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
+    def route(self, rows, states, routes, lengths, held) -> None:
+        """Route rows by the rule of the fabric; arguments are those of `RowRouter.route`.
+
+        Nothing is routed if some row is no matching.
+        """
         super().route(rows, states, routes, lengths, held)
         if (held == NO_MATCHING).any():
             return
@@ -209,7 +213,12 @@ class ForwardRouter(RowRouter):
             held[~found.held] = NOT_ROUTED
         read_rows(self._paths, RowBatch(rows, states, routes, lengths, held))
 
-    def change(self, given, row, states, routes, lengths, clock=None) -> int:  # noqa: D102 - as of the class
+    def change(self, given, row, states, routes, lengths, clock=None) -> int:
+        """Route a row with few toggles from given states; arguments as of `RowRouter.change`.
+
+        Where the rule knows some of the ways only, the row is routed as on any mesh, too, and the
+        states with fewer toggles count: with fewer cells driven to their other state.
+        """
         checked = super().change(given, row, states, routes, lengths)
         if checked != ROUTED:
             return checked
@@ -246,7 +255,8 @@ class ForwardRouter(RowRouter):
         """The router of any mesh, for changes where the rule knows some of the ways only."""
         return MeshRouter(self.fabric)
 
-    def read(self, row, states, routes, lengths) -> None:  # noqa: D102 - as of the class
+    def read(self, row, states, routes, lengths) -> None:
+        """Read the routes of a row out of its states; arguments are those of `RowRouter.read`."""
         outcome = np.empty(1, dtype=np.int8)
         read_rows(self._paths, RowBatch(row[None], states[None], routes, lengths[None], outcome))
 
@@ -279,12 +289,20 @@ class MeshRouter(ForwardRouter):
         self.ports = self.ports._replace(least=router.least)
         self._work = new_room(router.wiring, router.width)
 
-    def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
+    def route(self, rows, states, routes, lengths, held) -> None:
+        """Route rows by negotiation, each for itself; arguments as of `RowRouter.route`."""
         router = self._router
         batch = RowBatch(rows, states, routes, lengths, held)
         route_rows(router.wiring, router.workspace, self.ports, self._work, TRIES, batch)
 
-    def change(self, given, row, states, routes, lengths, clock=None) -> int:  # noqa: D102 - as of the class
+    def change(self, given, row, states, routes, lengths, clock=None) -> int:
+        """Route a row with few toggles from given states; arguments as of `RowRouter.change`.
+
+        A toggle is a cell that is driven to its other state. Circuits that the states hold already
+        stay, and new ones are fitted in between. If they do not fit, circuits are rerouted at
+        falling prices of toggles; at last the row is routed as if no state were given, and toggles
+        are saved afterwards.
+        """
         router = self._router
         routed = RoutedRow(states, routes, lengths)
         begin_s = clock.elapsed_s if clock is not None else 0.0
@@ -383,7 +401,12 @@ class WorstRouter(MeshRouter):
         self._max_moves = MAX_MOVES[objective]
         self._by_worst = objective == "worst-loss-db"
 
-    def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
+    def route(self, rows, states, routes, lengths, held) -> None:
+        """Route rows and improve the worst circuit, or the power, of each.
+
+        Arguments are those of `RowRouter.route`. Feed-forward fabrics begin with the routes of
+        their rule, others with negotiated ones; then circuits are moved as long as that helps.
+        """
         if self._forward:
             RowRouter.route(self, rows, states, routes, lengths, held)
             if (held == NO_MATCHING).any():

@@ -59,7 +59,10 @@ def search_all(
         On a chip; its objective is "power-mw", "worst-loss-db" or "worst-snr-db".
     known
         The objective and the number of cells of an answer that is there already.
-    clock, on_event
+    clock
+        Limits the search.
+    on_event
+        Receives ticks with the number of cells tried, and new best objectives.
 
     Returns
     -------
@@ -110,8 +113,10 @@ class _Search:
             On a chip.
         known
             The objective and the number of cells of an answer that is there already.
-        clock, on_event
-            Limits, and the listener for ticks.
+        clock
+            Limits the search; it is looked at every so many cells that are tried.
+        on_event
+            Receives ticks with the number of cells tried, and new best objectives.
         """
         fabric = problem.fabric
         cells = problem.cells
@@ -206,6 +211,12 @@ class _Search:
     ) -> None:
         """Follow the light of the k-th circuit from a cell on, in every state that is possible.
 
+        The search sets cells one after the other along the way of each circuit, circuit by
+        circuit, and gives a branch up as soon as a lower bound of the objective, or of the number
+        of cells where that is equal, is no better than the best answer. ``worst`` is the objective
+        of what is set so far, ``cells`` the number of cells on the routes of the circuits before,
+        ``halves`` half of the heater powers on these routes in mW.
+
         One method serves the three objectives: they differ in the lower bound, and power is added
         up cell by cell. All that is set here is undone before it returns.
 
@@ -272,6 +283,10 @@ class _Search:
 
     def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
         """Go on with the next circuit, unless the circuits so far are too bad already.
+
+        A beam is the light that one end of a circuit sends; where circuits serve both ways there
+        are two. What is added to the objective (``worst``), the number of cells (``cells``), the
+        half powers (``halves``) and the list of beams is taken away again before this returns.
 
         Parameters
         ----------

@@ -355,8 +355,9 @@ class StrayLight:
     def _ratios(self, arriving: NDArray[np.complex128]) -> NDArray[np.float64]:
         """Return crosstalk over signal of each circuit, from ``arriving[..., receiver, sender]``.
 
-        Amplitudes from the own sender make the signal; powers of all other senders add up to the
-        crosstalk. The result has the shape (..., receivers).
+        The power from the own sender is the signal, or what is certain of it where phases are not
+        known; the powers from all other senders are the crosstalk. The result has the shape
+        (..., receivers).
         """
         power = np.abs(arriving) ** 2
         from_own_source = np.einsum("...rr->...r", power)

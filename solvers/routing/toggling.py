@@ -570,6 +570,9 @@ def _sum_tolls(graph, toll, port, route):
 def save_toggles(graph, space, room, order, states):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
+    A toggle is a cell that is driven to its other state; cells that were not set before, or lie on
+    the routes of others already, cost none.
+
     A way is taken if it has fewer toggles, or as many and its cells cost less. Costs hold both in
     one number: `_TOGGLE` for each toggle, and the cost of the cells, which is always less than one
     `_TOGGLE`. Each step takes one search and one pass over all routes.
@@ -577,10 +580,12 @@ def save_toggles(graph, space, room, order, states):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         Scratch; ``space.spare`` holds the route that is found.
     room : Room
-        ``room.routes`` and ``room.lengths`` of the circuits in `order` are changed. The routes
+        Arrays by source port: ``room.routes``, the terminals by which light leaves its cells, and
+        ``room.lengths``, the number of cells, of the circuits in `order` are changed. The routes
         share no link, neither before nor afterwards. ``room.partner`` has the destinations, and
         ``room.toll`` is scratch.
     order : int64 array, shape (circuits,)
