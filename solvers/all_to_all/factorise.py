@@ -127,8 +127,14 @@ def schedule_all(
 
     Parameters
     ----------
-    problem, limits, rng, on_event, start, params
-        As of `solve`.
+    problem
+        The all-to-all: all pairs of ports have to meet, each in some slot.
+    limits, rng, on_event
+        As of every method: when it ends, what is drawn at random, and who hears of progress.
+    start
+        A former solution whose slots are taken up, or None.
+    params
+        When the search begins anew; None for the defaults.
     name
         The name of the method, for the solution.
     starts

@@ -282,8 +282,10 @@ def _insert_by_negotiation(
     Parameters
     ----------
     planner
+        The all-to-all with the router of its fabric and the clock.
     pairs
-        ``pairs.is_placed`` becomes true for those that fit.
+        ``pairs.ends[pair]`` are source and destination; ``pairs.is_placed`` becomes true for
+        those that fit.
     order
         The pairs to try, those already placed are skipped.
     routed

@@ -188,6 +188,9 @@ def sum_waits(cells, order, give_up_s, last_state):
     Parameters
     ----------
     cells : SlowCells
+        ``cells.states[slot, cell]``: 0 bar, 1 cross, -1 free; ``cells.settling_s[cell]``: how long
+        a cell takes to change, in s; ``cells.floor_s``: each slot after the first waits at least
+        so long, in s.
     order : int64 array, shape (slots,)
         The slots in their order.
     give_up_s : float
@@ -261,6 +264,9 @@ def move_slot(cells, order, place, best_s, scratch):
     Parameters
     ----------
     cells : SlowCells
+        ``cells.states[slot, cell]``: 0 bar, 1 cross, -1 free; ``cells.settling_s[cell]``: how long
+        a cell takes to change, in s; ``cells.floor_s``: each slot after the first waits at least
+        so long, in s.
     order : int64 array, shape (slots,)
         The slots in their order; changed.
     place : int

@@ -183,6 +183,7 @@ def ask_shortage(
     clock
         Limits the searches.
     rng
+        Draws the schedules that are tried.
     decide
         Is asked last, where neither routes nor prices decide: `decide_fewest` or `decide_small`.
 

@@ -256,6 +256,7 @@ def _search_one(root, bound, task, space):
     bound : int
         Costs of this or more are of no use.
     task : LoopTask
+        The blocks of the network, what cells cost, and whether the worst circuit counts.
     space : LoopSpace
         The last row of ``space.states`` receives the best states.
 
@@ -304,6 +305,7 @@ def _open(number, bound, task, space):
     bound : int
         Costs of this or more are of no use.
     task : LoopTask
+        The blocks of the network, what cells cost, and whether the worst circuit counts.
     space : LoopSpace
         ``space.frames`` at this depth receives the state of the search: the block, the bound, the
         cost of the outer columns in the first setting (OWN), the least that the halves cost
@@ -457,6 +459,7 @@ def _add_half(depth, cost, task, space):
         The cost of the half, whose states are in the last row of ``space.states``; or some number
         that is too large for the setting to be better than the best.
     task : LoopTask
+        The blocks of the network, what cells cost, and whether the worst circuit counts.
     space : LoopSpace
         ``space.frames[depth]`` has the progress in the open block: FOUND, the cost of the present
         setting so far, to which `cost` is added (where the worst circuit counts, it is the larger
@@ -493,6 +496,7 @@ def _close(depth, task, space):
     depth : int
         The depth of the open block, all of whose settings have been tried or ruled out.
     task : LoopTask
+        The blocks of the network, what cells cost, and whether the worst circuit counts.
     space : LoopSpace
         The last row of ``space.states`` receives the states of all cells of the block.
 
@@ -526,6 +530,7 @@ def _set_leaf(number, task, space):
     number : int
         The block, of one line or two.
     task : LoopTask
+        The blocks of the network, what cells cost, and whether the worst circuit counts.
     space : LoopSpace
         Has the circuits of the block in ``space.lines``. The last row of ``space.states`` receives
         the states.
@@ -592,6 +597,7 @@ def _find_loops(number, task, space):
     number : int
         The block.
     task : LoopTask
+        The blocks of the network, what cells cost, and whether the worst circuit counts.
     space : LoopSpace
         ``space.lines[row, depth, place]`` has the output of the circuit at each input in row FORTH
         and the input of that at each output in row BACK, -1 where idle. Receives by input the
@@ -692,6 +698,7 @@ def _pass_columns(number, i, side, task, space):
     side : int
         The half that the line goes to: 0 upper, 1 lower.
     task : LoopTask
+        The blocks of the network, what cells cost, and whether the worst circuit counts.
     space : LoopSpace
         The last row of ``space.states`` receives the states.
 
@@ -819,6 +826,7 @@ def _set_columns(number, task, space):
     number : int
         The block.
     task : LoopTask
+        The blocks of the network, what cells cost, and whether the worst circuit counts.
     space : LoopSpace
         At the depth of the block, ``space.lines`` has by loop whether it is turned (row TURNED),
         and by input the output of the circuit (FORTH, -1 if idle), its loop (LOOP) and the half

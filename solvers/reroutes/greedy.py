@@ -45,7 +45,8 @@ def solve(
     problem
         The running state, and what has failed.
     limits, rng, on_event
-        As of every method; `rng` is not used.
+        As of every method: when it ends, what is drawn at random (nothing), and who hears of
+        progress.
 
     Returns
     -------

@@ -211,7 +211,7 @@ def solve(
     problem
         The running state, and what has failed.
     limits, rng, on_event
-        As of every method.
+        As of every method: when it ends, what is drawn at random, and who hears of progress.
 
     Returns
     -------

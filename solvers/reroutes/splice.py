@@ -200,7 +200,7 @@ def look_at_arcs(net, work, reached, start, shared_cost):
     start : int
         The first node of the circuit, which may be full: the circuit itself counts there.
     shared_cost : int
-        As of `find_cheapest_way`.
+        The cost of a resource that other new circuits have used up.
     """
     direction, node, cost = reached
     distance = work.distance
@@ -251,8 +251,10 @@ def find_cheapest_way(net, work, ends, shared_cost, way):
     Parameters
     ----------
     net : Net
+        The flow graph: arcs between nodes with their costs, and what is free of each resource.
     work : RerouteSpace
-        ``work.distance`` is `FAR` everywhere before and after.
+        Scratch, see `look_at_arcs`. ``work.distance`` is `FAR` everywhere before and after;
+        ``work.using`` and ``work.history`` tell what other new circuits use.
     ends : (int, int)
         The first and the last node.
     shared_cost : int
@@ -306,7 +308,8 @@ def read_way(link, meeting, way):
     Parameters
     ----------
     link : int array, shape (2, nodes)
-        As of `RerouteSpace`.
+        ``link[direction, node]``: the node from which the search forward (0) or backward (1)
+        reached this one, -1 where it began.
     meeting : int
         The node.
     way : int array, shape (nodes,)
@@ -360,11 +363,16 @@ def find_arc(net, node, next_node):
 def negotiate(net, work, ends, rounds):
     """Route circuits together by negotiated congestion.
 
+    In each round every circuit takes its cheapest way. A resource, such as a waveguide, that more
+    circuits use than are free of it becomes dearer, and all are routed again, until no resource
+    is overdrawn.
+
     A circuit that has no way at all, whatever the others do, ends the search at once.
 
     Parameters
     ----------
     net : Net
+        The flow graph: arcs between nodes with their costs, and what is free of each resource.
     work : RerouteSpace
         ``work.path[circuit, :work.length[circuit]]`` receives the nodes of each route.
         ``work.history`` and ``work.using`` are zero before and after.

@@ -183,6 +183,7 @@ class Master:
         enough
             The search for prices stops once the bound is more than this, in `UNIT`.
         clock
+            Limits the search.
         start
             The bound of a case that this one is part of; it holds here, too.
         rounds

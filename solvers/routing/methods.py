@@ -61,7 +61,7 @@ def route_exactly(
     problem
         One matching, with its objective.
     limits, rng, on_event
-        As of every method.
+        As of every method: when it ends, what is drawn at random, and who hears of progress.
     start
         A former solution, whose routes are taken up where they fit.
 
@@ -163,7 +163,7 @@ def route_by_negotiation(
     problem
         One matching, with its objective.
     limits, rng, on_event
-        As of every method.
+        As of every method: when it ends, what is drawn at random, and who hears of progress.
     start
         A former solution, whose routes are taken up where they fit.
     params
@@ -225,7 +225,7 @@ def route_forward(
     problem
         One matching, on a feed-forward fabric that has an exact router, perhaps with faults.
     limits, rng, on_event
-        As of every method.
+        As of every method: when it ends, what is drawn at random, and who hears of progress.
 
     Returns
     -------

@@ -202,8 +202,11 @@ def find_route(graph, space, port, partner, route):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined, what passing a cell costs, and
+        the least cost from each terminal to each port, which leads the search.
     space : RoutingSpace
-        ``space.exit_cost`` are the prices; ``space.cost`` and ``space.entered`` are written.
+        ``space.exit_cost[terminal]`` are the prices of leaving a cell there, `FAR` if that is
+        closed; ``space.cost`` and ``space.entered`` are written.
     port, partner : int
         The source port and the destination port.
     route : int32 array, shape (width,)
@@ -526,9 +529,11 @@ def shorten(graph, space, base, circuits):
     Parameters
     ----------
     graph, space, base
-        As of `negotiate`.
+        As of `negotiate`: the graph of the fabric, scratch of searches, and the cost of leaving by
+        each terminal beside cells.
     circuits : RoutedCircuits
-        All have routes, and no two share a link; the same holds afterwards.
+        The source ports in their order, the destinations, and the routes. All have routes, and no
+        two share a link; the same holds afterwards.
 
     Returns
     -------

@@ -241,7 +241,8 @@ def _weigh_heaters(graph, chip, scratch, circuits):
     Parameters
     ----------
     graph, chip, scratch, circuits
-        As of `weigh`.
+        As of `weigh`: the graph of the fabric, the losses, leaks and powers of its cells, arrays
+        to work in, and the circuits with their routes.
 
     Returns
     -------
@@ -280,7 +281,8 @@ def _weigh_losses(graph, chip, scratch, circuits):
     Parameters
     ----------
     graph, chip, scratch, circuits
-        As of `weigh`.
+        As of `weigh`: the graph of the fabric, the losses, leaks and powers of its cells, arrays
+        to work in, and the circuits with their routes.
 
     Returns
     -------
@@ -376,7 +378,8 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
     Parameters
     ----------
     graph, chip, scratch, circuits
-        As of `weigh`.
+        As of `weigh`: the graph of the fabric, the losses, leaks and powers of its cells, arrays
+        to work in, and the circuits with their routes.
 
     Returns
     -------
@@ -423,6 +426,7 @@ def weigh(graph, chip, scratch, circuits):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     chip : Chip
         ``chip.aim`` is the objective.
     scratch : ReliefSpace
@@ -498,6 +502,7 @@ def _price_cells(graph, chip, scratch, worst):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     chip : Chip
     scratch : ReliefSpace
         ``scratch.owner`` says which links have light; ``scratch.toll[cell, state]`` receives the
@@ -527,10 +532,14 @@ def _reroute(graph, search, chip, scratch, circuits, move):
     Parameters
     ----------
     graph, search, chip, scratch
-        As of `relieve`.
+        As of `relieve`: the graph of the fabric, scratch of searches, the losses, leaks and powers
+        of cells with the objective (``chip.aim``), and arrays to work in.
     circuits : RoutedCircuits
         Receives the route of the circuit of ``move.port``, unless there is none.
     move : CircuitMove
+        The source port of the circuit (``port``); the price of each link that another circuit has
+        (``price``, in 1/`UNIT` of a cell, `FAR` if it may take none); and the largest ratio of
+        crosstalk to signal at present (``worst``).
 
     Returns
     -------
@@ -565,7 +574,8 @@ def _try_move(graph, search, chip, scratch, circuits, move):
     Parameters
     ----------
     graph, search, chip, scratch
-        As of `relieve`.
+        As of `relieve`: the graph of the fabric, scratch of searches, the losses, leaks and powers
+        of cells with the objective (``chip.aim``), and arrays to work in.
     circuits : RoutedCircuits
         All have routes; those of the circuit and of the displaced ones are changed.
     move : CircuitMove
@@ -684,6 +694,7 @@ def _begin(graph, search, scratch, circuits):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     search : RoutingSpace
         ``search.use`` becomes 0.
     scratch : ReliefSpace
@@ -788,7 +799,8 @@ def _relieve_row(graph, search, chip, scratch, ports, task):
     Parameters
     ----------
     graph, search, chip, scratch
-        As of `relieve`.
+        As of `relieve`: the graph of the fabric, scratch of searches, the losses, leaks and powers
+        of cells with the objective (``chip.aim``), and arrays to work in.
     ports : PortTable
     task : RowTask
         Has a matching that is routed; routes, lengths and states are changed.

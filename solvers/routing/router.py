@@ -43,6 +43,7 @@ def _build_graph(
     Parameters
     ----------
     fabric
+        A fabric with cells.
     bar_cost, cross_cost
         What passing a cell costs in each state, in 1/`UNIT` of a cell.
     cells

@@ -103,11 +103,13 @@ def follow_circuit(graph, room, states, port):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     room : Room
         ``room.partner[port]`` is the destination.
     states : int8 array, shape (cells,)
-        Light ends at a cell of state -1.
+        0 bar, 1 cross; light ends at a cell of state -1.
     port : int
+        The source port.
 
     Returns
     -------
@@ -136,12 +138,15 @@ def occupy_route(graph, space, toll, port, route):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         ``space.exit_cost`` of the links becomes `FAR`, and ``space.use`` counts the passages.
     toll : int64 array, shape (cells, states)
         The cost of passing a cell, with `_TOGGLE` if it has to be toggled; changed.
     port : int
+        The source port of the circuit.
     route : int32 array, shape (cells on the route,)
+        The terminals by which its light leaves the cells.
 
     Returns
     -------
@@ -175,6 +180,7 @@ def clear_occupation(graph, space, states, toll):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         ``space.exit_cost`` and ``space.use`` become 0.
     states : int8 array, shape (cells,)
@@ -205,6 +211,7 @@ def _expand_level(graph, prices, side, opposite, level, best):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     prices : (exit_cost, toll)
         ``exit_cost[terminal]``: a terminal of cost `FAR` is closed, other costs are not read.
         ``toll[cell, state]``: the cost of passing, with `_TOGGLE` if the cell has to be toggled.
@@ -355,6 +362,7 @@ def _route_in_turn(graph, space, room, states, circuits, max_toggles):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         ``space.exit_cost`` and ``space.use`` receive the links that are taken; the rest is scratch
         of the search.
@@ -420,6 +428,7 @@ def _state_cells(graph, order, routed):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     order : int64 array, shape (circuits,)
         The source ports of the circuits.
     routed : RoutedRow
@@ -465,6 +474,7 @@ def _keep_circuits(graph, room, order, states):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     room : Room
         ``room.partner`` has the destinations; ``room.routes`` and ``room.lengths`` receive the
         routes of the circuits that the states carry, and the length 0 of the others.
@@ -493,8 +503,11 @@ def fit_in_circuits(graph, space, ports, room, change, routed):
     Parameters
     ----------
     graph, space, ports, room
-        The fabric, and arrays to work in.
+        The graph of the fabric; scratch of searches; which ports are live and how far they are
+        from each other; and arrays by source port to work in.
     change : Change
+        The present states of cells, 0 bar, 1 cross, -1 where not known, and the matching that is
+        asked for.
     routed : RoutedRow
         Receives the answer. A stuck cell is stated as it is, or free.
 
@@ -544,6 +557,7 @@ def _sum_tolls(graph, toll, port, route):
     Parameters
     ----------
     graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     toll : int64 array, shape (cells, states)
         The cost of passing, in 1/`UNIT` of a cell, and `_TOGGLE` more if the cell has to be
         toggled to this state.
@@ -638,13 +652,16 @@ def negotiate_change(graph, space, room, order, toggle_price, routed):
     Parameters
     ----------
     graph, space, room
-        ``room.routes`` are the routes to begin with, of length 0 where there is none.
-    order : int array
-        The ports of the circuits.
+        The graph of the fabric, scratch of searches, and arrays by source port: ``room.routes``
+        are the routes to begin with, ``room.lengths`` their cells, 0 where there is none;
+        ``room.partner`` has the destinations.
+    order : int array, shape (circuits,)
+        The source ports of the circuits.
     toggle_price : int
-        What a toggle costs, in units of a cell's cost.
+        What a toggle costs, in 1/`UNIT` of a cell: a cell that is driven to its other state.
     routed : RoutedRow
-        Has the present states, and receives the answer.
+        Has the present states, 0 bar, 1 cross, -1 where not known; receives the new ones, the
+        routes and their lengths.
 
     Returns
     -------
@@ -672,8 +689,8 @@ def finish_change(graph, space, room, order, routed):
     Parameters
     ----------
     graph, space, room
-        ``room.routes`` and ``room.lengths`` are overwritten; ``room.partner`` has the
-        destinations.
+        The graph of the fabric, scratch of searches, and arrays by source port: ``room.routes``
+        and ``room.lengths`` are overwritten; ``room.partner`` has the destinations.
     order : int64 array, shape (circuits,)
         The source ports of the circuits.
     routed : RoutedRow

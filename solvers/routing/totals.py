@@ -42,7 +42,12 @@ def route_worst(
     ----------
     problem
         Minimizes the cells of the longest route.
-    clock, rng, on_event
+    clock
+        The limits, already running.
+    rng
+        Draws the orders of circuits in negotiations.
+    on_event
+        Receives each new best length and the progress.
     start
         Routes that are known, or None.
 
