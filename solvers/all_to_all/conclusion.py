@@ -53,7 +53,8 @@ def conclude(
     Parameters
     ----------
     planner
-        ``planner.plan`` is changed: circuits without a route get further slots.
+        ``planner.plan``, a list of slots, each a matching with routes, is changed: circuits
+        without a route get further slots.
     limit
         The limit that ended the search, if any.
     name
@@ -125,7 +126,8 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
     planner
         Has the problem, the router and the clock.
     excess
-        That of the best plan in the fewest slots, in 1/`UNIT` of a cell; `FAILED` or more if it
+        How much more than the shortest routes the best plan in the fewest slots costs, over all
+        slots, in 1/`UNIT` of a cell; `FAILED` or more if it
         leaves circuits without a route. No bound above the cells of this plan is sought.
 
     Returns

@@ -123,6 +123,10 @@ def schedule_all(
 ) -> Solution:
     """Route a relabelled tournament, and search on from there; begin anew up to so many times.
 
+    A tournament is a timetable in which everybody meets everybody once; its rounds are the slots
+    of a schedule, with ports under random names as players. The search exchanges pairs between
+    slots where circuits have no routes or long ones.
+
     The search begins with the slots of a former solution, if there is one of the fewest slots.
 
     Parameters
@@ -378,6 +382,9 @@ class _SlotExchange:
 
     def answers(self) -> Iterator[tuple[float, list[RoutedSlot]] | Bound | None]:
         """Exchange pairs, and begin anew where that brings nothing.
+
+        A slot is one matching with its routes, and a plan is a list of slots in which all pairs
+        meet. An exchange changes which pairs meet in two slots or three.
 
         Yields
         ------

@@ -141,6 +141,9 @@ def _toss(coins):
 def exchange(factors, start, coins, new, place, path):
     """Split the edges of three factors into three other ones.
 
+    A factor is a slot as a graph: its vertices are ports, its edges the circuits, one at each
+    vertex. A cycle or path alternates if its edges are in turn in one factor and not.
+
     The first one changes along a random alternating cycle near the vertex `start`; what is left of
     the three is split in two, as much as possible like before. Two factors can only swap cycles
     that they have; this move reaches factors that no such swaps lead to.

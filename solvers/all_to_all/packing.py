@@ -60,10 +60,12 @@ class OpenSlot(NamedTuple):
 def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
     """Route pairs in an order past each other, as far as there are ways; return how many.
 
+    All go into the same slot: one matching, in which no two circuits share a link.
+
     Parameters
     ----------
     wiring : MeshArrays
-        The graph of the fabric.
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         ``space.exit_cost`` closes the links of circuits in the slot, also those that are added;
         the rest is scratch.
@@ -72,7 +74,7 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
     order : int64 array
         The numbers of the pairs to try, in this order.
     slot : OpenSlot
-        Receives the circuits.
+        The slot as it is being filled: its circuits with their routes. Receives further ones.
     is_bidirectional : bool
         Whether a port that sends cannot meet anybody else.
 

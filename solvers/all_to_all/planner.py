@@ -197,6 +197,9 @@ class SlotPlanner:
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
         """Route the factors with little effort, each for itself, on all processors.
 
+        A factor says who meets whom in a slot; effort is the patience of a negotiation, in which
+        circuits are rerouted at rising prices of contested links.
+
         Where most fail, negotiations go on from the routes that are there, with more patience: few
         links are contested then, and that is quicker than to exchange pairs.
 
@@ -399,6 +402,9 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
 def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     """Exchange pairs between slots, one move after each value, while a slot has excess.
 
+    The excess of a slot is what its routes cost beyond the shortest ones; `FAILED` is added for
+    each link that several circuits want.
+
     Most moves swap the pairs of two slots on a cycle of ports (`find_swap`, `swap`). Some divide
     the pairs of three slots anew (`exchange`), without which two would never be other than they
     began.
@@ -473,6 +479,9 @@ def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
 
 def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64]) -> bool:
     """Route new factors of some slots, and keep them if their excess is no larger in all.
+
+    A factor says who meets whom in a slot. Excess is what routes cost beyond the shortest ones,
+    with `FAILED` for each link that several circuits want.
 
     Circuits that are in the old and the new factor of a slot keep their routes to begin with.
 

@@ -161,6 +161,9 @@ class Repair:
     def _judge(self, faults: tuple[Fault, ...]) -> Verdict:
         """Judge faults without looking for a former answer.
 
+        A fault is a cell that is dead or stuck in bar or in cross. A slot is one matching of the
+        schedule, with the states that carry it.
+
         Slots whose cells do not conflict with the faults stay. In others the broken circuits are
         routed anew with little effort; slots in which that fails go to `_repair_lost`.
 
@@ -172,7 +175,8 @@ class Repair:
         Returns
         -------
         Verdict
-            As of `judge`.
+            "survived" with matchings and states that avoid the faults, "failed" with the faults
+            that its proof needs, or "unrepaired" if neither was found.
         """
         states = self.states
         hits = _conflicts(states, faults)

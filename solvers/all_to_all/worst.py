@@ -77,7 +77,7 @@ def solve_worst(plan: Run) -> Run:
         problem
             The all-to-all. Without a chip, that is without known cells, `plan` alone answers.
         limits
-            Of time, of which planning takes half at most, and of iterations of `plan`.
+            Limits of time, of which planning takes about half, and of iterations of `plan`.
         rng
             Draws what `plan`, the negotiations of slots and the order of slots need.
         on_event
@@ -88,7 +88,8 @@ def solve_worst(plan: Run) -> Run:
         Returns
         -------
         Solution
-            The schedule in the order of fewest toggles. Its objective is the worst loss in dB or
+            The schedule; if slots wait for their cells, in an order with short waits. Its
+            objective is the worst loss in dB or
             the worst crosstalk of any slot, or the sum of heater powers in mW over all slots.
             OPTIMAL only with the fewest slots and an objective at the bound of the problem.
         """

@@ -412,7 +412,7 @@ def loop(blocks, tables, matchings, all_states, space, plain):
     again, between two outer columns of cells. Two lines that share a cell of an outer column go to
     different halves. The algorithm takes one line, sends it to a half, its neighbour at the
     outputs to the other one, that one's neighbour at the inputs to the first half again, and so on
-    round the loop. What is then left to route is a smaller matching in each half.
+    round the loop. A smaller matching is then left to route in each half.
 
     Parameters
     ----------

@@ -32,9 +32,11 @@ def solve(
 ) -> Solution:
     """Get over a failure quickly.
 
-    Spares near the neighbours of what is lost come first; circuits that the failure did not hit
-    move only if there is no other way, few and those of hit jobs first. Iterations bound how many
-    sets of circuits that make room are tried.
+    A circuit is hit if the failure took its light or one of its ends, and a job is hit if one of
+    its circuits is. Spares take over for lost units: chips, or other owners of ports. Spares near
+    the neighbours of what is lost come first; circuits that the failure did not hit move only if
+    there is no other way, few and those of hit jobs first. Iterations bound how many sets of
+    circuits that make room are tried.
 
     A search through the flow graph for each hit circuit and spare: a fraction of a millisecond
     where no other circuit has to move. Where nothing is found, a second or so goes into a proof

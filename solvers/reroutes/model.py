@@ -40,7 +40,7 @@ class Model:
             The running state on its flow graph, from which the hit circuits and `movable` are
             taken off. ``routing.free[resource]`` is how many more circuits a resource can hold.
         case
-            What the failure took: the hit circuits, which have lost their light or an end; the
+            The losses by the failure: the hit circuits, which have lost their light or an end; the
             lost units, each of which needs a spare; and the spares.
         movable
             Numbers of circuits that were not hit and may move.
@@ -166,8 +166,9 @@ class Model:
         routes cost: one number of digits that are compared in their order, each with a radix
         larger than any value of its digit.
 
-        Circuits of others that move weigh more than all of hit jobs. Of routes, cells to be set
-        come first, then the worst loss, then the length: numbers in a mixed radix.
+        Circuits of others that move weigh more than all of hit jobs, which are the jobs that the
+        failure took circuits from. Among routes, cells to be set come first, then the worst loss
+        in hundredths of a dB, then the length in cells and fibres.
         """
         routing = self.routing
         self.length_radix = len(routing.graph.capacity) + 1

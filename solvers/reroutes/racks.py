@@ -17,7 +17,7 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
     """Let the first racks that are free take over from those that are lost, chip by chip.
 
     All racks are alike, and fibres and ports count rack by rack, so each circuit of a lost rack
-    has the same ports and fibres in the other one. What reaches into a third rack stays there.
+    has the same ports and fibres in the other one. A part that lies in a third rack stays there.
 
     Parameters
     ----------

@@ -172,6 +172,8 @@ def list_choices(
 ) -> list[RankedHandover]:
     """List the ways to hand lost units over, the nearest first.
 
+    A handover says which spare takes over for each lost unit, a chip or another owner of ports.
+
     One lost unit may go to any spare; several to the spares nearest to one of them, of which
     there are so many that 720 ways or a few more are compared.
 
@@ -236,6 +238,10 @@ def _best_handover(
     prove: Callable[[], Proof | None] = lambda: None,
 ) -> Recovery | Proof | None:
     """Try the ways to hand over, nearest first, until no other can be better.
+
+    A handover says which spare takes over for each lost unit. A circuit is hit if the failure took
+    its light or one of its ends. For each handover hit and moving circuits are routed through what
+    is free.
 
     Parameters
     ----------

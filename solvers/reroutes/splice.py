@@ -253,8 +253,9 @@ def find_cheapest_way(net, work, ends, shared_cost, way):
     net : Net
         The flow graph: arcs between nodes with their costs, and what is free of each resource.
     work : RerouteSpace
-        Scratch, see `look_at_arcs`. ``work.distance`` is `FAR` everywhere before and after;
-        ``work.using`` and ``work.history`` tell what other new circuits use.
+        Scratch: costs, links and heaps of both searches. ``work.distance`` is `FAR`
+        everywhere before and after; ``work.using`` and ``work.history`` tell what other new
+        circuits use.
     ends : (int, int)
         The first and the last node.
     shared_cost : int

@@ -133,7 +133,7 @@ class _ProofSearch:
         problem
             The matching and its fabric; its objective is a total of cells or of losses.
         limits
-            Of time and iterations; the time runs from here on.
+            Limits of time and iterations; the time runs from here on.
         rng
             Draws the orders of circuits in negotiations.
         on_event
@@ -310,7 +310,8 @@ class _ProofSearch:
         Returns
         -------
         (int, int, int)
-            The circuit, a terminal at the link, and ``one_way`` as of `_split`.
+            The circuit, a terminal at the link, and 1 if the circuit uses the link both ways, so
+            that only one way of it is closed in each case; else 0.
         """
         # ``use[circuit, link]`` is how much of the circuit passes the link, ``total[link]`` that
         # of all circuits. A link is worth a split if two circuits share it.

@@ -174,7 +174,11 @@ class Master:
         start: PriceBound | None = None,
         rounds: int = _ROUNDS,
     ) -> PriceBound:
-        """Bound a case from below.
+        """Bound a case from below, by a linear programme over routes.
+
+        A case is the matching with some links closed to some circuits. The programme mixes routes
+        of each circuit so that no link is overdrawn; it begins with the routes that are known, and
+        each round of pricing adds those that are cheap at the prices of links of the last one.
 
         Parameters
         ----------

@@ -398,15 +398,19 @@ def negotiate(graph, space, effort, base, circuits):
     Parameters
     ----------
     graph : MeshArrays
-        The graph of the fabric.
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         Scratch: prices, uses of links, and the heap of the search.
     effort : Effort
-        How prices rise, and when the negotiation gives up.
+        How prices rise, and when the negotiation gives up: the price of a contest in the first
+        round, its growth in percent, what a contest adds for good, the most rounds, and the cost
+        of all routes above which it ends.
     base : int64 array, shape (terminals,)
         The cost of leaving by a terminal, beside cells and contests.
     circuits : RoutedCircuits
-        Routes of length 0 are still to be found. All routes are changed.
+        The source ports in their order, the destination of each, and by source port the terminals
+        by which light leaves its cells and their number. Routes of length 0 are still to be
+        found. All routes are changed.
 
     Returns
     -------

@@ -538,8 +538,8 @@ def _reroute(graph, search, chip, scratch, circuits, move):
         Receives the route of the circuit of ``move.port``, unless there is none.
     move : CircuitMove
         The source port of the circuit (``port``); the price of each link that another circuit has
-        (``price``, in 1/`UNIT` of a cell, `FAR` if it may take none); and the largest ratio of
-        crosstalk to signal at present (``worst``).
+        (``price``, in 1/`UNIT` of a cell, `FAR` if it may take none); and the objective before the
+        move (``worst``), against which leaks are measured.
 
     Returns
     -------
@@ -579,7 +579,8 @@ def _try_move(graph, search, chip, scratch, circuits, move):
     circuits : RoutedCircuits
         All have routes; those of the circuit and of the displaced ones are changed.
     move : CircuitMove
-        The circuit, and the price at which it may take links of others.
+        The source port of the circuit (``port``); the price at which it may take a link of another
+        one (``price``, in 1/`UNIT` of a cell); and the objective before the move (``worst``).
 
     Returns
     -------

@@ -302,8 +302,9 @@ class CellRouter:
         Returns
         -------
         routes, lengths
-            As of `RoutedCircuits`. A circuit that the states do not carry, or whose route has more
-            than `width` cells, has length 0.
+            ``routes[source, step]``: the terminals by which light leaves its cells, and
+            ``lengths[source]``: the number of cells. A circuit that the states do not
+            carry, or whose route has more than `width` cells, has length 0.
         """
         routes, lengths = self.empty_routes()
         wiring = self.wiring

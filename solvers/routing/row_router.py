@@ -390,7 +390,7 @@ class WorstRouter(MeshRouter):
         fabric
             A fabric with cells.
         objective
-            What is to be least: one of `MAX_MOVES`.
+            The name of the objective that is to be least: one of `MAX_MOVES`.
         cells
             The losses, leaks and heater powers of the cells.
         """

@@ -120,7 +120,9 @@ def line_up(ports, matching, order, partner, taken):
     Parameters
     ----------
     ports : PortTable
-        Which ports are live, and how far they are from each other.
+        ``ports.live[port]``: whether it works; ``ports.least[source, destination]``: the cost of
+        the shortest route, `FAR` or more if there is none; ``ports.mutual``: whether a port that
+        sends also receives from its partner.
     matching : int32 array, shape (ports,)
         ``matching[source] = destination``, -1 where idle.
     order : int64 array, shape (ports,)
@@ -128,7 +130,7 @@ def line_up(ports, matching, order, partner, taken):
     partner : int64 array, shape (ports,)
         Receives the matching.
     taken : int8 array, shape (ports,)
-        Scratch.
+        Scratch: 1 where a port is a destination already.
 
     Returns
     -------
@@ -342,9 +344,13 @@ def read_rows(paths, rows):
     Parameters
     ----------
     paths : LightGraph
-        How terminals are joined, and where light leaves cells.
+        ``paths.mate[terminal]`` is the joined terminal of another cell, -1 for none;
+        ``paths.exits[terminal, state]`` where light that enters leaves the cell;
+        ``paths.source[port]`` where light of a port enters.
     rows : RowBatch
-        Has matchings and states, and receives routes and lengths.
+        Has ``matchings[row, source]``, the destination or -1, and ``states[row, cell]``: 0 bar, 1
+        cross, -1 free. Receives ``lengths[row, source]``, the number of cells, and the routes of
+        the last row: ``routes[source, step]``, the terminals by which light leaves its cells.
     """
     for row in range(len(rows.matchings)):
         states = rows.states[row]

@@ -110,7 +110,7 @@ class _Search:
         Parameters
         ----------
         problem
-            On a chip.
+            A matching on a chip, of which losses, leaks and heater powers of cells are known.
         known
             The objective and the number of cells of an answer that is there already.
         clock
@@ -285,8 +285,8 @@ class _Search:
         """Go on with the next circuit, unless the circuits so far are too bad already.
 
         A beam is the light that one end of a circuit sends; where circuits serve both ways there
-        are two. What is added to the objective (``worst``), the number of cells (``cells``), the
-        half powers (``halves``) and the list of beams is taken away again before this returns.
+        are two. The objective (``worst``), the number of cells (``cells``), the half powers
+        (``halves``) and the list of beams are as before again when this returns.
 
         Parameters
         ----------

@@ -322,7 +322,8 @@ class StrayLight:
         Parameters
         ----------
         light
-            All light at the present states.
+            All light at the present states, for each frequency: amplitudes that arrive, that enter
+            cells, what light from a terminal brings to receivers, and what returns to cells.
         states
             ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,).
 

@@ -206,7 +206,8 @@ def _expand_level(graph, prices, side, opposite, level, best):
     This is a 0-1 breadth-first search: a cell that is set already leads to a terminal of the same
     level, which joins the end of the queue that is being read; a cell that has to be toggled leads
     to one of the next level. As light in a cell goes back the way it came, the work is the same
-    from both ends of the circuit. For terminals see `terminals`.
+    from both ends of the circuit. A toggle is a cell that is driven to its other state. Terminals
+    are the places of cells where light enters and leaves.
 
     Parameters
     ----------
@@ -216,11 +217,13 @@ def _expand_level(graph, prices, side, opposite, level, best):
         ``exit_cost[terminal]``: a terminal of cost `FAR` is closed, other costs are not read.
         ``toll[cell, state]``: the cost of passing, with `_TOGGLE` if the cell has to be toggled.
     side, opposite : SearchSide
-        The side that is expanded, and the one that it may meet.
+        The side that is expanded, and the one that it may meet: the least cost of coming to a cell
+        by each terminal, the terminal before on that way, and the terminals that wait.
     level : (level_number, n_waiting)
         The number of toggles so far, and how many terminals wait in the queue of this level.
     best : Meeting
-        The best meeting of the sides so far.
+        The best meeting of the sides so far: the cost of the whole way, and the terminals by which
+        both sides come to the cell where they meet.
 
     Returns
     -------
@@ -275,8 +278,11 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     Parameters
     ----------
     graph, space, room
-        ``space.exit_cost`` closes links, ``room.toll[cell, state]`` has the costs and
-        ``room.partner[port]`` the destination.
+        The graph of the fabric and scratch of searches. ``space.exit_cost`` closes links,
+        ``room.toll[cell, state]`` has the costs, with `_TOGGLE` in each cell that has to be driven
+        to its other state, and ``room.partner[port]`` the destination.
+    port : int
+        The source port of the circuit.
     max_toggles : int
         A way of more toggles is of no use.
     route : int32 array, shape (width,)

@@ -132,6 +132,8 @@ def _starts(
 ) -> Iterator[tuple[float, Routes] | None]:
     """Yield routes improved by `Relief` with their objective, one from each start.
 
+    `Relief` moves the worst circuit, and those in its way, to other routes while that helps.
+
     On feed-forward fabrics, the routes of their exact router come first. All others come from
     negotiated congestion: each turn changes the prices of links, the order of the circuits, the
     costs of cells and the effort, as different routes are needed to begin with.
