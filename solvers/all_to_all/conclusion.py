@@ -165,6 +165,13 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
 def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
     """Answer an all-to-all that needs no routes.
 
+    Parameters
+    ----------
+    problem
+        The all-to-all: pairs of ports that have to meet, and the fabric.
+    name
+        The name of the method, for the solution.
+
     Returns
     -------
     Solution or None

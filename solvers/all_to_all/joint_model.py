@@ -162,7 +162,20 @@ class JointModel:
         self.flows.append(flows)
 
     def plan(self, outcome: Outcome, planner: SlotPlanner) -> list[RoutedSlot]:
-        """Read the slots out of a solution of the model; `planner` makes them."""
+        """Read the slots out of a solution of the model.
+
+        Parameters
+        ----------
+        outcome
+            The solution: which literals are 1, of pairs that meet and of light on its way.
+        planner
+            The planner of the same problem, which makes the slots; its plan stays as it is.
+
+        Returns
+        -------
+        list of RoutedSlot
+            For each slot who meets whom, with the routes.
+        """
         plan = []
         for meets, flows in zip(self.meets, self.flows, strict=True):
             slot = planner.empty_slot()

@@ -264,6 +264,18 @@ def _close_slot(planner: SlotPlanner, slot: OpenSlot) -> RoutedSlot:
 
     In ``partner``, the destination of a circuit is the vertex `port` if ports are bidirectional,
     or else ``port + n_ports``: outputs have vertices of their own.
+
+    Parameters
+    ----------
+    planner
+        Has the router, which knows the least cost of each circuit.
+    slot
+        Destinations, sources and routes of the circuits that were put into the slot.
+
+    Returns
+    -------
+    RoutedSlot
+        Its excess is what the routes cost beyond the shortest ones, in 1/`UNIT` of a cell.
     """
     partner = planner.empty_slot().partner
     sources = np.flatnonzero(slot.lengths)

@@ -221,7 +221,11 @@ class SlotPlanner:
             spare.put(CellRouter(self.problem.fabric))
 
         def route(partner: NDArray[np.int64], failed: RoutedSlot | None = None) -> RoutedSlot:
-            """Route a factor from scratch; or on from a failed slot, if that gets better."""
+            """Route a factor from scratch; or on from a failed slot, if that gets better.
+
+            ``partner[vertex]`` is the factor: who meets whom. The queue `spare` has routers that
+            no thread is using; one is borrowed meanwhile.
+            """
             router = spare.get()
             try:
                 if failed is None:

@@ -237,6 +237,17 @@ class Repair:
         A stuck cell leads light the same way in both states. A dead cell is closed: no light
         leaves it, nor any cell beside it towards it. The least costs stay as they were: still a
         lower bound, as the search needs it.
+
+        Parameters
+        ----------
+        faults
+            Cells that are dead or stuck in bar or in cross.
+
+        Returns
+        -------
+        _Damage
+            The faults; the graph of the fabric with the exits of stuck cells; and the price of
+            leaving by each terminal, `FAR` at dead cells, else 0.
         """
         wiring = self.router.wiring
         exits = wiring.exits.copy()

@@ -257,6 +257,22 @@ def _route_fewest(
     The pairs are those of a round-robin tournament whose players are drawn by `rng`. Slots are
     routed one by one; where some fail, pairs are exchanged between slots until all circuits have
     routes. False proves nothing.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, without dead ports.
+    router
+        The router of its fabric; its workspace is overwritten.
+    clock
+        Ends the search.
+    rng
+        Draws the players and the exchanges.
+
+    Returns
+    -------
+    bool
+        Whether all circuits of all slots have routes.
     """
     planner = SlotPlanner(problem, router, clock, rng, ignore)
     factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
@@ -299,7 +315,11 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             start: Solution | None = None,
             **given: Any,
         ) -> Solution:
-            """Solve, and if the fewest slots are refuted, find the faults that cause it."""
+            """Solve, and if the fewest slots are refuted, find the faults that cause it.
+
+            `solve` is the decorated method, of the same arguments, and `decide` the exact test of
+            last resort. The solution is that of `solve`; its statistics may name faults, too.
+            """
             clock = limits.start()
             solution = solve(problem, limits, rng, on_event, start, **given)
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")

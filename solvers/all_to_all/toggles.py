@@ -154,6 +154,20 @@ class Sequence:
 
         Every step is exact; one pass of insertions, in an order drawn by `rng`, costs
         O(slots^2 * cells). No exchange is begun that would not end in the remaining time.
+
+        A toggle is a cell that a slot drives to another state than it had before.
+
+        Parameters
+        ----------
+        rng
+            Draws the order in which slots are taken out and put back.
+        clock
+            Ends the search; None for no limit.
+
+        Returns
+        -------
+        int
+            The toggles of the best order, which is in ``order``.
         """
         best = self.count()
         work = len(self.order) ** 2 * self.states.shape[1]

@@ -40,7 +40,19 @@ class Users(NamedTuple):
 
 
 def list_users(problem: Reroute) -> Users:
-    """List the circuit on each port and fibre of a rack with ideal interposers."""
+    """List the circuit on each port and fibre of a rack with ideal interposers.
+
+    Parameters
+    ----------
+    problem
+        The running state: circuits with their ports, and the fibres that they pass.
+
+    Returns
+    -------
+    Users
+        ``ports[end, port]``, for ends as source and as destination, and ``fibres[fibre]``: the
+        number of the circuit, `NOBODY` where there is none.
+    """
     circuits = problem.circuits
     ports = np.full((2, problem.fabric.n_ports), NOBODY, dtype=np.int32)
     for end in (SOURCE, DESTINATION):

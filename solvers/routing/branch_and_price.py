@@ -155,7 +155,10 @@ class _ProofSearch:
         self.cases: list[ProofNode] = []
 
     def run(self, start: Solution | None = None) -> Solution:
-        """Search until it is proved, or a limit is reached; `start` is as of `search`."""
+        """Search until the best routes are proved, or a limit is reached.
+
+        `start` is a former solution, whose routes are taken up where they fit, or None.
+        """
         limit: Limit | None = None
         with stoppable() as stop:
             self._take(None if start is None else self.negotiation.take_up(start))

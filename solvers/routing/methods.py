@@ -118,7 +118,20 @@ def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Gen
     """
 
     def is_refuted(fabric: Fabric) -> bool | None:
-        """Return whether the matching has no routing on a fabric; None if that stays open."""
+        """Tell whether the matching has no routing on a fabric; None if that stays open.
+
+        The matching, the limits with their clock, and `rng` are those of `refute_by`.
+
+        Parameters
+        ----------
+        fabric
+            The same ports as of the problem, with fewer faults.
+
+        Returns
+        -------
+        bool or None
+            True if it is proved that there are no routes, False if routes were found.
+        """
         any_routes = replace(problem, fabric=fabric, objective="total-cells", cells=None)
         if any_routes.dead_circuits():
             return True

@@ -73,7 +73,10 @@ def _permutations(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
 
 
 def _pairings(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
-    """Pair all live ports; of an odd number each stays idle in its turn."""
+    """Yield all ways to pair the live ports; of an odd number each stays idle in its turn.
+
+    Each is ``matching[port]``, the partner, -1 where idle, int32, shape (ports,).
+    """
     live: list[int] = fabric.live_ports.tolist()
     for pairs in _pair_up([*live, IDLE] if len(live) % 2 else live):
         matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)

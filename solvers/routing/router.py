@@ -97,8 +97,18 @@ def _cell_costs(
 ) -> NDArray[np.int64]:
     """Return ``cost[cell, state]`` of passing, in 1/`UNIT` of a cell, shape (cells, 2).
 
-    The parameters are those of `CellRouter`. Losses and heater powers are divided by their mean,
-    so that a cell costs `UNIT` on average.
+    Losses and heater powers are divided by their mean, so that a cell costs `UNIT` on average.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    bar_cost, cross_cost
+        The cost of passing a cell in each state, in 1/`UNIT` of a cell, where cells are alike.
+    cells
+        If given, costs are in proportion to the losses of the cells.
+    power
+        Whether they are in proportion to heater powers above those of dark cells instead.
     """
     alike = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (fabric.n_cells, 1))
     if cells is None:

@@ -192,7 +192,20 @@ class ChipOptics(NamedTuple):
     ) -> NDArray[np.complex128]:
         """Return ``T[cell, b side, a side]`` of all cells.
 
-        What a device does to an ideal cell is a factor, applied to the cell's own circuit.
+        A cell in a state leads light from its end a to its end b, each with two sides, by the
+        matrix T of amplitudes. The device changes an ideal cell by a factor, which is applied to
+        the cell's own circuit.
+
+        Parameters
+        ----------
+        states
+            ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,).
+        errors_rad
+            ``errors_rad[cell, arm]``: by how much the phases of both arms are wrong.
+
+        Returns
+        -------
+        complex array, shape (cells, 2, 2)
         """
         of_device = self.cells.cell(states, errors_rad)
         if self.circuit_matrices is None:

@@ -462,7 +462,18 @@ def _state_cells(graph, order, routed):
 
 @inner_kernel
 def _copy_states(ports, given, states):
-    """Copy the present states, stuck cells as they are or free; False if one is no state."""
+    """Copy the present states, stuck cells as they are or free; False if one is no state.
+
+    Parameters
+    ----------
+    ports : PortTable
+        ``ports.stuck[cell]``: -1 where the cell works, 0 or 1 where it stays in bar or cross, 2
+        where it is dead.
+    given : int8 array, shape (cells,)
+        0 bar, 1 cross, -1 where not known; other values are no states.
+    states : int8 array, shape (cells,)
+        Receives the copy, with -1 for cells that are stuck in another state or dead.
+    """
     for cell in range(len(states)):
         state = given[cell]
         if state < -1 or state > 1:

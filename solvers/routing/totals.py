@@ -233,7 +233,21 @@ class LossTotals:
 def totals_of(problem: Routing, router: CellRouter, least: int) -> CellTotals | LossTotals:
     """Return the totals that all routes of a matching can cost.
 
-    `least` is the sum of the cheapest routes, in the unit of the router.
+    Totals are not dense: they come in steps of cells, or are sums of bar and cross losses. A lower
+    bound then rises to the next total.
+
+    Parameters
+    ----------
+    problem
+        The matching; its objective says whether cells or losses count.
+    router
+        The router at the costs of that objective.
+    least
+        The sum of the cheapest routes, in the unit of the router.
+
+    Returns
+    -------
+    CellTotals or LossTotals
     """
     circuits = problem.circuits.astype(np.int64)
     if problem.objective != "loss-db":

@@ -273,6 +273,16 @@ def with_ties(method: Run) -> Run:
     """Return a method that breaks ties between routes of as many cells by heater power.
 
     It does so on a chip, if the objective is the cells on all routes; otherwise it is `method`.
+
+    Parameters
+    ----------
+    method
+        A method that routes one matching.
+
+    Returns
+    -------
+    Run
+        A method of the same arguments.
     """
 
     @wraps(method)
@@ -301,8 +311,20 @@ def measure_states(problem: Routing, states: NDArray[np.int8]) -> float:
 def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
     """Yield ``states[cell]`` that hold the matching, by the exact router of feed-forward fabrics.
 
-    Loops are turned for the lowest sum of costs, and for the lowest worst circuit. Nothing comes
-    of other fabrics, or if the exact router finds no routes.
+    In a Benes network the cells along a loop may all be flipped together: the loop is turned.
+    Loops are turned for the lowest sum of costs, and for the lowest worst circuit; where the worst
+    loss is the objective, only for the latter. Nothing comes of other fabrics, or if the exact
+    router finds no routes.
+
+    Parameters
+    ----------
+    problem
+        A matching on a chip.
+
+    Yields
+    ------
+    int8 array, shape (cells,)
+        0 bar, 1 cross, -1 where no light passes.
     """
     if exact_router(problem.fabric) is None:
         return
