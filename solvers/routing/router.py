@@ -158,7 +158,7 @@ class CellRouter:
         fabric
             A fabric with cells.
         bar_cost, cross_cost
-            What passing a cell costs in each state, in 1/`UNIT` of a cell.
+            The cost of passing a cell in each state, in 1/`UNIT` of a cell.
         cells
             If given, passing a cell costs what it loses, `UNIT` on average.
         power

@@ -675,7 +675,7 @@ def negotiate_change(graph, space, room, order, toggle_price, routed):
     order : int array, shape (circuits,)
         The source ports of the circuits.
     toggle_price : int
-        What a toggle costs, in 1/`UNIT` of a cell: a cell that is driven to its other state.
+        The cost of a toggle, in 1/`UNIT` of a cell: of a cell that is driven to its other state.
     routed : RoutedRow
         Has the present states, 0 bar, 1 cross, -1 where not known; receives the new ones, the
         routes and their lengths.
