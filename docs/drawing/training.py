@@ -231,6 +231,7 @@ def rails_figures_gaps() -> Any:
     ax.set_yscale("log")
     ax.set_xticks((0.001, 0.1, 10, 1000), ["1 µs", "100 µs", "10 ms", "1 s"])
     ax.set_xlabel("delay")
+    ax.set_yticks((1e-4, 1e-2, 1, 100), ["0.0001", "0.01", "1", "100"])
     ax.set_ylabel("longer than with all links, %")
     ax.legend(frameon=False, loc="upper left")
     ax.set_ylim(top=1e6)
