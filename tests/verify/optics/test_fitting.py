@@ -151,15 +151,17 @@ def test_unseen_powers_are_forecast() -> None:
 
 
 @pytest.mark.slow
-def test_intervals_hold_as_often_as_the_page_says() -> None:
-    """Nine of ten forecasts of drawn chips; within one chip they err together."""
+def test_forecasts_and_their_intervals_hold() -> None:
+    """All within 0.1 dB; in `make soak` nine of ten intervals of six chips hold.
+
+    Two chips tell no rate: forecasts of one chip are within their intervals or beyond together.
+    """
     is_within = []
     for seed in range(6 if SOAK else 2):
         off_db, model_off_db, within_db = forecast_errors(om.HexMesh(1, 2, ports=8), 30, seed)
         assert np.abs(off_db).max() <= 0.1 < np.abs(model_off_db).max()
         is_within += (np.abs(off_db) <= within_db).tolist()
-    # Two chips say less of a rate than six: forecasts of one chip are within or beyond together.
-    assert np.mean(is_within) >= (0.9 if SOAK else 0.75)
+    assert not SOAK or np.mean(is_within) >= 0.9
 
 
 def test_the_model_is_that_of_couplers_and_arms() -> None:
