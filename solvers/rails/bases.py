@@ -20,12 +20,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
+from math import factorial
 
 import numpy as np
 
 from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.seats import Seats
+
+_MOST_RINGS = 24
+"""All orders of so few rings are listed: those of up to five seats. Six seats have 120 rings,
+which would take most of the work of a short search."""
+_N_RANDOM = 2
+"""How many orders are drawn at random, with a fixed seed. They are for groups that fit into no
+grid; more of them would take trials from the search, which changes orders at random as well."""
 
 
 def list_components(seats: Seats) -> Ints:
@@ -118,29 +126,57 @@ def list_families(seats: Seats) -> list[Ints]:
 
 
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
-    """List orders of all seats in which members of groups stand together.
+    """List orders of all seats that are likely to make good rings of circuits.
 
-    A seat is a GPU of the one rail that stands for all that are alike; members that stand side by
-    side in an order are neighbours on the rings made of it. A family is the groups of one kind, as
-    all of data parallelism. Two families make a grid: groups of one are rows, those of the other
-    columns. Listed are its rows one after another and its columns one after another, each also
-    there and back in turn (a snake), and all backwards; then group after group of one family, and
-    all seats as they are numbered.
+    A seat is a GPU of the one rail that stands for all that are alike, and a ring leads from each
+    seat to the next one in an order. First come orders in which members of groups stand together
+    (`_list_grids`, `_list_rows`), then orders in which they are far apart (`_list_spread`). Rails
+    with few seats have all other orders as well, and others two that are drawn at random.
 
     Parameters
     ----------
     seats
         The folded step.
     families
-        The kinds of groups, as `list_families` says; the first three are combined by two.
+        The kinds of groups, as `list_families` says.
 
     Yields
     ------
     int array, shape (seats,)
-        Orders, each once.
+        Orders, of which those in `_list_rows` may be repeated.
     """
-    own = np.arange(len(seats.rail))
     seen = set()
+    for order in _list_grids(families, len(seats.rail)):
+        if order.tobytes() not in seen:
+            seen.add(order.tobytes())
+            yield order
+    yield from (order for order in _list_rows(seats) if order.tobytes() not in seen)
+    for order in (*_list_spread(families, len(seats.rail)), *_list_others(len(seats.rail))):
+        if order.tobytes() not in seen:
+            seen.add(order.tobytes())
+            yield order
+
+
+def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
+    """List orders of all seats in which members of groups stand together.
+
+    A family is the groups of one kind, as all of data parallelism. Two families make a grid:
+    groups of one are rows, those of the other columns. Listed are its rows one after another and
+    its columns one after another, each also there and back in turn (a snake), and all backwards.
+
+    Parameters
+    ----------
+    families
+        The kinds of groups, as `list_families` says; the first three are combined by two.
+    n_seats
+        How many seats (GPUs of a rail) there are.
+
+    Yields
+    ------
+    int array, shape (seats,)
+        Orders; some may be the same.
+    """
+    own = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
         for snake in (False, True):
             # Groups of the outer family stand one after another, in the order of their places in
@@ -152,11 +188,73 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
             if snake:
                 within = np.where(outer[0] % 2 == 1, -within, within)
             order = np.lexsort([own, inner[0], within, _rank_groups(outer[0], inner[1])])
-            for turned in (order, order[::-1].copy()):
-                if turned.tobytes() not in seen:
-                    seen.add(turned.tobytes())
-                    yield turned
-    yield from (order for order in _list_rows(seats) if order.tobytes() not in seen)
+            yield order
+            yield order[::-1].copy()
+
+
+def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
+    """List orders of all seats in which members of groups are evenly far apart.
+
+    A collective around a ring takes the latency of its longest way from one member to the next.
+    Members that stand side by side have one very long way, from the last of them to the first: of
+    64 seats 57 hops for a group of 8, instead of 8 hops if every eighth seat is a member.
+
+    Parameters
+    ----------
+    families
+        The kinds of groups, as `list_families` says; the first three are combined by two.
+    n_seats
+        How many seats (GPUs of a rail) there are.
+
+    Yields
+    ------
+    int array, shape (seats,)
+        Orders, made of as many blocks as a group of the first family has members, with one member
+        of each group in each block. Groups begin in different blocks, as along the diagonals of a
+        grid, so that groups of the second family are spread over the blocks as well.
+
+    Notes
+    -----
+    Of a grid with the rows 0 1 2, 3 4 5 and 6 7 8, the order is 0 5 7 1 3 8 2 4 6: members of a
+    row are three to four places apart, and so are those of a column, as 0, 3 and 6 at the places
+    0, 4 and 8.
+    """
+    own = np.arange(n_seats)
+    for first, second in permutations(families[:3], 2):
+        n_groups = int(first[0].max()) + 1
+        n_blocks = int(first[1].max()) + 1
+        if n_groups == 1 or n_blocks == 1:
+            continue
+
+        # Few groups begin further apart, so that those of the second family are still everywhere.
+        begin = _rank_groups(first[0], second[1]) * max(1, n_blocks // n_groups)
+        block = (begin + np.maximum(first[1], 0)) % n_blocks
+        yield np.lexsort([own, begin, block])
+
+
+def _list_others(n_seats: int) -> Iterator[Ints]:
+    """List orders of all seats without regard to groups: all of few seats, else random ones.
+
+    Parameters
+    ----------
+    n_seats
+        How many seats (GPUs of a rail) there are.
+
+    Yields
+    ------
+    int array, shape (seats,)
+        All orders that begin with seat 0 if they are no more than `_MOST_RINGS`, as where a ring
+        begins makes no difference; else `_N_RANDOM` random orders, always the same ones.
+    """
+    if n_seats < 2:
+        return
+    if n_seats <= _MOST_RINGS and factorial(n_seats - 1) <= _MOST_RINGS:
+        for order in permutations(range(1, n_seats)):
+            yield np.array([0, *order])
+        return
+    rng = np.random.default_rng(0)
+    for _ in range(_N_RANDOM):
+        yield rng.permutation(n_seats)
 
 
 def _list_rows(seats: Seats) -> Iterator[Ints]:

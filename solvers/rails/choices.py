@@ -570,16 +570,16 @@ class Search:
         one time; a haste lets one be seen as able to start so many seconds sooner. The plain shape
         is one ring of all seats, with all ports.
 
-        All shapes come with the first order and with the first priority. Then four lists share the
-        work evenly, each going on when it has had least of it: the plain shape in order of
-        release, the plain shape with all orders, the other shapes with all orders, and those with
-        hastes.
+        The plain shape in order of release comes first, then all shapes with the first order and
+        the first priority. Then four lists share the work evenly, each going on when it has had
+        least of it: the plain shape in order of release with all orders, the plain shape with all
+        orders, the other shapes with all orders, and those with hastes.
 
         Parameters
         ----------
         scores
             The times of the choices that were listed so far, in seconds. The caller adds to them
-            between one choice and the next, so that the best shapes are known after the first
+            between one choice and the next, so that the best shapes are known after the second
             part.
 
         Yields
@@ -591,32 +591,49 @@ class Search:
         free = longest_paths(seats.duration_s, seats.pairs)
         assert free is not None
 
-        # Two priorities: longest path to the end of the step first (critical path), or earliest
-        # start with all circuits there first.
-        ranks = -seats.duration_s - self.decoder.graph.tail_s, free.start_s
-        shapes, first = list(self._list_shapes()), self.orders[0]
+        # Priorities: longest path to the end of the step first (critical path), or earliest start
+        # with all circuits there first; or the order of programs.
+        critical = -seats.duration_s - self.decoder.graph.tail_s
+        earliest = free.start_s
+        in_program = seats.folded.part.astype(float)
+        shapes = list(self._list_shapes())
+        first = self.orders[0]
+
+        # A simple ring must be among the choices even if there is little work.
+        in_turn = (
+            self._form(self.plain, order, rank)._replace(in_turn=True)
+            for rank, order in product((in_program, critical, earliest), self.orders)
+        )
+        yield next(in_turn)
+        n_former = len(scores)
         for shape in shapes:
-            yield self._form(shape, first, ranks[0])
+            yield self._form(shape, first, critical)
 
         # The caller has timed the shapes by now.
-        best = np.argsort(scores[: len(shapes)], kind="stable").tolist()
-        every = product((seats.folded.part.astype(float), *ranks), self.orders)
-        more, hastes = list(product(ranks, self.orders))[1:], self._list_hastes()
+        best = np.argsort(scores[n_former : n_former + len(shapes)], kind="stable").tolist()
+        ordered = list(product((critical, earliest), self.orders))[1:]
         lists = [
-            (self._form(self.plain, order, rank)._replace(in_turn=True) for rank, order in every),
-            (self._form(self.plain, order, rank) for rank, order in more),
-            (self._form(shapes[k], order, rank) for k in best for rank, order in more),
-            (self._form(shapes[k], first, ranks[0], haste) for haste in hastes for k in best),
+            in_turn,
+            (self._form(self.plain, order, rank) for rank, order in ordered),
+            (self._form(shapes[k], order, rank) for k in best for rank, order in ordered),
+            (
+                self._form(shapes[k], first, critical, haste_s)
+                for haste_s in self._list_hastes()
+                for k in best
+            ),
         ]
+
+        # Each list has its share of the work: a ring of all takes more than many others.
         work = [0] * len(lists)
-        while lists:  # each has its share of the work: a ring of all takes more than many others
-            own = work.index(min(work))
-            choice, former = next(lists[own], None), self.decoder.work
+        while lists:
+            turn = work.index(min(work))
+            former_work = self.decoder.work
+            choice = next(lists[turn], None)
             if choice is None:
-                del lists[own], work[own]
+                del lists[turn], work[turn]
                 continue
             yield choice
-            work[own] += self.decoder.work - former
+            work[turn] += self.decoder.work - former_work
 
     def _list_shapes(self) -> Iterator[_Shape]:
         """List the shapes of plans that the search tries first, those with short cycles foremost.

@@ -9,7 +9,7 @@ import pytest
 import optmatch as om
 from optmatch.model import TimeUp
 from optmatch.problems.rails.execution.plan import ranks_of_rails
-from optmatch.solvers.rails import choices, forwarding, methods
+from optmatch.solvers.rails import bases, choices, forwarding, methods
 from tests.helpers.drawn_rails import draw_options, draw_rail_job
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job, small_job
@@ -61,6 +61,39 @@ def test_a_static_ring_is_never_better_on_switches_that_stop_as_a_whole() -> Non
         assert om.verify(job, found).valid, number
         n_forwarded += len(found.answer.relays) > 0
     assert n_jobs > 3 and n_forwarded
+
+
+def test_long_rings_spread_the_members_of_groups() -> None:
+    """Where latency counts, members of both dimensions stand evenly far apart on the ring."""
+    model = om.TransformerModel(
+        layers=2, hidden=256, heads=4, sequence=256, vocabulary=1000, ffn=1024
+    )
+    job = make_job(
+        dp=8, tp=8, model=model, gpus_per_server=1, spanning="rings", batch=8, micro_batch=1,
+        delay_s=1.0, latency_s=1e-5, efficiency=0.1,
+    )  # fmt: skip
+    found = om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=60))
+    assert found.objective is not None
+    assert found.objective < 0.5 * ring_s(job, 0)
+    assert om.verify(job, found).valid
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(8, 8), (4, 16), (16, 4), (3, 5)])
+def test_spread_orders_leave_no_long_way(n_rows: int, n_columns: int) -> None:
+    number = np.arange(n_rows * n_columns)
+    rows = np.stack([number // n_columns, number % n_columns])
+    for order in bases._list_spread([rows, rows[::-1]], len(number)):
+        place = np.argsort(order)
+        for group, _ in (rows, rows[::-1]):
+            for members in (np.sort(place[group == k]) for k in range(group.max() + 1)):
+                longest_way = np.diff(members, append=members[0] + len(number)).max()
+                assert longest_way <= 2 * len(number) // len(members)
+
+
+def test_all_rings_of_five_seats_are_tried() -> None:
+    orders = {tuple(order.tolist()) for order in bases._list_others(5)}
+    assert len(orders) == 24
+    assert len(list(bases._list_others(6))) == 2
 
 
 def test_no_policy_is_better() -> None:
