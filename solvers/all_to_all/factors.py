@@ -137,6 +137,128 @@ def _toss(coins):
     return (coins * 1103515245 + 12345) & 0x7FFFFFFF
 
 
+@inner_kernel
+def _walk_alternating_cycle(factors, start, coins, place, path):
+    """Walk along the edges of three factors until a cycle closes that alternates.
+
+    A factor pairs all vertices; its edges are its pairs. The walk takes an edge of the first
+    factor, then one of the second or third by chance, and so on, until it comes to a vertex where
+    it was before. That closes a cycle, which alternates if this vertex is at an even place of the
+    walk, from which an edge of the first factor leads on.
+
+    Parameters
+    ----------
+    factors : int64 array, shape (3, vertices)
+        ``factors[k, vertex]``: the partner of a vertex in factor k.
+    start : int
+        The vertex where the walk begins.
+    coins : int
+        A random number below 2**31, by which chance decides.
+    place : int64 array, shape (vertices,)
+        Receives the place of each vertex in `path`, -1 where the walk has not been.
+    path : int64 array, shape (vertices + 2,)
+        Receives the vertices of the walk.
+
+    Returns
+    -------
+    (int, int, int)
+        The vertex where the cycle closes, -1 if the walk cannot go on; the number of vertices in
+        `path`; the random number that comes next.
+    """
+    place[:] = -1
+    length = 0
+    vertex = start
+    while place[vertex] < 0:
+        mate = factors[0, vertex]
+        place[vertex] = length
+        place[mate] = length + 1
+        path[length] = vertex
+        path[length + 1] = mate
+        length += 2
+
+        # A vertex at an odd place would close a cycle that does not alternate: then the edge of
+        # the other factor is taken, if that one is better.
+        coins = _toss(coins)
+        side = 1 + (coins >> 16 & 1)
+        vertex = factors[side, mate]
+        if place[vertex] >= 0 and place[vertex] % 2:
+            vertex = factors[3 - side, mate]
+            if place[vertex] >= 0 and place[vertex] % 2:
+                return -1, length, coins
+    return vertex, length, coins
+
+
+@inner_kernel
+def _weigh_cycle(factors, start, taken):
+    """Go round a cycle of the edges that a new first factor leaves, and compare its colourings.
+
+    Three factors pair the vertices; without the edges of the new first factor each vertex has two
+    edges left, and these make cycles. A colouring gives the edges of a cycle to the new second and
+    third factor alternately, which needs an even number of edges.
+
+    Parameters
+    ----------
+    factors : int64 array, shape (3, vertices)
+        ``factors[k, vertex]``: the partner of a vertex in factor k of before.
+    start : int
+        A vertex of the cycle.
+    taken : int64 array, shape (vertices,)
+        The new first factor.
+
+    Returns
+    -------
+    (bool, int)
+        Whether the cycle has an even number of edges; and how many edges more stay in the factor
+        of before if the first edge goes to the second factor than if it goes to the third.
+    """
+    more_alike = 0
+    count = 0
+    vertex = start
+    before = -1
+    while True:
+        following, k = _other(factors, vertex, taken, before)
+        if following < 0:
+            return False, 0
+
+        # An edge of the old second factor stays if it comes at an even place, one of the third at
+        # an odd place; edges of the old first factor move in any case.
+        if k > 0:
+            more_alike += 1 if (k == 1) == (count % 2 == 0) else -1
+        before = vertex
+        vertex = following
+        count += 1
+        if vertex == start:
+            return count % 2 == 0, more_alike
+
+
+@inner_kernel
+def _colour_cycle(factors, start, colour, new):
+    """Give the edges of a cycle to the new second and third factor alternately.
+
+    Parameters
+    ----------
+    factors : int64 array, shape (3, vertices)
+        ``factors[k, vertex]``: the partner of a vertex in factor k of before.
+    start : int
+        A vertex of the cycle, whose edges are those that ``new[0]`` leaves.
+    colour : int
+        The new factor that gets the first edge: 1 or 2.
+    new : int64 array, shape (3, vertices)
+        The new factors; the rows 1 and 2 receive the edges.
+    """
+    vertex = start
+    before = -1
+    while True:
+        following, _ = _other(factors, vertex, new[0], before)
+        new[colour, vertex] = following
+        new[colour, following] = vertex
+        before = vertex
+        vertex = following
+        colour = 3 - colour
+        if vertex == start:
+            return
+
+
 @kernel
 def exchange(factors, start, coins, new, place, path):
     """Split the edges of three factors into three other ones.
@@ -168,32 +290,15 @@ def exchange(factors, start, coins, new, place, path):
     bool
         False if the walk or the split failed; `new` is then of no use.
     """
-    # The walk takes an edge of the first factor, then one of the second or third by chance, and so
-    # on, until it comes to a vertex where it was before. That closes a cycle. The cycle alternates
-    # if this vertex is at an even place, from which an edge of the first factor leads on.
-    n = factors.shape[1]
-    first = factors[0]
-    place[:] = -1
-    length = 0
-    vertex = start
-    while place[vertex] < 0:
-        mate = first[vertex]
-        place[vertex] = length
-        place[mate] = length + 1
-        path[length] = vertex
-        path[length + 1] = mate
-        length += 2
-        coins = _toss(coins)
-        side = 1 + (coins >> 16 & 1)
-        vertex = factors[side, mate]
-        if place[vertex] >= 0 and place[vertex] % 2:  # would not alternate
-            vertex = factors[3 - side, mate]
-            if place[vertex] >= 0 and place[vertex] % 2:
-                return False
+    vertex, length, coins = _walk_alternating_cycle(factors, start, coins, place, path)
+    if vertex < 0:
+        return False
 
-    # On the cycle, the new first factor has the edges that the old one has not.
+    # On the cycle, the new first factor has the edges that the old one has not. In `new[1]`, -1
+    # tells that a vertex has not been on a cycle of the split yet.
+    n = factors.shape[1]
     for v in range(n):
-        new[0, v] = first[v]
+        new[0, v] = factors[0, v]
         new[1, v] = -1
     for step in range(place[vertex] + 1, length, 2):
         u = path[step]
@@ -201,48 +306,22 @@ def exchange(factors, start, coins, new, place, path):
         new[0, u] = v
         new[0, v] = u
 
-    # Each vertex has two edges left: they make cycles. Those of a cycle go to the new second and
-    # third factor alternately, for which it has to have an even number of edges. There are two
-    # ways; `agree` counts how many edges more stay in their factor if the first edge goes to the
-    # second one.
+    # Each vertex has two edges left, which make cycles. Of the two ways to divide the edges of a
+    # cycle, the one is taken that leaves more of them in their factor; chance decides ties.
     for v in range(n):
         if new[1, v] >= 0:
             continue
-        # once around the cycle at v: is it even, and which colouring is more like before?
-        agree = 0
-        count = 0
-        at = v
-        before = -1
-        while True:
-            following, k = _other(factors, at, new[0], before)
-            if following < 0:
-                return False
-            if k > 0:
-                agree += 1 if (k == 1) == (count % 2 == 0) else -1
-            before = at
-            at = following
-            count += 1
-            if at == v:
-                break
-        if count % 2:
+        is_even, more_alike = _weigh_cycle(factors, v, new[0])
+        if not is_even:
             return False
         coins = _toss(coins)
-        colour = 1 if agree > 0 or (agree == 0 and coins >> 16 & 1) else 2
-        before = -1
-        while True:
-            following, k = _other(factors, at, new[0], before)
-            new[colour, at] = following
-            new[colour, following] = at
-            before = at
-            at = following
-            colour = 3 - colour
-            if at == v:
-                break
+        takes_second = more_alike > 0 or (more_alike == 0 and coins >> 16 & 1)
+        _colour_cycle(factors, v, 1 if takes_second else 2, new)
     return True
 
 
 @kernel
-def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
+def find_swap(factors, beyond, first, penalty, coins, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
     A factor is a slot as a graph: its vertices are ports, its edges the circuits, one at each
@@ -265,14 +344,18 @@ def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
         The expected cost of a circuit that is new, at each end, in the same unit.
     coins : int
         A random number below 2**31, by which chance decides.
-    cycle : int64 array, shape (2,)
-        Receives the other slot and a vertex of the cycle; -1 as the slot if there is none.
     seen : int64 array, shape (vertices,)
         Scratch: 1 for vertices on the cycles of the present pair of slots so far.
+
+    Returns
+    -------
+    (int, int)
+        The other slot and a vertex of the cycle; -1 twice if there is no cycle to swap.
     """
     slots, n = factors.shape
-    most = -(1 << 60)
-    cycle[0] = -1
+    most_saved = -(1 << 60)
+    best_slot = -1
+    best_vertex = -1
     for other in range(slots):
         if other == first:
             continue
@@ -284,7 +367,8 @@ def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
             # Once round the cycle: by an edge of `first`, by one of `other`, and so on. Both slots
             # lose what their circuits on the cycle cost too much, and get new ones.
             v = start
-            saved = count = 0
+            saved = 0
+            count = 0
             while True:
                 seen[v] = 1
                 saved += beyond[first, v] + beyond[other, v] - 2 * penalty
@@ -295,12 +379,13 @@ def find_swap(factors, beyond, first, penalty, coins, cycle, seen):
 
             # A cycle of two vertices is an edge that both have; on one of all vertices, the slots
             # would only change their names.
-            if 2 < count < n and saved > most:
+            if 2 < count < n and saved > most_saved:
                 coins = _toss(coins)
                 if coins >> 16 & 15 == 0:
-                    most = saved
-                    cycle[0] = other
-                    cycle[1] = start
+                    most_saved = saved
+                    best_slot = other
+                    best_vertex = start
+    return best_slot, best_vertex
 
 
 @kernel

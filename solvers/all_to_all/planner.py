@@ -426,7 +426,7 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
         Before each move; the caller may stop there. The moves end once no slot has more excess.
     """
     # `factors` and `beyond` have a row for each slot of the plan: its factor, and what circuits
-    # cost beyond their shortest routes at each vertex. `place`, `path` and `cycle` are scratch.
+    # cost beyond their shortest routes at each vertex. `place` and `path` are scratch.
     slots = len(planner.plan)
     vertices = len(planner.plan[0].partner) if planner.plan else 0
     if slots < 3:
@@ -435,7 +435,6 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     n_pairs = len(planner.problem.pairs)
     place = np.empty(vertices, dtype=np.int64)
     path = np.empty(vertices + 2, dtype=np.int64)
-    cycle = np.empty(2, dtype=np.int64)
     factors = np.stack([slot.partner for slot in planner.plan])
     beyond = np.stack([planner.beyond(slot) for slot in planner.plan])
     while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
@@ -450,12 +449,12 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
             routed = sum(slot.excess for slot in planner.plan if slot.excess < FAILED)
             penalty = _NEW_EXCESS * routed // (2 * n_pairs)
             first = int(rng.choice(failed or excessive))
-            find_swap(factors, beyond, first, penalty, coins, cycle, place)
-            if cycle[0] < 0:
+            second, vertex = find_swap(factors, beyond, first, penalty, coins, place)
+            if second < 0:
                 continue
-            chosen = [first, int(cycle[0])]
+            chosen = [first, second]
             new = np.empty((2, vertices), dtype=np.int64)
-            swap(factors[chosen], int(cycle[1]), new)
+            swap(factors[chosen], vertex, new)
         else:
             chosen = three_slots(planner, failed or excessive)
             new = np.empty((3, vertices), dtype=np.int64)

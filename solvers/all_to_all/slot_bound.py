@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import AllToAll, RoutingProof
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.kernels.heap import pop, push
 from optmatch.solvers.routing.pathfinder import FAR
 from optmatch.solvers.routing.router import CellRouter
@@ -52,11 +52,85 @@ class SlotBound(NamedTuple):
     proof: RoutingProof  # the prices of links
 
 
+@inner_kernel
+def _find_cheapest_ways(wiring, space, prices, source):
+    """Find the least price of a way from one port to every link (Dijkstra 1959).
+
+    A terminal is a corner of a cell, where light enters or leaves; a link joins two terminals. A
+    way costs the prices of its links, and cells cost nothing.
+
+    Parameters
+    ----------
+    wiring : MeshArrays
+        The graph of the fabric: ``wiring.exits[entered, state]`` is where light leaves a cell,
+        ``wiring.link`` the link at a terminal, ``wiring.mate`` its other end, -1 at the rim.
+    space : RoutingSpace
+        ``space.cost[terminal]`` receives the least price of leaving a cell there, the link behind
+        it included, `FAR` if there is no way; ``space.entered[terminal]`` the terminal by which
+        that cell is entered. ``space.keys`` and ``space.items`` are scratch.
+    prices : int64 array, shape (links,)
+        The price of each link, not negative.
+    source : int
+        The port where all ways begin.
+    """
+    cost = space.cost
+    for terminal in range(len(wiring.mate)):
+        cost[terminal] = FAR
+    entered = wiring.source[source]
+    cost_so_far = prices[wiring.link[entered]]
+    size = 0
+    while True:
+        for state in range(2):
+            leaving = wiring.exits[entered, state]
+            total_price = cost_so_far + prices[wiring.link[leaving]]
+            if total_price < cost[leaving]:
+                cost[leaving] = total_price
+                space.entered[leaving] = entered
+                if wiring.mate[leaving] >= 0:
+                    size = push(space.keys, space.items, size, total_price, leaving)
+
+        # The cheapest terminal that has not been passed. Entries whose cost has fallen since they
+        # were pushed are skipped.
+        is_found = False
+        while size > 0 and not is_found:
+            cost_so_far = space.keys[0]
+            leaving = space.items[0]
+            size = pop(space.keys, space.items, size)
+            is_found = cost_so_far == cost[leaving]
+        if not is_found:
+            return
+        entered = wiring.mate[leaving]
+
+
+@inner_kernel
+def _load_way(wiring, space, first, last, link_use):
+    """Follow a cheapest way back from its end, and count it on each of its links.
+
+    Parameters
+    ----------
+    wiring : MeshArrays
+        The graph of the fabric.
+    space : RoutingSpace
+        ``space.entered[leaving]``: by which terminal the way enters the cell that it leaves by
+        the terminal `leaving`.
+    first, last : int
+        The terminal of the source port, and that by which the way leaves its last cell.
+    link_use : int64 array, shape (links,)
+        How many ways pass each link; 1 is added for each link of this one.
+    """
+    link_use[wiring.link[first]] += 1
+    link_use[wiring.link[last]] += 1
+    leaving = last
+    while space.entered[leaving] != first:
+        leaving = wiring.mate[space.entered[leaving]]
+        link_use[wiring.link[leaving]] += 1
+
+
 @kernel
 def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
     """Load the cheapest ways of all pairs onto the links, and return what they cost together.
 
-    One search (Dijkstra 1959) for each port that starts a pair.
+    One search for each port that starts a pair, over the links with their prices.
 
     Parameters
     ----------
@@ -77,8 +151,6 @@ def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
         The sum over pairs of the prices of all links on their cheapest ways. Pairs without a way
         are left out.
     """
-    mate = wiring.mate
-    cost = space.cost
     for link in range(len(link_use)):
         link_use[link] = 0
     total = np.int64(0)
@@ -89,47 +161,12 @@ def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
             starts_any = starts_any or must_meet[source, destination]
         if not starts_any:
             continue
-
-        # ``cost[terminal]`` is the least price of leaving a cell there.
-        for terminal in range(len(mate)):
-            cost[terminal] = FAR
-        first = wiring.source[source]
-        entered = first
-        cost_so_far = prices[wiring.link[first]]
-        size = 0
-        while True:
-            for state in range(2):
-                leaving = wiring.exits[entered, state]
-                total_price = cost_so_far + prices[wiring.link[leaving]]
-                if total_price < cost[leaving]:
-                    cost[leaving] = total_price
-                    space.entered[leaving] = entered
-                    if mate[leaving] >= 0:
-                        size = push(space.keys, space.items, size, total_price, leaving)
-
-            # The cheapest terminal that has not been passed. Entries whose cost has fallen since
-            # they were pushed are skipped.
-            is_found = False
-            while size > 0 and not is_found:
-                cost_so_far = space.keys[0]
-                leaving = space.items[0]
-                size = pop(space.keys, space.items, size)
-                is_found = cost_so_far == cost[leaving]
-            if not is_found:
-                break
-            entered = mate[leaving]
-
-        # Each way is followed back from its destination, to count its links.
+        _find_cheapest_ways(wiring, space, prices, source)
         for destination in range(n_ports):
             leaving = wiring.target[destination]
-            if not must_meet[source, destination] or cost[leaving] >= FAR:
-                continue
-            total += cost[leaving]
-            link_use[wiring.link[first]] += 1
-            link_use[wiring.link[leaving]] += 1
-            while space.entered[leaving] != first:
-                leaving = mate[space.entered[leaving]]
-                link_use[wiring.link[leaving]] += 1
+            if must_meet[source, destination] and space.cost[leaving] < FAR:
+                total += space.cost[leaving]
+                _load_way(wiring, space, wiring.source[source], leaving, link_use)
     return total
 
 

@@ -12,13 +12,14 @@ it too. Costs are whole numbers; the sum over all circuits is minimised, or the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.feedforward.loop_search import (
     EXACT,
+    LoopChoice,
     LoopTask,
     bound_blocks,
     new_workspace,
@@ -34,16 +35,6 @@ FORBIDDEN = 1 << 40
 _NEVER = 1 << 60
 
 
-class LoopChoice(NamedTuple):
-    """The states of the cells for some matchings, and proofs about them."""
-
-    states: NDArray[np.int8]  # (k, cells): 0 bar, 1 cross, -1 where no light passes
-    cost: NDArray[np.int64]  # ``cost[k]``: the cost of matching k
-    exact: NDArray[np.bool_]
-    """``exact[k]``: whether no routes of matching k cost less; on a dilated network, none of those
-    on which no two circuits share a cell."""
-
-
 def choose_loops(
     matchings: NDArray[np.int32],
     cell_cost: NDArray[np.int64],
@@ -54,8 +45,11 @@ def choose_loops(
 ) -> LoopChoice:
     """Route matchings on a Benes network at the least cost.
 
-    The choice is exact up to ``EXACT`` lines, unless there are so many loops that `visits` do not
-    suffice: every way to route a matching on a Benes network is a choice of directions.
+    A block is the network or one of the two halves inside a block, which are Benes networks again.
+    Circuits that share a cell of an outer column of a block go to different halves. Hence circuits
+    hang together in loops, and each loop can be laid in two directions. All ways to route a
+    matching are choices of directions, which a branch and bound tries. Its result is exact up to
+    ``EXACT`` lines, unless there are so many loops that `visits` do not suffice.
 
     Parameters
     ----------
@@ -70,7 +64,8 @@ def choose_loops(
     worst
         Whether the cost of a matching is the largest of its circuits, not their sum.
     visits
-        About how many blocks to visit for each matching.
+        About how many blocks to search for each matching, a block counting as often as it is
+        searched with other circuits.
 
     Returns
     -------
@@ -81,6 +76,8 @@ def choose_loops(
     net = network(matchings.shape[1], dilated=dilated)
     depths = int(net.blocks[-1, DEPTH]) + 2
     space = new_workspace(depths, net.width + 2, net.cells)
+
+    # A lower bound of what a circuit costs in each block, from the cheapest use of each cell.
     least = np.zeros(len(net.blocks), dtype=np.int64)
     cheapest = cell_cost.min(axis=(1, 2), initial=_NEVER)
     bound_blocks(net.blocks, dilated, cheapest, least)
@@ -89,7 +86,12 @@ def choose_loops(
         np.empty(len(matchings), dtype=np.int64),
         np.empty(len(matchings), dtype=np.bool_),
     )
-    share = max(1, visits // -(-matchings.shape[1] // EXACT))  # of each block that is searched
-    task = LoopTask(net.blocks, dilated, worst, share, np.ascontiguousarray(cell_cost), least)
-    search(matchings, 0, _NEVER, task, space, *choice)
+
+    # Larger networks are halved without a search until blocks have `EXACT` lines or fewer. Each of
+    # these is searched by itself, with an equal share of the visits.
+    n_searched = math.ceil(matchings.shape[1] / EXACT)
+    visits_of_block = max(1, visits // n_searched)
+    costs = np.ascontiguousarray(cell_cost)
+    task = LoopTask(net.blocks, dilated, worst, visits_of_block, costs, least)
+    search(matchings, 0, _NEVER, task, space, choice)
     return choice

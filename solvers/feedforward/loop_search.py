@@ -94,6 +94,16 @@ class LoopTask(NamedTuple):
     least: NDArray[np.int64]
 
 
+class LoopChoice(NamedTuple):
+    """The states of the cells for some matchings, and proofs about them."""
+
+    states: NDArray[np.int8]  # (k, cells): 0 bar, 1 cross, -1 where no light passes
+    cost: NDArray[np.int64]  # ``cost[k]``: the cost of matching k
+    exact: NDArray[np.bool_]
+    """``exact[k]``: whether no routes of matching k cost less; on a dilated network, none of those
+    on which no two circuits share a cell."""
+
+
 class LoopSpace(NamedTuple):
     """The arrays in which a search works, of few types, so that each kernel is compiled once."""
 
@@ -198,7 +208,7 @@ def bound_blocks(blocks, wide, cheapest, least):
 
 
 @kernel
-def search(matchings, root, bound, task, space, states, cost, exact):
+def search(matchings, root, bound, task, space, choice):
     """Find the best states of block `root` for each matching, if they cost less than `bound`.
 
     A block is a Benes network inside the network: an upper and a lower half, which are blocks
@@ -222,43 +232,52 @@ def search(matchings, root, bound, task, space, states, cost, exact):
     space : LoopSpace
         Scratch. The circuits of a matching are written to the lines of depth 0 first: FORTH is
         the output of each input, BACK the input of each output, -1 where idle.
-    states : int8 array, shape (k, cells)
-        Receives 0 bar, 1 cross, -1 where no light passes.
-    cost : int64 array, shape (k,)
-        Receives the cost of each matching; `bound` or more where nothing cheaper was found: then
-        the states are of no use.
-    exact : bool array, shape (k,)
-        Receives whether no choice was left out, so that no other costs less.
+    choice : LoopChoice
+        Receives the answers. ``choice.states``, int8 of shape (k, cells): 0 bar, 1 cross, -1 where
+        no light passes. ``choice.cost``, int64 of shape (k,): the cost of each matching; `bound`
+        or more where nothing cheaper was found: then the states are of no use. ``choice.exact``,
+        bool of shape (k,): whether no setting was left out, so that no other costs less.
     """
     for row in range(len(matchings)):
         for line in range(space.lines.shape[2]):
-            space.lines[FORTH, 0, line] = space.lines[BACK, 0, line] = -1
+            space.lines[FORTH, 0, line] = -1
+            space.lines[BACK, 0, line] = -1
         for i in range(matchings.shape[1]):
             o = matchings[row, i]
             if o >= 0:
                 space.lines[FORTH, 0, i] = o
                 space.lines[BACK, 0, o] = i
-        space.tally[0] = space.tally[1] = 0
-        cost[row] = _search_one(root, bound, task, space)
-        exact[row] = space.tally[1] == 0
-        for cell in range(states.shape[1]):
-            states[row, cell] = space.states[-1, cell]
+        space.tally[0] = 0
+        space.tally[1] = 0
+        choice.cost[row] = _search_one(root, bound, task, space)
+        choice.exact[row] = space.tally[1] == 0
+        for cell in range(choice.states.shape[1]):
+            choice.states[row, cell] = space.states[-1, cell]
 
 
 @inner_kernel
 def _search_one(root, bound, task, space):
-    """Go down into halves and back up, with one open block at each depth; return the cost.
+    """Find the cheapest states of a Benes network for one matching, by branch and bound.
+
+    A block is the network or a Benes network inside it: it has two halves, which are blocks again,
+    between two outer columns of cells. A setting of a block is a choice which of its circuits go
+    to the upper half and which to the lower one; the halves are then problems of their own, and
+    are searched in turn. At each depth of halving one block is open, that is being searched.
 
     Parameters
     ----------
     root : int
-        The block to search, at depth 0, with its circuits in ``space.lines``.
+        The number of the block to search, at depth 0.
     bound : int
         Costs of this or more are of no use.
     task : LoopTask
-        The blocks of the network, what cells cost, and whether the worst circuit counts.
+        The blocks of the network, what cells cost in each state, and in ``task.worst`` whether
+        the largest cost of a circuit is minimised, not the sum of all.
     space : LoopSpace
-        The last row of ``space.states`` receives the best states.
+        ``space.lines`` has the circuits of the matching at depth 0. ``space.frames[depth]`` is the
+        progress of the search in the open block of a depth: read here are BEST, the cost of its
+        best setting so far, and FOUND, what the present setting has cost so far. The last row of
+        ``space.states``, shape (cells,), receives the best states: 0 bar, 1 cross, -1 dark.
 
     Returns
     -------
@@ -437,7 +456,8 @@ def _choose_half(depth, task, space):
         # Where the worst circuit counts, `_open` compares each circuit of a half to the best.
         if worst or frame[OWN] + frame[REST] < frame[BEST]:
             _split(number, task, space)
-            frame[HALF], frame[FOUND] = 0, 0 if worst else frame[OWN]
+            frame[HALF] = 0
+            frame[FOUND] = 0 if worst else frame[OWN]
     if size > EXACT:
         space.tally[0] = 0  # each half may search for itself
     return blocks[number, LOWER if frame[HALF] else UPPER]
@@ -639,7 +659,8 @@ def _find_loops(number, task, space):
     # The cells of the outer columns depend on the direction of their own loop only.
     costs = space.costs[depth]
     for loop in range(loops):
-        costs[loop, 0] = costs[loop, 1] = 0
+        costs[loop, 0] = 0
+        costs[loop, 1] = 0
     for line in range(place, place + size):
         if space.lines[FORTH, depth, line] >= 0:
             loop = space.lines[LOOP, depth, line]
@@ -783,7 +804,8 @@ def _split(number, task, space):
         start = blocks[half, PLACE]
         lines = blocks[half, SIZE]
         for line in range(start, start + lines + 1):
-            space.lines[FORTH, depth + 1, line] = space.lines[BACK, depth + 1, line] = -1
+            space.lines[FORTH, depth + 1, line] = -1
+            space.lines[BACK, depth + 1, line] = -1
 
     # `at` and `to` are where the input and the output of the line are in its half. Neighbours
     # 2k and 2k + 1 become input k of a half, hence numbers are shifted by one bit. A line enters

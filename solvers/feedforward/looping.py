@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FREE
-from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inlined_kernel, inner_kernel, kernel
 
 # Columns of `Blocks.blocks`, one row for each block:
 #
@@ -96,7 +96,9 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
             halves.append(len(blocks))
             blocks.append([lines, depth + 1, ends[-1], -1, -1, start, start])
             ends[-1] += lines + lines % 2
-        blocks[number][UPPER], blocks[number][LOWER], blocks[number][OUT] = *halves, out
+        blocks[number][UPPER] = halves[0]
+        blocks[number][LOWER] = halves[1]
+        blocks[number][OUT] = out
     table = np.array(blocks, dtype=np.int64)
     table.flags.writeable = False
     return Blocks(table, _count(n, dilated), max(*ends, n + n % 2))
@@ -109,10 +111,13 @@ def _count(n: int, dilated: bool) -> int:
     With c(n) cells: c(n) = 2 * floor(n / 2) + c(floor(n / 2)) + c(ceil(n / 2)), the outer columns
     and both halves; a dilated network has twice as many cells in its outer columns.
     """
-    half = n // 2
+    if n <= 2 and dilated:
+        return 1 if n == 1 else 4
     if n <= 2:
-        return (1, 4)[n - 1] if dilated else n - 1
-    return (4 if dilated else 2) * half + _count(half, dilated) + _count(n - half, dilated)
+        return n - 1
+    half = n // 2
+    in_outer_columns = 4 * half if dilated else 2 * half
+    return in_outer_columns + _count(half, dilated) + _count(n - half, dilated)
 
 
 class Tables(NamedTuple):
@@ -147,7 +152,11 @@ _NO_TABLES = Tables(
 
 @lru_cache(maxsize=1)
 def _fours() -> Tables:
-    """Route all matchings of four lines."""
+    """Route all matchings of four lines, idle ones too; rows of states by digits to base 5.
+
+    A digit is an output plus 1, 0 for an idle line. Numbers whose digits are no matching, as two
+    lines have the same output, are routed as no light.
+    """
     digits = np.arange(5**4)[:, None] // 5 ** np.arange(4) % 5 - 1
     for row in digits:
         lit = row[row >= 0]
@@ -158,7 +167,12 @@ def _fours() -> Tables:
 
 @lru_cache(maxsize=1)
 def _eights() -> Tables:
-    """Route all permutations of eight lines, in lexicographic order."""
+    """Route all permutations of eight lines, in lexicographic order.
+
+    Returns the tables of blocks of four lines, too. A permutation is found by two numbers: the
+    place of the 24 permutations with its first four outputs, and its own place among those, by its
+    last four outputs; both are written as digits to base 8.
+    """
     rows = np.array(list(permutations(range(8))), dtype=np.int32)
     heads, tails = (np.zeros(8**4, dtype=np.int32) for _ in range(2))
     order = np.arange(len(rows))
@@ -237,15 +251,17 @@ def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[n
 # and as many for outputs. ``space[forth + i]`` is the output of the line at input i of a block, -1
 # for none and for one that is settled; ``space[back + o]`` is the input of output o.
 #
-# The kernels below get a block as a tuple of nine integers:
-#
-# forth, back  where the inputs and the outputs of the block are in `space`.
-# onto         where the depth of its halves begins in `space`.
-# pairs        half the number of lines, rounded down: the cells of each outer column.
-# first, last  where the cells of its first and of its last column are in `states`.
-# upper        where, after `onto`, the inputs of the upper half are.
-# beyond       where, after those, the inputs of the lower half are.
-# width        where, after its inputs, the outputs of a half are.
+class BlockPlace(NamedTuple):
+    """Where a block stands in the arrays of lines and of states; all fields are numbers."""
+
+    forth: int  # its inputs in `space`
+    back: int  # its outputs in `space`
+    pairs: int  # half the number of its lines, rounded down: the cells of each outer column
+    first: int  # the first cell of its first column in `states`
+    last: int  # the first cell of its last column in `states`
+    upper: int  # the inputs of its upper half in `space`
+    lower: int  # the inputs of its lower half in `space`
+    width: int  # how much after its inputs the outputs of a half are
 
 
 @inner_kernel
@@ -270,41 +286,40 @@ def _walk(i, side, space, states, block):
         Inputs that are settled become -1 in the block, and their lines appear in a half.
     states : int8 array, shape (rows * cells,)
         Receives the states of the cells that the lines pass in the outer columns: 0 bar, 1 cross.
-    block : tuple of 9 int
+    block : BlockPlace
         Where the block stands: ``forth`` and ``back`` are the places of its inputs and outputs in
-        `space`; ``onto`` that of the next depth; ``pairs`` the cells of an outer column; ``first``
-        and ``last`` the places of those columns in `states`; ``upper`` the place, after ``onto``,
-        of the inputs of the upper half; ``beyond`` how much further those of the lower half are;
-        ``width`` how much after its inputs the outputs of a half are.
+        `space`, ``upper`` and ``lower`` those of the inputs of its halves, and ``width`` how much
+        further the outputs of a half are; ``first`` and ``last`` are the places of its outer
+        columns in `states`, with ``pairs`` cells each.
     """
-    forth, back, onto, pairs, first, last, upper, beyond, width = block
+    pairs = block.pairs
+    half = block.lower if side else block.upper
+    other_half = block.upper if side else block.lower
     while True:
-        o = space[forth + i]
+        o = space[block.forth + i]
         if o < 0:
             return
 
         # Settle this line. An odd last line has no cell in the outer columns.
-        space[forth + i] = -1
-        half = onto + upper + side * beyond
+        space[block.forth + i] = -1
         space[half + (i >> 1)] = o >> 1
-        space[half + width + (o >> 1)] = i >> 1
+        space[half + block.width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
-            states[first + (i >> 1)] = (i & 1) ^ side
+            states[block.first + (i >> 1)] = (i & 1) ^ side
         if o >> 1 < pairs:
-            states[last + (o >> 1)] = (o & 1) ^ side
+            states[block.last + (o >> 1)] = (o & 1) ^ side
 
         # Settle the line that shares a cell of the last column with it: it goes to the other half.
         # Its neighbour in the first column goes to half `side` again.
         o ^= 1
-        i = space[back + o]
+        i = space[block.back + o]
         if i < 0:
             return
-        space[forth + i] = -1
-        half = onto + upper + (1 - side) * beyond
-        space[half + (i >> 1)] = o >> 1
-        space[half + width + (o >> 1)] = i >> 1
+        space[block.forth + i] = -1
+        space[other_half + (i >> 1)] = o >> 1
+        space[other_half + block.width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
-            states[first + (i >> 1)] = (i & 1) ^ 1 ^ side
+            states[block.first + (i >> 1)] = (i & 1) ^ 1 ^ side
         i ^= 1
 
 
@@ -325,37 +340,37 @@ def _halve(lines, states, block):
         they count from the end, which is a third of the work here.
     states : int8 array, shape (rows * cells,)
         -1 in the outer columns of the block, which receive their states.
-    block : tuple of 9 int
-        Where the block stands: the places of its inputs and of its outputs in `lines`; of the next
-        depth; the cells of an outer column; the places of its first and last column in `states`;
-        of the upper half's inputs, after the next depth's place; how much further those of the
-        lower half are; how much after its inputs the outputs of a half are.
+    block : BlockPlace
+        Where the block stands: ``forth`` and ``back`` are the places of its inputs and outputs in
+        `lines`, ``upper`` and ``lower`` those of the inputs of its halves, and ``width`` how much
+        further the outputs of a half are; ``first`` and ``last`` are the places of its outer
+        columns in `states`, with ``pairs`` cells each.
     """
     # Each loop begins at its topmost input, which is even, and goes to the upper half. Each step
     # settles one line of either half: the upper one from i to o, and the lower one, which shares
     # the cell of output o. A cell of the first column has its state once its loop is settled.
-    forth = np.uint64(block[0])
-    back = np.uint64(block[1])
-    first = np.uint64(block[4])
-    last = np.uint64(block[5])
-    upper = np.uint64(block[2] + block[6])
-    width = np.uint64(block[8])
+    forth = np.uint64(block.forth)
+    back = np.uint64(block.back)
+    first = np.uint64(block.first)
+    last = np.uint64(block.last)
+    upper = np.uint64(block.upper)
+    lower = np.uint64(block.lower)
+    width = np.uint64(block.width)
     one = np.uint64(1)
-    lower = np.uint64(block[2] + block[6] + block[7])
-    for k in range(block[3]):
+    for k in range(block.pairs):
         i = np.uint64(2 * k)
         while states[first + (i >> one)] < 0:
             o = np.uint64(lines[forth + i])
-            at = i >> one
-            to = o >> one
-            states[first + at] = i & one
-            states[last + to] = o & one
-            lines[upper + at] = to
-            lines[upper + width + to] = at
+            input_of_half = i >> one
+            output_of_half = o >> one
+            states[first + input_of_half] = i & one
+            states[last + output_of_half] = o & one
+            lines[upper + input_of_half] = output_of_half
+            lines[upper + width + output_of_half] = input_of_half
             i = np.uint64(lines[back + (o ^ one)])
-            at = i >> one
-            lines[lower + at] = to
-            lines[lower + width + to] = at
+            input_of_half = i >> one
+            lines[lower + input_of_half] = output_of_half
+            lines[lower + width + output_of_half] = input_of_half
             i ^= one
 
 
@@ -368,12 +383,20 @@ def _find_eight(line, heads, tails, lines):
     line : uint64
         Where the outputs of the eight lines begin in `lines`.
     heads, tails : int32 array, shape (4096,)
-        As of `Tables`.
+        Where the permutations with the outputs of lines 0 to 3 begin, by these outputs as digits
+        to base 8; and which of them has the outputs of lines 4 to 7, by these likewise.
     lines : uint32 array
-        The space as whole numbers without sign, as of `_halve`.
+        The output of the circuit at each input of a block, from the entry `line` on; whole numbers
+        without sign.
+
+    Returns
+    -------
+    uint64
+        The row of the permutation in lexicographic order.
     """
     # An output takes three bits, the lines 0 to 3 and 4 to 7 twelve bits each.
-    head = tail = np.uint64(0)
+    head = np.uint64(0)
+    tail = np.uint64(0)
     for k in range(4):
         head |= np.uint64(lines[line + np.uint64(k)]) << np.uint64(3 * k)
         tail |= np.uint64(lines[line + np.uint64(k + 4)]) << np.uint64(3 * k)
@@ -402,6 +425,72 @@ def _write_lines(matching, space, width):
             space[i] = o
             space[width + o] = i
     return lit
+
+
+@inner_kernel
+def _clear(space, start, count):
+    """Write -1, for no circuit, to `count` entries of `space` from `start` on."""
+    for k in range(start, start + count):
+        space[k] = -1
+
+
+@inner_kernel
+def _set_pair(space, place, states, cell):
+    """Set the cell of a block of two lines, unless both are idle.
+
+    Parameters
+    ----------
+    space : int32 array, shape (4 * width,)
+        At `place` and the entry after it: the outputs of the circuits at the upper and at the
+        lower input of the cell, 0 or 1, -1 for an idle one.
+    place : int
+        Where the upper input is in `space`.
+    states : int8 array, shape (rows * cells,)
+        ``states[cell]`` receives 0 bar or 1 cross.
+    cell : int
+        The place of the cell.
+    """
+    # In bar light leaves by the place, upper or lower, by which it entered.
+    if space[place] >= 0:
+        states[cell] = space[place]
+    elif space[place + 1] >= 0:
+        states[cell] = 1 - space[place + 1]
+
+
+@inlined_kernel
+def _settle_with_idle_lines(size, space, states, block):
+    """Set the outer columns of a block, and write its circuits into its two halves.
+
+    A block is a Benes network inside the network: an upper and a lower half, which are blocks
+    again, between two outer columns of cells. A line is an input of it, with the circuit that
+    enters there; it may be idle. Lines that share a cell of an outer column go to different
+    halves, and hang together in loops.
+
+    Parameters
+    ----------
+    size : int
+        The number of lines, three or more.
+    space : int32 array, shape (4 * width,)
+        The output of the circuit at each input and the input of that at each output, -1 if idle;
+        of the block, whose entries become -1, and of its halves, whose entries are written.
+    states : int8 array, shape (rows * cells,)
+        Receives the states of the outer columns: 0 bar, 1 cross.
+    block : BlockPlace
+        Where the block and its halves stand in `space` and in `states`.
+    """
+    # The last of an odd number of lines goes to the lower half, and so does the one at the last
+    # output; what hangs together with them is settled first.
+    if size & 1:
+        _walk(size - 1, 1, space, states, block)
+        i = space[block.back + size - 1]
+        if i >= 0:
+            _walk(i, 1, space, states, block)
+            _walk(i ^ 1, 0, space, states, block)
+
+    # A loop may end at idle lines: it is followed from its topmost cell both ways.
+    for k in range(block.pairs):
+        _walk(2 * k, 0, space, states, block)
+        _walk(2 * k + 1, 1, space, states, block)
 
 
 @kernel
@@ -441,69 +530,57 @@ def loop(blocks, tables, matchings, all_states, space, plain):
     for row in range(len(matchings)):
         for k in range(cells):
             states[row * cells + k] = -1
-        for k in range(2 * width):
-            space[k] = -1
+        _clear(space, 0, 2 * width)
         lit = _write_lines(matchings[row], space, width)
         depth = -1
-        forth = 0
-        onto = 2 * width
+        here = 0  # where the lines of the present depth begin in `space`
+        next_depth = 2 * width  # the same of the next depth
         for number in range(len(blocks)):
             size = blocks[number, SIZE]
-            lines = blocks[number, PLACE]
             first = row * cells + blocks[number, IN]
-            last = row * cells + blocks[number, OUT]
 
-            # The first block of a depth: the lines that were written become those to be read.
+            # The first block of a depth: the lines that were written become those to be read. If
+            # there is light everywhere, all entries of the next depth will be written.
             if blocks[number, DEPTH] > depth:
                 depth = blocks[number, DEPTH]
-                forth = 2 * width * (depth & 1)
-                onto = 2 * width - forth
-                if lit < n or n & (n - 1) > 0:  # else there is light everywhere
-                    for k in range(2 * width):
-                        space[onto + k] = -1
-            lines += forth
+                here = 2 * width * (depth & 1)
+                next_depth = 2 * width - here
+                if lit < n or n & (n - 1) > 0:
+                    _clear(space, next_depth, 2 * width)
+            place = here + blocks[number, PLACE]
 
             # Small blocks are looked up: the outputs of their lines are the digits of a number.
             # Those of four lines count from -1 on, to base 5; with 1 added to each, that is 156.
             if blocks[number, UPPER] < 0:
                 if size == 8:
-                    entry = _find_eight(np.uint64(lines), heads, tails, plain)
-                    at = np.uint64(first)
+                    entry = _find_eight(np.uint64(place), heads, tails, plain)
+                    cell = np.uint64(first)
                     for k in range(20):
-                        states[at + np.uint64(k)] = eights[entry, np.uint64(k)]
+                        states[cell + np.uint64(k)] = eights[entry, np.uint64(k)]
                 elif size == 4:
-                    entry = 156 + space[lines] + 5 * space[lines + 1]
-                    entry += 25 * space[lines + 2] + 125 * space[lines + 3]
+                    entry = 156 + space[place] + 5 * space[place + 1]
+                    entry += 25 * space[place + 2] + 125 * space[place + 3]
                     for k in range(6):
                         states[first + k] = fours[entry, k]
                 elif size == 2:
-                    if space[lines] >= 0:
-                        states[first] = space[lines]
-                    elif space[lines + 1] >= 0:
-                        states[first] = 1 - space[lines + 1]
+                    _set_pair(space, place, states, first)
                 continue
-            upper = blocks[blocks[number, UPPER], PLACE]
-            beyond = blocks[blocks[number, LOWER], PLACE] - upper
-            pairs = size >> 1
-            back = lines + width
-            block = lines, back, onto, pairs, first, last, upper, beyond, width
+
+            # Larger blocks are settled, which leaves a smaller matching for each half.
+            block = BlockPlace(
+                place,
+                place + width,
+                size >> 1,
+                first,
+                row * cells + blocks[number, OUT],
+                next_depth + blocks[blocks[number, UPPER], PLACE],
+                next_depth + blocks[blocks[number, LOWER], PLACE],
+                width,
+            )
             if lit == n and size & 1 == 0:
                 _halve(plain, states, block)
                 continue
-
-            # The last of an odd number of lines goes to the lower half, and so does the one at the
-            # last output; what hangs together with them is settled first.
-            if size & 1:
-                _walk(size - 1, 1, space, states, block)
-                i = space[back + size - 1]
-                if i >= 0:
-                    _walk(i, 1, space, states, block)
-                    _walk(i ^ 1, 0, space, states, block)
-
-            # A loop may end at idle lines: it is followed from its topmost cell both ways.
-            for k in range(pairs):
-                _walk(2 * k, 0, space, states, block)
-                _walk(2 * k + 1, 1, space, states, block)
+            _settle_with_idle_lines(size, space, states, block)
 
 
 @kernel
@@ -533,7 +610,8 @@ def widen(narrow, wide, matchings, halves, states):
             o = matchings[row, source]
             if o < 0:
                 continue
-            entered, left = 0, 0  # of the two wires of a line, the one with light
+            entered = 0  # of the two wires of a line, the one with light, at the input
+            left = 0  # the same at the output
             number = 0
 
             # In each block, i and o are the input and the output of the circuit, and become those

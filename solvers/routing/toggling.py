@@ -267,6 +267,62 @@ def _expand_level(graph, prices, side, opposite, level, best):
     return n_next, best
 
 
+@inner_kernel
+def _join_ways(graph, sides, ends, meeting, route):
+    """Write down the way that two searches found, from the source through the cell of meeting.
+
+    A terminal is a corner of a cell, where light enters or leaves it. Either search has for each
+    terminal the one before it on its way, seen from its own end.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+        The graph of the fabric; ``graph.mate`` is the other end of the link at a terminal.
+    sides : (SearchSide, SearchSide)
+        The search from the source and that from the target, each with ``previous[terminal]``.
+    ends : (int, int)
+        The terminals of the source and of the target.
+    meeting : (int, int)
+        The terminals by which the way enters and leaves the cell where the searches met.
+    route : int32 array, shape (width,)
+        Receives the terminals by which light leaves its cells, in the order of the way.
+
+    Returns
+    -------
+    int
+        The number of cells, 0 if `route` is too short for them.
+    """
+    from_source, from_target = sides
+    source, target = ends
+    first, last = meeting
+
+    # The number of cells before the one where the searches met, and of all cells.
+    n_before = 0
+    terminal = first
+    while terminal != source:
+        n_before += 1
+        terminal = from_source.previous[terminal]
+    count = n_before + 1
+    terminal = last
+    while terminal != target:
+        count += 1
+        terminal = from_target.previous[terminal]
+    if count > len(route):
+        return 0
+
+    # The search from the target saw the cells in reverse, hence its terminals are those by which
+    # light leaves. The search from the source has those by which it enters: their mates count.
+    terminal = last
+    for step in range(n_before, count):
+        route[step] = terminal
+        terminal = from_target.previous[terminal]
+    terminal = first
+    for step in range(n_before - 1, -1, -1):
+        route[step] = graph.mate[terminal]
+        terminal = from_source.previous[terminal]
+    return count
+
+
 @kernel
 def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     """Find the way of a circuit with the fewest toggles, and of these the one of fewest cells.
@@ -295,10 +351,9 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     """
     source = graph.source[port]
     target = graph.target[room.partner[port]]
-    mate = graph.mate
     from_source = SearchSide(space.cost, space.entered, room.queue[:2])
     from_target = SearchSide(space.keys, space.items, room.queue[2:])
-    for terminal in range(len(mate)):
+    for terminal in range(len(graph.mate)):
         from_source.cost[terminal] = FAR
         from_target.cost[terminal] = FAR
     from_source.cost[source] = 0
@@ -337,27 +392,9 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     if best.cost >= min(FAR, (max_toggles + 1) * _TOGGLE):
         return 0, 0
 
-    # The cell where the sides meet is entered by `first` and left by `last`.
-    n_before = 0
-    terminal = first
-    while terminal != source:
-        n_before += 1
-        terminal = from_source.previous[terminal]
-    count = n_before + 1
-    terminal = last
-    while terminal != target:
-        count += 1
-        terminal = from_target.previous[terminal]
-    if count > len(route):
+    count = _join_ways(graph, (from_source, from_target), (source, target), (first, last), route)
+    if count == 0:
         return 0, 0
-    terminal = last
-    for step in range(n_before, count):
-        route[step] = terminal
-        terminal = from_target.previous[terminal]
-    terminal = first
-    for step in range(n_before - 1, -1, -1):
-        route[step] = mate[terminal]
-        terminal = from_source.previous[terminal]
     return count, best.cost // _TOGGLE
 
 

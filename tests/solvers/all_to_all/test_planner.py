@@ -121,10 +121,13 @@ def test_all_other_slots_are_drawn_beside_one_with_excess() -> None:
 
 def test_exchanges_end_after_so_many_moves_for_each_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[object] = []
+
+    def find_no_swap(*arguments: object) -> tuple[int, int]:
+        tries.append(arguments)
+        return -1, -1
+
     monkeypatch.setattr(planner_module, "exchange", lambda *given: tries.append(given))
-    monkeypatch.setattr(
-        planner_module, "find_swap", lambda *given: tries.append(given[5].fill(-1))
-    )
+    monkeypatch.setattr(planner_module, "find_swap", find_no_swap)
     planner = planned(FABRICS[0], [])
     assert exchange_pairs(planner) is Limit.EXHAUSTED
     most = MOVES_PER_SLOT * 7
