@@ -10,6 +10,7 @@ with all its entries.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,24 +28,27 @@ from optmatch.model import (
     TimeUp,
 )
 from optmatch.problems import Demand, LineProof
-from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.scheduling import CoverTask, former_plan, repair, solve_demand
+from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import ROUNDING, conclude, limit_of
 
 
-class SlotModel:
-    """The CP-SAT variables of k slots, the longest first, with at most `most` ticks together.
+class SlotModel(ExactModel[Plan]):
+    """The CP-SAT model of k slots, the longest first, with at most `most` ticks together.
+
+    The sum of all durations is minimised.
 
     Attributes
     ----------
     ticks
         The duration of each slot, a list of k variables that does not rise.
     total
-        The sum of all durations in ticks, which is minimised.
+        The sum of all durations in ticks.
     uses
         For each slot, by pair, whether the slot has the circuit of the pair.
     parts
@@ -53,21 +57,14 @@ class SlotModel:
         By pair, the sum of its parts: how many ticks its circuit is up.
     """
 
-    def __init__(
-        self,
-        model: cp_model.CpModel,
-        demand: NDArray[np.int64],
-        k: int,
-        *,
-        shortest: int,
-        most: int,
-    ) -> None:
+    workers = 1
+    uses_relaxations = False
+
+    def __init__(self, demand: NDArray[np.int64], k: int, *, shortest: int, most: int) -> None:
         """Write the model: durations of slots, their circuits, and the rows of all lines.
 
         Parameters
         ----------
-        model
-            The CP-SAT model that gets the variables.
         demand
             ``demand[source, destination]`` in ticks, shape (n, n), not all zero.
         k
@@ -77,7 +74,9 @@ class SlotModel:
         most
             The sum of all durations is no greater, in ticks.
         """
-        self.n, self.model = len(demand), model
+        super().__init__()
+        model = self.model
+        self.n = len(demand)
 
         # While a pair is held, neither of its ports serves another entry. A pair can therefore be
         # held for what its busier line leaves of `most`, beyond the other entries of that line,
@@ -92,6 +91,7 @@ class SlotModel:
             model.add(longer >= shorter)
         self.total = model.new_int_var(int(sums.max()), most, "")
         model.add(sum(self.ticks) == self.total)
+        model.minimize(self.total)
 
         # Circuits are only for pairs with demand; each line has at most one of them in a slot.
         pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
@@ -124,18 +124,11 @@ class SlotModel:
         """
         model = self.model
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
-            parts[pair] = self._duration_if(uses[pair], ticks)
+            parts[pair] = self.new_amount_if(uses[pair], ticks, self.longest)
         held = model.new_int_var(size, size + spare, "")
         model.add(sum(parts[pair] for parts in self.parts) == held)
         model.add_bool_or([uses[pair] for uses in self.uses])
         return held
-
-    def _duration_if(self, holds: cp_model.IntVar, ticks: cp_model.IntVar) -> cp_model.IntVar:
-        """Return what is the duration of a slot if a literal holds, and zero otherwise."""
-        part = self.model.new_int_var(0, self.longest, "")
-        self.model.add(part == ticks).only_enforce_if(holds)
-        self.model.add(part == 0).only_enforce_if(~holds)
-        return part
 
     def _share(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
         """Let a port have one circuit or none at a time, and bound its slots by its entries.
@@ -154,7 +147,7 @@ class SlotModel:
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
             idle = model.new_bool_var("")
             model.add_exactly_one([uses[pair] for pair in pairs] + [idle])
-            idle_ticks.append(self._duration_if(idle, ticks))
+            idle_ticks.append(self.new_amount_if(idle, ticks, self.longest))
             model.add(sum(parts[pair] for pair in pairs) + idle_ticks[-1] == ticks)
         model.add(sum(self.held[pair] for pair in pairs) + sum(idle_ticks) == self.total)
         # These rows follow from the others, and help the solver. The smaller entries of the line
@@ -287,7 +280,7 @@ class _MakespanSearch:
             self.best = Plan.of([], [], len(self.demand))
             return None
         self._warm_start()
-        return None if self._proved() else self._by_model()
+        return None if self._proved() else self._refute_slot_counts()
 
     def _proved(self) -> bool:
         """Tell whether the best plan takes no longer than the bound."""
@@ -322,7 +315,7 @@ class _MakespanSearch:
             if self._proved() or self.clock.remaining_s <= 0:
                 return
 
-    def _by_model(self) -> Limit | None:
+    def _refute_slot_counts(self) -> Limit | None:
         """Ask for each number of slots whether it does better, until more delays alone cannot.
 
         The fewest slots come first. When a number is settled, no plan with up to so many slots is
@@ -334,56 +327,75 @@ class _MakespanSearch:
         Limit or None
             The limit that ended the search; None if the best plan is proved to be optimal.
         """
-        busiest, slots = self.busiest, self.fewest
-        while self.best is not None:
-            upper = self.best.cost(self.delay)
-            if slots * self.delay + busiest >= upper:
-                self._lift(upper)
+        if self.best is None:
+            return Limit.EXHAUSTED
+        slot_counts = self._promising_slot_counts()
+        while True:
+            verdict = refute_in_turn(slot_counts, self._ask, self.clock, self._lift_beyond)
+            if verdict.count is None:
+                self._lift(self.best.cost(self.delay))
                 return None
-            limit = self.clock.exceeded(0)
-            if limit is not None:
-                return limit
-            circuits = slots * np.count_nonzero(self.demand)
-            if circuits > _LARGEST:
-                return Limit.MEMORY
-            if circuits > _WRITTEN_PER_S * self.clock.remaining_s:
-                return Limit.TIME
-            later = (slots + 1) * self.delay + busiest
+            if verdict.outcome is None:
+                return verdict.limit
+            if verdict.answer is not None:
+                self._take(trim(verdict.answer, self.demand, self.shortest))
+            if not verdict.outcome.optimal:
+                self._lift_with_open_count(verdict.count, verdict.outcome.lower_bound)
+                return verdict.limit
 
-            # Only plans that are better than the best one are asked for.
-            outcome, terms = self._ask(slots, upper)
-            if outcome.found:
-                self._take(trim(terms.read(outcome), self.demand, self.shortest))
-            if not (outcome.infeasible or outcome.optimal):
-                # This number of slots is not settled. Its relaxation is a bound for so many slots,
-                # and `later` is one for more of them: the smaller one holds for all.
-                least = min(
-                    later, slots * self.delay + max(busiest, int(max(outcome.lower_bound, 0.0)))
-                )
-                self._lift(min(least, self.best.cost(self.delay)))
-                return outcome.limit
-            self._lift(min(later, self.best.cost(self.delay)))
+            # The best plan of so many slots is known. More slots may be shorter together.
+            self._lift_beyond(verdict.count)
+
+    def _promising_slot_counts(self) -> Iterator[int]:
+        """List the numbers of slots with which a plan may be better than the best one so far."""
+        assert self.best is not None
+        slots = self.fewest
+        while slots * self.delay + self.busiest < self.best.cost(self.delay):
+            yield slots
             slots += 1
-        return Limit.EXHAUSTED
 
-    def _ask(self, slots: int, upper: int) -> tuple[Outcome, SlotModel]:
-        """Ask CP-SAT for a plan of exactly so many slots that takes less than `upper` ticks.
+    def _lift_beyond(self, slots: int) -> None:
+        """Raise the bound to what plans of more slots take, as so many and fewer are settled."""
+        assert self.best is not None
+        with_more_slots = (slots + 1) * self.delay + self.busiest
+        self._lift(min(with_more_slots, self.best.cost(self.delay)))
+
+    def _lift_with_open_count(self, slots: int, durations_bound: float) -> None:
+        """Raise the bound where a number of slots is open, and all smaller ones are settled.
+
+        Parameters
+        ----------
+        slots
+            The number of slots.
+        durations_bound
+            So many slots last at least so many ticks together, without delays; it may be
+            infinitely low.
+        """
+        assert self.best is not None
+        durations = max(self.busiest, int(max(durations_bound, 0.0)))
+        with_more_slots = (slots + 1) * self.delay + self.busiest
+        least = min(with_more_slots, slots * self.delay + durations)
+        self._lift(min(least, self.best.cost(self.delay)))
+
+    def _ask(self, slots: int) -> Asked[Plan] | Limit:
+        """Ask CP-SAT for a plan of exactly so many slots that is better than the best one.
 
         Returns
         -------
-        outcome, terms : Outcome, SlotModel
-            Whether there is one and what is proved of the sum of durations, in ticks without
-            delays; and the model, which reads the plan.
+        (SlotModel, Outcome) or Limit
+            The model, and whether there is such a plan; the outcome bounds the sum of durations,
+            in ticks without delays. A limit if the model would be too large, or take too long to
+            write.
         """
-        model = cp_model.CpModel()
-        most = upper - 1 - slots * self.delay
-        terms = SlotModel(model, self.demand, slots, shortest=self.shortest, most=most)
-        model.minimize(terms.total)
-        seed = int(self.rng.integers(1 << 30))
-        outcome = minimise(
-            model, self.clock, self.on_event, seed=seed, workers=1, linear=False, tell=False
-        )
-        return outcome, terms
+        assert self.best is not None
+        circuits = slots * np.count_nonzero(self.demand)
+        if circuits > _LARGEST:
+            return Limit.MEMORY
+        if circuits > _WRITTEN_PER_S * self.clock.remaining_s:
+            return Limit.TIME
+        most = self.best.cost(self.delay) - 1 - slots * self.delay
+        model = SlotModel(self.demand, slots, shortest=self.shortest, most=most)
+        return model, model.solve(self.clock, self.on_event, seed=draw_seed(self.rng))
 
     def conclude(self, limit: Limit | None) -> Solution:
         """Make a solution of the best plan and the proved bound."""

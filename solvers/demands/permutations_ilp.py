@@ -17,7 +17,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from optmatch.model import (
     Bound,
@@ -31,11 +30,12 @@ from optmatch.model import (
     uncounted,
 )
 from optmatch.problems import Demand
-from optmatch.solvers.cpsat import minimise
+from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer, lasts
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.scheduling import former_plan
+from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import limit_of
 
@@ -200,34 +200,42 @@ def _refute_counts(
     on_event
         Called with each better plan and bound.
     """
-    line_ticks = int(problem.ticks[0].sum())
-    while count.is_open:
-        count.limit = clock.exceeded(0)
-        if count.limit is None and not holds_every_matching(problem.fabric):
-            count.limit = Limit.EXHAUSTED
-        if count.limit is not None:
-            return
-        if count.bound * problem.min_slot_ticks > line_ticks:
-            # As many slots as the bound says would take longer than a line.
-            count.bound = math.inf
-            count.is_bound_searched = True
-            return
-        seed = int(rng.integers(1 << 30))
-        plan, count.limit = _look_for_terms(problem, int(count.bound), clock, seed, on_event)
-        if plan is not None:
-            count.best = plan
-            on_event(NewBest(float(len(plan.ticks))))
-            return
-        if count.limit is not None:
-            return
-        count.bound += 1
+    if count.is_open and not holds_every_matching(problem.fabric):
+        count.limit = clock.exceeded(0) or Limit.EXHAUSTED
+    if not count.is_open or count.limit is not None:
+        return
+
+    def ask(n_terms: int) -> Asked[Plan] | Limit:
+        """Look for a decomposition into so many terms."""
+        return _look_for_terms(problem, n_terms, clock, draw_seed(rng), on_event)
+
+    def note_refuted(n_terms: int) -> None:
+        """Raise the bound above a number of terms that CP-SAT has refuted."""
+        count.bound = float(n_terms + 1)
         count.is_bound_searched = True
         on_event(Bound(count.bound))
+
+    # More terms than this would take longer than a line, as each lasts as long as the shortest
+    # slot. As many terms as the best plan has are no better.
+    line_ticks = int(problem.ticks[0].sum())
+    most_terms = line_ticks // max(problem.min_slot_ticks, 1)
+    best_terms = math.inf if count.best is None else len(count.best.ticks)
+    first = int(min(count.bound, most_terms + 1))
+    n_terms_to_try = range(first, int(min(best_terms, most_terms + 1)))
+    verdict = refute_in_turn(n_terms_to_try, ask, clock, note_refuted)
+    if verdict.answer is not None:
+        count.best = verdict.answer
+        on_event(NewBest(float(len(count.best.ticks))))
+        return
+    count.limit = verdict.limit
+    if verdict.count is None and count.is_open:
+        count.bound = math.inf
+        count.is_bound_searched = True
 
 
 def _look_for_terms(
     problem: Demand, n_terms: int, clock: Clock, seed: int, on_event: OnEvent
-) -> tuple[Plan | None, Limit | None]:
+) -> Asked[Plan] | Limit:
     """Look for a decomposition into so many terms, with weights that are guessed, then without.
 
     Parameters
@@ -245,28 +253,29 @@ def _look_for_terms(
 
     Returns
     -------
-    plan : Plan or None
-        A decomposition, if one was found.
-    limit : Limit or None
-        The limit that ended the search. If both are None there is no such decomposition.
+    (TermModel, Outcome) or Limit
+        The model that has found a decomposition, or else the one without guesses, which tells
+        whether there is any. A limit if it ended the search before.
     """
     demand = problem.ticks
-    limit: Limit | None = None
     for weights, is_certain in guess_weights(demand, n_terms):
-        model, terms = _model(demand, n_terms, problem.min_slot_ticks, weights)
+        model = TermModel(demand, n_terms, problem.min_slot_ticks, weights)
         work = math.inf if is_certain else _GUESS_WORK
-        outcome = minimise(model, clock, on_event, seed=seed, work=work, tell=False)
-        if outcome.found:
-            return _read(terms, outcome, len(demand)), None
+        outcome = model.solve(clock, on_event, seed=seed, work=work)
+        if outcome.found or is_certain:
+            return model, outcome
+
         # A guess that comes to nothing tells nothing; the last model has no guess in it.
-        limit = outcome.limit if is_certain else clock.exceeded(0)
+        limit = clock.exceeded(0)
         if limit is not None:
-            return None, limit
-    return None, outcome.limit
+            return limit
+    return model, outcome
 
 
-class _Terms:
-    """The variables of a decomposition into k terms.
+class TermModel(ExactModel[Plan]):
+    """The CP-SAT model of k permutations whose weighted sum is the demand; it minimises nothing.
+
+    A *term* is a permutation with its weight in ticks.
 
     Attributes
     ----------
@@ -277,70 +286,58 @@ class _Terms:
         For each term, by source and destination, whether its permutation has this entry.
     """
 
-    def __init__(
-        self, model: cp_model.CpModel, demand: NDArray[np.int64], k: int, known: list[int]
-    ) -> None:
-        """Add the variables of k terms to a model, `known` weights in ticks among them."""
-        free = [model.new_int_var(1, int(demand.max()), "") for _ in range(k - len(known))]
-        for longer, shorter in pairwise(free):
+    def __init__(self, demand: NDArray[np.int64], k: int, shortest: int, known: list[int]) -> None:
+        """Add the variables of k terms, and let them add up to the demand.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n), of which all lines have one
+            sum.
+        k
+            The number of permutations.
+        shortest
+            No weight is less, in ticks.
+        known
+            Weights of some permutations, in ticks, that are guessed or certain; at most k.
+        """
+        super().__init__()
+        model = self.model
+        self.n = len(demand)
+        pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
+
+        # The weights: an order of those that are not known leaves one of many equal orders.
+        unknown = [model.new_int_var(1, int(demand.max()), "") for _ in range(k - len(known))]
+        for longer, shorter in pairwise(unknown):
             model.add(longer >= shorter)
-        self.weights = [model.new_constant(weight) for weight in known] + free
+        self.weights = [model.new_constant(weight) for weight in known] + unknown
         model.add(sum(self.weights) == int(demand[0].sum()))
-        self.uses = [
-            {(int(i), int(j)): model.new_bool_var("") for i, j in np.argwhere(demand)}
-            for _ in range(k)
-        ]
 
+        # Each term is a permutation: it has one entry of each line.
+        self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
+        for weight in self.weights:
+            model.add(weight >= shortest)
+        for uses in self.uses:
+            for line in range(self.n):
+                model.add_exactly_one(use for (i, _), use in uses.items() if i == line)
+                model.add_exactly_one(use for (_, j), use in uses.items() if j == line)
 
-def _model(
-    demand: NDArray[np.int64], k: int, shortest: int, known: list[int]
-) -> tuple[cp_model.CpModel, _Terms]:
-    """Ask for k permutations, of so many ticks at least, whose weighted sum is the demand.
+        # The weights of the permutations that have an entry add up to it.
+        for pair in pairs:
+            size = int(demand[pair])
+            parts = [
+                self.new_amount_if(uses[pair], weight, size)
+                for weight, uses in zip(self.weights, self.uses, strict=True)
+            ]
+            model.add(sum(parts) == size)
+            model.add_bool_or([uses[pair] for uses in self.uses])
 
-    Parameters
-    ----------
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n), of which all lines have one sum.
-    k
-        The number of permutations.
-    shortest
-        No weight is less, in ticks.
-    known
-        Weights of some permutations, in ticks, that are guessed; at most k.
-
-    Returns
-    -------
-    tuple of (CpModel, _Terms)
-        The model without an objective, and its variables.
-    """
-    model = cp_model.CpModel()
-    terms = _Terms(model, demand, k, known)
-    for weight in terms.weights:
-        model.add(weight >= shortest)
-    n = len(demand)
-    for uses in terms.uses:
-        for line in range(n):
-            model.add_exactly_one(use for (i, _), use in uses.items() if i == line)
-            model.add_exactly_one(use for (_, j), use in uses.items() if j == line)
-    # The weights of the permutations that have an entry add up to it.
-    for i, j in np.argwhere(demand):
-        size, parts = int(demand[i, j]), []
-        for weight, uses in zip(terms.weights, terms.uses, strict=True):
-            part = model.new_int_var(0, size, "")
-            model.add(part == weight).only_enforce_if(uses[int(i), int(j)])
-            model.add(part == 0).only_enforce_if(~uses[int(i), int(j)])
-            parts.append(part)
-        model.add(sum(parts) == size)
-        model.add_bool_or([uses[int(i), int(j)] for uses in terms.uses])
-    return model, terms
-
-
-def _read(terms: _Terms, outcome: object, n: int) -> Plan:
-    """Return the terms of a solution as a plan of n ports, with their weights as ticks."""
-    matchings = np.empty((len(terms.uses), n), dtype=np.int32)
-    for slot, uses in enumerate(terms.uses):
-        for (i, j), use in uses.items():
-            if outcome.holds(use):  # type: ignore[attr-defined]
-                matchings[slot, i] = j
-    ticks = [outcome.value(weight) for weight in terms.weights]  # type: ignore[attr-defined]
-    return Plan(matchings, np.array(ticks, dtype=np.int64))
+    def read(self, outcome: Outcome) -> Plan:
+        """Return the terms of a solution as a plan, with their weights as ticks."""
+        matchings = np.empty((len(self.uses), self.n), dtype=np.int32)
+        for slot, uses in enumerate(self.uses):
+            for (source, destination), use in uses.items():
+                if outcome.holds(use):
+                    matchings[slot, source] = destination
+        ticks = [outcome.value(weight) for weight in self.weights]
+        return Plan(matchings, np.array(ticks, dtype=np.int64))

@@ -30,7 +30,8 @@ from optmatch.model import (
     Status,
 )
 from optmatch.problems import Demand, PlaneSchedules, completion_s
-from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.cpsat import Outcome
+from optmatch.solvers.exact_models import ExactModel, draw_seed
 from optmatch.solvers.frame import stoppable
 
 MOST_PORTS = 6  # of the problems that other modules send here
@@ -95,13 +96,12 @@ def finish_small(
         model = PlaneModel(problem, share, slots, round(ticks * parts) - 1)
     if stop.limit is not None:
         return replace(found, limit=stop.limit)
-    seed = int(rng.integers(1 << 30))
-    outcome = minimise(model.model, clock, on_event, seed=seed, work=work, tell=False)
+    outcome = model.solve(clock, on_event, seed=draw_seed(rng), work=work)
 
     # The model has only what ends before `found`: if it is infeasible, that end is the bound.
     proved = end if outcome.infeasible else outcome.lower_bound / parts * problem.tick_s
     if outcome.found:
-        schedules = model.schedules(outcome)
+        schedules = model.read(outcome)
         end = completion_s(problem, schedules)
         answer = None if problem.planes == 1 else PlaneSchedules(schedules=schedules)
         schedule = schedules[0] if problem.planes == 1 else None
@@ -128,8 +128,10 @@ def finish_small(
     )
 
 
-class PlaneModel:
-    """The CP-SAT variables of at most so many slots on each plane, and of packets.
+class PlaneModel(ExactModel[tuple[Schedule, ...]]):
+    """The CP-SAT model of at most so many slots on each plane, and of packets.
+
+    It minimises the end of the schedule, in parts of a tick.
 
     Parameters
     ----------
@@ -161,7 +163,9 @@ class PlaneModel:
 
     def __init__(self, problem: Demand, share: Fraction, slots: int, below: int) -> None:
         """Write the model: the slots of all planes, the rest for packets, and the end of both."""
-        self.problem, self.slots, self.model = problem, slots, cp_model.CpModel()
+        super().__init__()
+        self.problem = problem
+        self.slots = slots
         demand = problem.directed_ticks
         self.pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
         # Demands over their link budget have no circuit; packets carry them.
@@ -248,7 +252,7 @@ class PlaneModel:
                 line = sum(rest for pair, rest in left.items() if pair[axis] == port)
                 self.model.add(share.denominator * line <= end)
 
-    def schedules(self, outcome: Outcome) -> tuple[Schedule, ...]:
+    def read(self, outcome: Outcome) -> tuple[Schedule, ...]:
         """Read the schedules of all planes from a solution; slots without duration are left out.
 
         Parameters

@@ -84,36 +84,16 @@ def plan_on_mesh(
         None if there are no cells.
     """
     with uncounted():
-        from ortools.sat.python import cp_model
-
-        from optmatch.solvers.cpsat import minimise
+        from optmatch.solvers.demands.holding_model import HoldingModel  # loads OR-tools
 
     listed = list_matchings(problem.fabric)
     matchings = listed.matchings[listed.has_states]
-    longest = max(int(problem.ticks.max()), problem.min_slot_ticks)
-
-    # Each matching is held for no time, or for as long as the shortest slot at least.
-    model = cp_model.CpModel()
-    is_held = [model.new_bool_var("") for _ in matchings]
-    ticks = [model.new_int_var(0, longest, "") for _ in matchings]
-    for use, length in zip(is_held, ticks, strict=True):
-        model.add(length <= longest * use)
-        model.add(length >= problem.min_slot_ticks * use)
-
-    # A pair is served by all matchings that connect it.
-    for source, destination in np.argwhere(np.triu(problem.ticks)).tolist():
-        connecting = np.flatnonzero(matchings[:, source] == destination).tolist()
-        served = sum(ticks[number] for number in connecting)
-        model.add(served >= int(problem.ticks[source, destination]))
-    model.minimize(sum(ticks) + problem.delay_ticks * sum(is_held))
-
+    model = HoldingModel(problem, matchings)
     without_iterations = replace(clock, limits=replace(clock.limits, iterations=None))
-    outcome = minimise(
-        model, without_iterations, ignore, seed=0, workers=1, work=_WORK, tell=False
-    )
+    outcome = model.solve(without_iterations, ignore, seed=0, work=_WORK)
     lengths = np.zeros(len(matchings), dtype=np.int64)
     if outcome.found:
-        lengths[:] = [outcome.value(length) for length in ticks]
+        lengths = model.read(outcome)
     plan = Plan(matchings, lengths).take(lengths > 0)
     if problem.fabric.graph is None:
         return plan, lambda _part: None

@@ -105,7 +105,7 @@ def test_an_interrupt_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"{MODULE}.minimise", interrupt)
+    monkeypatch.setattr("optmatch.solvers.exact_models.minimise", interrupt)
     demand = np.random.default_rng(1).integers(50, 100, size=(6, 6)).astype(float)
     problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
     solution = om.solve(problem, "ilp", seed=0, time_limit_s=20.0)

@@ -1,0 +1,173 @@
+"""Exact models for CP-SAT, and the search that refutes a count k, then k + 1.
+
+`ExactModel` is the base of all models: a subclass writes its variables and constraints when it is
+made, `solve` runs CP-SAT, and `read` turns the values of a solution into an answer.
+
+`refute_in_turn` is the search over a count, such as that of slots: it asks for an answer of one
+count after another, from the least one on, until there is one. Whoever asks decides which model a
+count has.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from optmatch.model import Clock, Limit, OnEvent
+from optmatch.solvers.cpsat import WORKERS, Literal, Outcome, minimise
+
+Answer = TypeVar("Answer")
+"""What the solution of a model stands for: a plan, routes, the ports of hosts."""
+
+
+class ExactModel(ABC, Generic[Answer]):
+    """A model for CP-SAT: it is built, solved, and read.
+
+    A subclass adds variables and constraints to `model` in its constructor, after that of this
+    class, and an objective if it has one.
+
+    Attributes
+    ----------
+    model
+        CP-SAT's own model.
+    workers
+        How many strategies of CP-SAT take turns.
+    uses_relaxations
+        Whether CP-SAT uses linear relaxations; without them, models of conditions are searched
+        faster.
+    tells
+        Whether events report its objectives and bounds: only where they are those of the problem.
+    """
+
+    workers: ClassVar[int] = WORKERS
+    uses_relaxations: ClassVar[bool] = True
+    tells: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        """Begin with no variables."""
+        self.model = cp_model.CpModel()
+
+    def new_amount_if(self, literal: Literal, amount: Any, most: int) -> cp_model.IntVar:
+        """Add a variable that is equal to an amount if a literal is true, and 0 otherwise.
+
+        Parameters
+        ----------
+        literal
+            A Boolean variable.
+        amount
+            A variable or a number.
+        most
+            The variable is no greater than this number.
+        """
+        product = self.model.new_int_var(0, most, "")
+        self.model.add(product == amount).only_enforce_if(literal)
+        self.model.add(product == 0).only_enforce_if(~literal)
+        return product
+
+    def solve(
+        self, clock: Clock, on_event: OnEvent, *, seed: int, work: float = math.inf
+    ) -> Outcome:
+        """Run CP-SAT until it is done, a limit is reached, or Ctrl-C.
+
+        Parameters
+        ----------
+        clock
+            Its time limit bounds the run; its limit of iterations bounds the conflicts.
+        on_event
+            Called with a `Tick`, and with objectives and bounds if the model `tells` them.
+        seed
+            The seed of CP-SAT's random numbers.
+        work
+            A limit on the work, in seconds that CP-SAT counts by its steps.
+
+        Returns
+        -------
+        Outcome
+            What is proved, the limit that was met, and the values that `read` looks up.
+        """
+        return minimise(
+            self.model,
+            clock,
+            on_event,
+            seed=seed,
+            workers=self.workers,
+            linear=self.uses_relaxations,
+            work=work,
+            tell=self.tells,
+        )
+
+    @abstractmethod
+    def read(self, outcome: Outcome) -> Answer:
+        """Return the answer that a solution stands for; `outcome.found` is true."""
+
+
+def draw_seed(rng: np.random.Generator) -> int:
+    """Draw a seed for CP-SAT."""
+    return int(rng.integers(1 << 30))
+
+
+Asked = tuple[ExactModel[Answer], Outcome]
+"""A model of a count, after CP-SAT has worked on it, and what came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountVerdict(Generic[Answer]):
+    """Where a search over counts has ended. All counts before `count` are refuted."""
+
+    count: int | None
+    """The count that has an answer, or for which that stays open; None if all are refuted."""
+    answer: Answer | None
+    """An answer of this count; None if none was found."""
+    outcome: Outcome | None
+    """The outcome of CP-SAT for this count; None if it was not asked about it."""
+    limit: Limit | None
+    """The limit that ended the search; None if it ended by itself."""
+
+
+def refute_in_turn(
+    counts: Iterable[int],
+    ask: Callable[[int], Asked[Answer] | Limit],
+    clock: Clock,
+    on_refuted: Callable[[int], None] = lambda count: None,
+) -> CountVerdict[Answer]:
+    """Ask CP-SAT for an answer of each count in turn: refute k, then k + 1.
+
+    The search ends at the first count that has an answer, and at the first that CP-SAT can neither
+    answer nor refute.
+
+    Parameters
+    ----------
+    counts
+        The counts to ask about, ascending. They may be made while the search goes on.
+    ask
+        Builds the model of a count and solves it. It returns both the model and the outcome, or
+        the limit that forbids to build it.
+    clock
+        Its limits are looked at before each count.
+    on_refuted
+        Called with each count for which CP-SAT has proved that there is no answer.
+
+    Returns
+    -------
+    CountVerdict
+    """
+    for count in counts:
+        limit = clock.exceeded(0)
+        if limit is not None:
+            return CountVerdict(count, None, None, limit)
+        asked = ask(count)
+        if isinstance(asked, Limit):
+            return CountVerdict(count, None, None, asked)
+        model, outcome = asked
+        if outcome.found:
+            return CountVerdict(count, model.read(outcome), outcome, outcome.limit)
+        if not outcome.infeasible:
+            return CountVerdict(count, None, outcome, outcome.limit)
+        on_refuted(count)
+    return CountVerdict(None, None, None, None)
