@@ -17,7 +17,7 @@ from optmatch.cli import main
 from optmatch.commands.shared.outcome import EXIT_CODES
 from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
-from optmatch.kinds import all_kinds, all_methods
+from optmatch.kinds import all_kinds
 from optmatch.model import Stats
 from optmatch.solvers.rails import forwarding
 from tests.helpers.command import call
@@ -200,20 +200,6 @@ def test_exit_codes_are_those_of_the_program() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
     assert {int(code): text for code, text in rows} == EXIT_CODES
-
-
-def test_a_page_lists_the_methods() -> None:
-    text = (ROOT / "docs" / "methods.md").read_text("utf-8")
-    rows = re.findall(
-        r"^\| `([\w-]+)`( \(default\))? \| ([^|]*) \| (yes|no) \|", text, re.MULTILINE
-    )
-    told = {name: (set(kinds.split(", ")), exact == "yes") for name, _, kinds, exact in rows}
-    found = all_methods()
-    kinds = {m.name: {o.solves.kind for o in found if o.name == m.name} for m in found}
-    assert told == {m.name: (kinds[m.name], m.exact) for m in found}
-    marked = [name for name, mark, _, _ in rows if mark]
-    defaults = {next(m.name for m in kind.methods if m.suits is None) for kind in all_kinds()}
-    assert set(marked) == defaults
 
 
 def children(command: click.Command) -> dict[str, click.Command]:

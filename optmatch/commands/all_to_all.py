@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import click
 
@@ -11,39 +11,40 @@ from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
-    Duration,
+    FieldOption,
     build_fabric,
+    field_options,
     read_seconds,
     with_options,
     write_problem,
 )
 from optmatch.problems import AllToAll
-from optmatch.problems.all_to_all import Objective
 
 
-def _read_delay(text: str) -> float | str:
-    try:
-        return text if text == "cells" else read_seconds(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: seconds, or cells") from None
+class Delay(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
+    """A time as `Duration` reads it, or the word ``cells``."""
+
+    name = "S|cells"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        """Return seconds >= 0, or the word."""
+        if value == "cells":
+            return "cells"
+        try:
+            return read_seconds(str(value))
+        except ValueError:
+            self.fail(f"{value!r}: seconds, or cells", param, ctx)
 
 
 @click.command()
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @with_options(CHIP_OPTIONS)
-@click.option(
-    "--slot", "slot_s", type=Duration(), default="1s", help="How long each matching lasts."
+@with_options(
+    field_options(AllToAll, ("slot_s", FieldOption("delay_s", type=Delay()), "objective"))
 )
-@click.option(
-    "--delay",
-    "delay_s",
-    type=_read_delay,
-    metavar="S|cells",
-    default="0",
-    help="Reconfiguration delay, as 20us; cells: that of the slowest cell that a slot sets anew.",
-)
-@click.option("--objective", type=click.Choice(get_args(Objective)), default="total-cells")
 @with_options(FILE_OPTIONS)
 def all_to_all(type_: str, output: str, force: bool, **options: Any) -> None:
     """Every pair of ports once, in the fewest matchings."""

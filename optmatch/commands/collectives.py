@@ -10,8 +10,8 @@ import numpy as np
 from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,
+    FieldOption,
     Listed,
-    Row,
     build_fabric,
     fabric_options,
     field_options,
@@ -24,25 +24,20 @@ from optmatch.commands.shared.options import (
 from optmatch.problems import Collective
 from optmatch.problems.collectives.problem import OPERATIONS, STARTS
 
-_COSTS: tuple[Row, ...] = (
-    ("--alpha", "alpha_s", "Seconds of software for each round."),
-    ("--hop", "hop_s", "Seconds for each hop.  [default: none is forwarded in a round]"),
-    ("--rate", "rate_bytes_per_s", "Bytes per second of a port, or as 100Gbit/s."),
-    ("--delay", "delay_s", "Seconds to set up new circuits."),
-    ("--planes", "planes", "Switches side by side."),
-    ("--start", "start", "Whether the first circuits are there.", click.Choice(STARTS)),
-    ("--root", "root", "The rank that has the buffer of a broadcast."),
-    ("--island", "island", "Ranks of an island, which have links of their own."),
-    ("--island-rate", "island_rate_bytes_per_s", "Bytes per second of a rank inside its island."),
-    ("--island-alpha", "island_alpha_s", "Seconds for each round inside islands."),
-    ("--align", "align_bytes", "Each chunk is a multiple of so many bytes."),
+_SIZES = ("n_ranks", FieldOption("size_bytes", "--bytes"))
+_COSTS = (
+    *("alpha_s", "hop_s", "rate_bytes_per_s", "delay_s"),
+    *("planes", FieldOption("start", type=click.Choice(STARTS)), "root"),
+    *("island", "island_rate_bytes_per_s", "island_alpha_s", "align_bytes"),
+    FieldOption("two_way", is_flag=True),
+    FieldOption("late_s", type=Listed(pair("=", int, read_seconds), "63=10ms")),
+    FieldOption("steps", type=Listed(pair(":", int, float), "1:8e6")),
 )
 
 
 @click.command()
 @click.argument("operation", type=click.Choice(OPERATIONS))
-@click.option("--ranks", "n_ranks", type=int, help="How many take part.")
-@click.option("--bytes", "size_bytes", type=float, help="The whole buffer of a rank.")
+@with_options(field_options(Collective, _SIZES, optional=True))
 @click.option(
     "--matrix",
     type=click.Path(),
@@ -50,24 +45,13 @@ _COSTS: tuple[Row, ...] = (
 )
 @with_options(field_options(Collective, _COSTS))
 @click.option("--ports-per-rank", type=int, default=1, show_default=True, help="On each plane.")
-@click.option("--two-way", is_flag=True, help="Circuits join ports in both directions.")
-@click.option(
-    "--late",
-    type=Listed(pair("=", int, read_seconds), "63=10ms"),
-    help="Late ranks and by how many seconds, as 63=0.01,5=0.02.",
-)
-@click.option(
-    "--steps",
-    type=Listed(pair(":", int, float), "1:8e6"),
-    help="Steps from outside, as 1:8e6,2:4e6: state and bytes.",
-)
 @with_options(fabric_options(None, "The switch of a plane.  [default: an ideal one]"))
 @with_options(FILE_OPTIONS)
 def collective(
     type_: str | None,
     matrix: str | None,
     ports_per_rank: int,
-    late: Any,
+    late_s: Any,
     output: str,
     force: bool,
     **options: Any,
@@ -92,7 +76,7 @@ def collective(
     fabric = build_fabric(type_, shape) if type_ else None
     problem = Collective(
         ports=ports_per_rank,
-        late_s=dict(late or ()),
+        late_s=dict(late_s or ()),
         fabric=fabric,  # type: ignore[arg-type]
         **options,
     )

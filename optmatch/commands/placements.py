@@ -12,14 +12,16 @@ from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     LABELS,
     NUMBERS,
+    FieldOption,
     build_fabric,
     count,
     fabric_options,
+    field_options,
     take,
     with_options,
     write_problem,
 )
-from optmatch.problems.placements import HostPlacement, Pattern, PlacementObjective
+from optmatch.problems.placements import HostPlacement, Pattern
 
 MEAN_LOSS_DB = 1.5
 SPREAD_DB = 0.5
@@ -29,31 +31,20 @@ LEAST_LOSS_DB = 0.1
 @click.command()
 @with_options(fabric_options("ideal-switch"))
 @click.option("--dead-ports", type=LABELS, help="Ports that take part in no circuit.")
-@click.option("--hosts", type=click.IntRange(min=1), required=True, help="Hosts that want a port.")
+@with_options(field_options(HostPlacement, ("n_hosts",)))
 @click.option(
     "--pattern",
     type=click.Choice(get_args(Pattern)),
     help="Which hosts need circuits.  [default: all-to-all, or demand with --matrix]",
 )
 @click.option("--matrix", type=click.Path(), help="A demand between hosts; it needs circuits > 0.")
-@click.option(
-    "--held",
-    type=NUMBERS,
-    help="The port that each host has already, -1 for those without: 4,-1,7.",
-)
-@click.option(
-    "--objective",
-    type=click.Choice(get_args(PlacementObjective)),
-    default="worst-loss-db",
-    show_default=True,
-    help="The loss of the worst circuit, or of all together.",
-)
+@with_options(field_options(HostPlacement, (FieldOption("held", type=NUMBERS), "objective")))
 @count("--seed", 0, "Without --loss: seed of losses that are drawn, of 1.5 dB in the mean.")
 @with_options(FILE_OPTIONS)
 def placement(
     *,
     type_: str,
-    hosts: int,
+    n_hosts: int,
     pattern: str | None,
     matrix: str | None,
     held: list[int] | None,
@@ -78,7 +69,7 @@ def placement(
         pattern = "all-to-all" if demand is None else "demand"
     problem = HostPlacement(
         build_fabric(type_, shape),
-        hosts,
+        n_hosts,
         pattern=pattern,  # type: ignore[arg-type]
         demand_bytes=demand,
         held=tuple(held or ()),

@@ -9,14 +9,15 @@ import click
 import numpy as np
 
 from optmatch.commands.shared.options import (
-    BROKEN_CELLS,
     FABRIC_NAMES,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     LABELS,
     NUMBERS,
+    FieldOption,
     build_fabric,
     count,
+    field_options,
     number_parts,
     take,
     with_options,
@@ -30,25 +31,36 @@ from optmatch.model import InputError, Solution
 from optmatch.model.files import is_stream
 from optmatch.problems import Reroute, Transition
 
+_FAILED_PARTS = (
+    FieldOption("failed_chips", type=NUMBERS),
+    FieldOption("failed_ports", type=LABELS),
+    FieldOption("failed_fibres", type=NUMBERS),
+    FieldOption("stuck_bar", type=LABELS),
+    FieldOption("stuck_cross", type=LABELS),
+    FieldOption("dead_cells", type=LABELS),
+)
+
 
 @click.command()
 @with_options(FABRIC_OPTIONS)
 @click.option("--rack", is_flag=True, help="Take a rack of 64 chips, 60 of them in five jobs.")
 @count("--fibres", None, "Fibres from a server of the rack to each neighbour.  [default: 8]")
-@count("--busy", None, "Number of ports in use, matched at random.  [default: all but an eighth]")
-@count("--seed", 0, "Seed of the matching.")
+@count(
+    "--busy", None, "Ports of the switch in use, matched at random.  [default: all but an eighth]"
+)
+@count("--seed", 0, "The seed of the matching.")
 @click.option(
     "--state",
     type=click.Path(),
-    help="Take the state from a file, or that after its answer, or from a config_db.json.",
+    help="Take the state of a problem file, the state after the answer in a schedule file, or that"
+    " of a config_db.json.",
 )
 @click.option(
-    "--port-sides", type=click.Path(), help="Of a config_db.json: CSV with port,A,B of our ports."
+    "--port-sides",
+    type=click.Path(),
+    help="With a config_db.json: CSV with port,A,B, the sides of our ports; others are left out.",
 )
-@click.option("--failed-chips", type=NUMBERS, help="Chips of a rack that have failed: 3,14")
-@click.option("--failed-ports", type=LABELS, help="Ports that have failed.")
-@click.option("--failed-fibres", type=NUMBERS, help="Fibres of a rack that have failed.")
-@with_options(BROKEN_CELLS)
+@with_options(field_options(Reroute, _FAILED_PARTS))
 @with_options(FILE_OPTIONS)
 def reroute(
     type_: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import click
 
@@ -15,13 +15,13 @@ from optmatch.commands.shared.options import (
     build_fabric,
     count,
     draw_ports,
+    field_options,
     with_options,
     write_problem,
 )
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError
 from optmatch.problems import Routing
-from optmatch.problems.routing import Objective
 
 
 @click.command()
@@ -33,9 +33,7 @@ from optmatch.problems.routing import Objective
 )
 @click.option("--random-matching", is_flag=True, help="Draw a random matching of all ports.")
 @count("--seed", 0, "Seed of the random matching.")
-@click.option("--objective", type=click.Choice(get_args(Objective)), default="total-cells")
-@click.option("--bar-loss-db", type=float, default=0.48, help="Loss of a cell in bar.")
-@click.option("--cross-loss-db", type=float, default=0.48, help="Loss of a cell in cross.")
+@with_options(field_options(Routing, ("objective", "bar_loss_db", "cross_loss_db")))
 @with_options(FILE_OPTIONS)
 def routing(
     type_: str,

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 import click
 import numpy as np
 
-from optmatch.commands.shared.options import FILE_OPTIONS, count, with_options, write_problem
+from optmatch.commands.shared.options import (
+    FILE_OPTIONS,
+    count,
+    field_options,
+    with_options,
+    write_problem,
+)
 from optmatch.problems import PortSharing
 from optmatch.problems.sharing.problem import Objective
 from optmatch.problems.sharing.resources import draw_shares
 
 
 @click.command("port-sharing")
-@count("--resources", 100, "Resources, with random attributes.", least=1)
-@count("--jobs", 5, "Jobs, with random bounds and demands.", least=1)
-@count("--attributes", 4, "Attributes of each resource.", least=1)
-@count("--levels", 4, "Levels on which bounds lie.", least=1)
-@click.option("--load", type=float, default=1.0, help="Mean demand of all over the resources.")
-@click.option("--all-or-nothing", is_flag=True, help="Each job takes its whole demand or nothing.")
-@click.option("--resource-table", type=click.Path(), help="Instead: CSV or Parquet, a row each.")
-@click.option("--job-table", type=click.Path(), help="With it: jobs, a row each.")
+@count("--resources", 100, "How many resources are drawn.", least=1)
+@count("--jobs", 5, "How many jobs are drawn, with random bounds and demands.", least=1)
+@count("--attributes", 4, "Attributes of each resource, uniform in [0, 1).", least=1)
+@count("--levels", 4, "Levels of each attribute on which bounds lie.", least=1)
 @click.option(
-    "--objective",
-    type=click.Choice(get_args(Objective)),
-    default="max-flow",
-    help="What is wanted.",
+    "--load", type=float, default=1.0, help="The mean demand of all jobs over the resources."
 )
+@click.option("--all-or-nothing", is_flag=True, help="Each job takes its whole demand or nothing.")
+@click.option(
+    "--resource-table",
+    type=click.Path(),
+    help="Instead of drawn ones: CSV or Parquet, a row for each resource.",
+)
+@click.option(
+    "--job-table",
+    type=click.Path(),
+    help="With --resource-table: CSV or Parquet, a row for each job.",
+)
+@with_options(field_options(PortSharing, ("objective",)))
 @count("--seed", 0, "The seed of what is drawn.")
 @with_options(FILE_OPTIONS)
 def port_sharing(

@@ -11,7 +11,9 @@ import numpy as np
 from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     NUMBERS,
+    FieldOption,
     count,
+    field_options,
     with_options,
     write_problem,
 )
@@ -25,12 +27,11 @@ from optmatch.problems import SliceAllocation
     "--joined", is_flag=True, help="Join the racks by optical switches; slices may span them."
 )
 @click.option("--shape", metavar="AxBxC", required=True, help="Chips of the slice.")
-@click.option("--twisted", is_flag=True, help="Twist the torus, of KxKx2K or Kx2Kx2K chips.")
+@with_options(field_options(SliceAllocation, (FieldOption("twisted", is_flag=True),)))
 @click.option(
     "--placed", metavar="AxBxC,...", help="Slices that are there, on random servers and routes."
 )
-@click.option("--reserved", type=NUMBERS, help="Servers that no slice may use: 0,3")
-@click.option("--routes", type=int, default=5, help="Routes offered to each pair of servers.")
+@with_options(field_options(SliceAllocation, (FieldOption("reserved", type=NUMBERS), "routes")))
 @count("--seed", 0, "Seed of the slices that are there.")
 @with_options(FILE_OPTIONS)
 def slice_allocation(

@@ -23,16 +23,7 @@ from optmatch.model import InputError, Solution, check_size
 from optmatch.problems import Tenancy, TenancyPlan, Tenant
 from optmatch.problems.tenancies import Question
 
-_TIMES = (
-    ("--slot", "slot_s", "Seconds of each matching."),
-    ("--delay", "delay_s", "Reconfiguration delay in s."),
-    (
-        "--rate",
-        "rate_bytes_per_s",
-        "Bytes per second of a circuit, or as 8Gbit/s; 1: bytes are seconds.",
-    ),
-    ("--alpha", "alpha_s", "Seconds of software for each round of a collective."),
-)
+_TIMES = ("slot_s", "delay_s", "rate_bytes_per_s", "alpha_s")
 
 
 @click.command()
@@ -66,7 +57,7 @@ def tenancy(
 ) -> None:
     """Jobs on ports of one switch, side by side, each with its own question."""
     rng = np.random.default_rng(seed)
-    times = {name: options.pop(name) for _, name, _ in _TIMES}
+    times = {name: options.pop(name) for name in _TIMES}
     ports_of_job = {} if previous is None else _read_previous_ports(previous)
     tenants = []
     for text in jobs:

@@ -34,6 +34,7 @@ from optmatch.model.declarations import (
     Range,
     Word,
     forms_of,
+    meanings_of,
 )
 from optmatch.problems import PROBLEMS, RoutingProof
 
@@ -235,13 +236,10 @@ def _plain(kind: type, span: Range) -> Tree:
 
 
 def _meanings(cls: type) -> dict[str, str]:
-    """Read the meanings of fields from the docstring of a data class."""
-    meanings: dict[str, str] = {}
-    _, _, text = (inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
-    text = re.split(r"\n\n\w[\w ]*\n-+\n", text)[0]
-    for names, meaning in re.findall(r"^(\S.*)\n((?:    .*\n?|\n(?=    ))+)", text, re.MULTILINE):
-        words = " ".join(meaning.replace("``", "").replace("None", "null").split())
-        meanings |= dict.fromkeys(re.split(r",\s*", names), words)
+    """Return what the docstring of a data class says of each field, in words of JSON."""
+    meanings = {}
+    for name, meaning in meanings_of(cls).items():
+        meanings[name] = meaning.replace("``", "").replace("None", "null")
     return meanings
 
 

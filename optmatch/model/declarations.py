@@ -6,7 +6,9 @@ A field such as ``delay_s: Amount`` says that it is a number >= 0. The construct
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 import types
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -443,6 +445,26 @@ def forms_of(cls: Hashable) -> Mapping[str, Form]:
     """Return what each field of a data class may hold, in their order."""
     hints = get_type_hints(cls, include_extras=True)
     return {field.name: form_of(hints[field.name]) for field in fields(cls)}  # type: ignore[arg-type]
+
+
+@cache
+def meanings_of(cls: type) -> Mapping[str, str]:
+    """Return what the docstring of a data class says of each of its fields, as one line of text.
+
+    Help of commands, JSON Schemas and tables of the documentation are made of these sentences. A
+    field that the section "Parameters" leaves out is not in the result; without docstrings
+    (``python -OO``) it is empty.
+    """
+    _, _, section = (inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
+    section = re.split(r"\n\n\w[\w ]*\n-+\n", section)[0]
+
+    # An entry is a line of names, and below it indented lines, empty ones among them.
+    meanings: dict[str, str] = {}
+    entry = re.compile(r"^(\S.*)\n((?:    .*\n?|\n(?=    ))+)", re.MULTILINE)
+    for names, indented_lines in entry.findall(section):
+        meaning = " ".join(indented_lines.split())
+        meanings |= dict.fromkeys(re.split(r",\s*", names), meaning)
+    return meanings
 
 
 def check_fields(value: Any) -> None:

@@ -47,12 +47,14 @@ class AllToAll(Displayed):
     slot_s
         How long each matching is held, in seconds.
     delay_s
-        The reconfiguration delay, in seconds. ``"cells"``: each slot waits for the slowest of the
-        cells that it sets anew, and comes where slow cells change little.
+        The reconfiguration delay, in seconds; or cells, where each slot waits for its own cells.
+        ``"cells"``: each slot waits for the slowest of the cells that it sets anew, and comes
+        where slow cells change little.
     objective
+        What is least beside the number of matchings: cells, loss, crosstalk or power.
         ``"total-cells"``: cells on all routes of all matchings together. ``"worst-loss-db"`` and
-        ``"worst-snr-db"``: as of `Routing`, of the worst circuit of all matchings.
-        ``"power-mw"``: power of all heaters, added up over the matchings.
+        ``"worst-snr-db"``: as of `Routing`, of the worst circuit of all matchings. ``"power-mw"``:
+        power of all heaters, added up over the matchings.
     cells
         The device of each cell, which the last three objectives and such delays need; as of
         `Routing`. None takes cells that are all as those of the preset ``"smartlight"``, but has

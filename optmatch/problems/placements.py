@@ -121,7 +121,7 @@ class HostPlacement(Displayed):
     fabric
         An ideal switch with `loss_db`, perhaps with dead ports.
     n_hosts
-        The number of hosts, at most that of live ports.
+        The number of hosts that want a port, at most that of live ports.
     pattern
         Which hosts need circuits. ``"all-to-all"``: each to each other. ``"ring"``: host k to host
         k + 1, the last one to the first; the hosts of a ring are interchangeable, so the answer is
@@ -131,11 +131,12 @@ class HostPlacement(Displayed):
         ``demand_bytes[source host, destination host]`` of the pattern ``"demand"``; 0 on the
         diagonal.
     held
-        ``held[host]``: the port that the host has already, or -1. Empty: no host has one. With all
-        hosts but one held the answer is the spare port that loses least.
+        The port that each host has already, -1 for a host without one, as 4,-1,7. Empty: no host
+        has one. With all hosts but one held the answer is the spare port that loses least.
     objective
-        ``"worst-loss-db"``: the loss of the circuit that loses most. ``"total-loss-db"``: the sum
-        of the losses of all circuits that are needed.
+        What is least: the loss of the worst circuit, or of all together. ``"worst-loss-db"``: the
+        loss of the circuit that loses most. ``"total-loss-db"``: the sum of the losses of all
+        circuits that are needed.
 
     Raises
     ------

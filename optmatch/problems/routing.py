@@ -70,6 +70,7 @@ class Routing(Displayed):
         ``matching[source] = destination``, -1 where idle; int32, shape (ports,). On bidirectional
         ports an involution: if i meets j, then j meets i.
     objective
+        What is least: cells, loss, crosstalk or power, of all circuits or of the worst one.
         ``"total-cells"``: cells on all routes together. ``"worst-cells"``: cells on the longest
         route. ``"loss-db"``: loss of all routes together, where bar and cross may cost
         differently. ``"worst-loss-db"``: loss of the circuit that loses most in the cells it
@@ -77,14 +78,16 @@ class Routing(Displayed):
         plain number, so that less is better; reports give the signal to crosstalk in dB.
         ``"power-mw"``: power of all heaters; a cell without light is in the state that needs
         less. Of equal answers fewer cells in all are better.
-    bar_loss_db, cross_loss_db
-        The loss of one cell in each state, in dB, for ``"loss-db"`` and, without `cells`, for the
-        last three objectives; at most 1000.
+    bar_loss_db
+        The loss of one cell in bar, in dB. It counts for ``"loss-db"`` and, without `cells`, for
+        the last three objectives; at most 1000.
+    cross_loss_db
+        The loss of one cell in cross, in dB; it counts where that in bar does.
     cells
         The device of each cell, for the last three objectives. None of a fabric with cells takes
         cells that are all alike: with these two losses, and the leaks and heaters of the preset
-        ``"smartlight"``. With ``"total-cells"`` less
-        power is better of equal answers; that no answer needs less is not shown.
+        ``"smartlight"``. With ``"total-cells"`` less power is better of equal answers; that no
+        answer needs less is not shown.
 
     Raises
     ------

@@ -144,7 +144,7 @@ class Tenancy(Displayed):
     delay_s
         The reconfiguration delay, in seconds.
     rate_bytes_per_s
-        The bytes that a circuit carries. With the defaults a demand is in slots.
+        The rate of a circuit in bytes per second; at the rate 1 bytes are seconds.
     alpha_s
         Seconds of software for each round of a collective.
 

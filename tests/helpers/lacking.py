@@ -65,14 +65,16 @@ def _has_tutorial(kind: Kind) -> bool:
     return (ROOT / "docs" / page).exists() and page in _text("docs/tutorials.md")
 
 
-def _has_rows_of_methods(kind: Kind) -> bool:
-    rows = [line.split("|") for line in _text("docs/methods.md").splitlines() if "|" in line]
-    listed = {
-        cells[1].replace("(default)", "").strip(" `")
-        for cells in rows
-        if kind.problem.kind in cells[2]
-    }
-    return {method.name for method in kind.methods} <= listed
+def _has_tables(kind: Kind) -> bool:
+    tables = (
+        f"<!-- table: keys of {kind.problem.__name__} -->",
+        f"<!-- table: methods of {kind.problem.kind} -->",
+        f"<!-- table: options of generate {kind.problem.kind} -->",
+    )
+    pages = (
+        _text("docs/file-formats.md") + _text("docs/methods.md") + _text("docs/command-line.md")
+    )
+    return all(table in pages for table in tables)
 
 
 def _has_row_in_readme(kind: Kind) -> bool:
@@ -96,7 +98,11 @@ PLACES: tuple[tuple[str, Callable[[Kind], bool]], ...] = (
     ("rows of rules in tests/verify/rules", _has_rule_rows),
     ("the contract of its methods in tests/solvers/FOLDER/test_contract.py", _has_contract),
     ("a tutorial docs/tutorials/KIND.md, and its line in docs/tutorials.md", _has_tutorial),
-    ("a row for each method in docs/methods.md", _has_rows_of_methods),
+    (
+        "its tables in docs/file-formats.md, methods.md and command-line.md, which"
+        " `python docs/tables.py` fills",
+        _has_tables,
+    ),
     ("a row in the table of questions of README.md", _has_row_in_readme),
     ("an instance in instances/", _has_instance),
     ("an example in optmatch/commands/shared/examples.py", _has_example),

@@ -18,9 +18,8 @@ from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     KINETO,
     LENIENT,
-    SWITCHING,
     Duration,
-    Row,
+    FieldOption,
     SectionedCommand,
     build_fabric,
     count,
@@ -39,16 +38,24 @@ from optmatch.problems.demands.traffic import MODELS, draw_groups
 _MODEL_OPTIONS = tuple(
     click.option(flag, type=type_, help=text)
     for flag, type_, text in (
-        ("--count", int, "permutations: their number.  [default: twice the ports]"),
-        ("--bytes", float, "The largest demand or weight.  [default: 1000, of a token 4096]"),
-        ("--large", int, "solstice: large flows of a port.  [default: 4]"),
-        ("--small", int, "solstice: small flows of a port.  [default: 12]"),
-        ("--share", float, "solstice: the part in large flows.  [default: 0.7]"),
-        ("--noise", float, "solstice: of each flow, as a part of the window.  [default: 0]"),
-        ("--window", Duration(), "solstice: demand of a port, in time.  [default: 3ms]"),
-        ("--tokens", int, "zipf-moe: tokens of a port.  [default: 1024]"),
-        ("--top", int, "zipf-moe: experts of a token.  [default: 2]"),
-        ("--exponent", float, "zipf-moe: of the popularity.  [default: 1]"),
+        ("--count", int, "permutations: how many are added up.  [default: twice the ports]"),
+        (
+            "--bytes",
+            float,
+            "Largest demand or weight, of zipf-moe the size of a token.  [default: 1000, 4096]",
+        ),
+        ("--large", int, "solstice: how many large flows a port has.  [default: 4]"),
+        ("--small", int, "solstice: how many small flows a port has.  [default: 12]"),
+        ("--share", float, "solstice: the part of the demand in large flows.  [default: 0.7]"),
+        (
+            "--noise",
+            float,
+            "solstice: deviation of each flow, as a part of the window.  [default: 0]",
+        ),
+        ("--window", Duration(), "solstice: how long the demand of a port takes.  [default: 3ms]"),
+        ("--tokens", int, "zipf-moe: the tokens of a port.  [default: 1024]"),
+        ("--top", int, "zipf-moe: to how many experts a token goes.  [default: 2]"),
+        ("--exponent", float, "zipf-moe: how uneven the popularity of experts is.  [default: 1]"),
     )
 )
 _OWN_PORTS = click.option(
@@ -60,30 +67,10 @@ _OWN_PORTS = click.option(
 _BYTES_OF_UNIT = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 """How many bytes a number in a matrix stands for."""
 
-_DEMAND: tuple[Row, ...] = (
-    (
-        "--rate",
-        "rate_bytes_per_s",
-        "Bytes per second of a circuit, or as 100Gbit/s; 1: the demand is in seconds.",
-    ),
-    *SWITCHING[1:],
-    ("--planes", "planes", "Number of switches side by side."),
-    (
-        "--packet-rate",
-        "packet_bytes_per_s",
-        "Bytes per second of each port in a packet network beside.",
-    ),
-    ("--min-slot", "min_slot_s", "Shortest slot, in seconds or as 1ms."),
-    (
-        "--quantum",
-        "quantum_s",
-        "Length of one tick, as 1us.  [default: the largest that divides everything]",
-    ),
-    (
-        "--objective",
-        "objective",
-        "Finish first, decompose exactly into the fewest matchings, or weigh --coflows.",
-    ),
+_DEMAND_FIELDS = (
+    FieldOption("delay_s", has_default=False),
+    *("rate_bytes_per_s", "switching", "planes"),
+    *("packet_bytes_per_s", "min_slot_s", "quantum_s", "objective"),
 )
 
 
@@ -93,8 +80,9 @@ _DEMAND: tuple[Row, ...] = (
 @click.option(
     "--matrix",
     type=click.Path(allow_dash=True),
-    help=".csv .tsv .txt .npy .npz .mtx, QOBLIB or SNDlib .json, SNDlib .xml, REPETITA .demands,"
-    " all also .gz; Chakra .et; - is stdin. Numbers are bytes, or in the unit of --matrix-unit.",
+    help="A matrix with a row for each source: .csv .tsv .txt .npy .npz .mtx, QOBLIB or SNDlib"
+    " .json, SNDlib .xml, REPETITA .demands, all also .gz; Chakra .et; - is stdin. Numbers are"
+    " bytes, or in the unit of --matrix-unit.",
 )
 @click.option(
     "--matrix-unit",
@@ -102,31 +90,32 @@ _DEMAND: tuple[Row, ...] = (
     help="The unit of the numbers in the file of --matrix.  [default: B, bytes]",
 )
 @with_options(KINETO)
-@click.option("--name", help="Name of the matrix, where a file holds several.")
+@click.option("--name", help="The name of the matrix, where a file holds several.")
 @click.option(
     "--layout",
     type=click.Choice(["numbers", "header", "index", "labelled", "edges"]),
     help="What a table of text is, where it could be two things.",
 )
-@click.option("--transposed", is_flag=True, help="Rows of the file are destinations.")
-@click.option("--groups", type=click.Path(), help="Traces: the JSON file of communicator groups.")
+@click.option(
+    "--transposed", is_flag=True, help="Rows of the file are destinations, and columns sources."
+)
+@click.option(
+    "--groups",
+    type=click.Path(),
+    help="Traces: a JSON file with the ranks of each communicator group.",
+)
 @LENIENT
 @click.option(
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
 )
 @with_options((*_MODEL_OPTIONS, _OWN_PORTS), "Parameters of --model")
 @click.option(
-    "--coflows", type=int, help="Put entries into so many groups, with weights, both drawn."
+    "--coflows",
+    type=int,
+    help="Put entries into so many groups at random, with weights from 1 to 10.",
 )
 @count("--seed", 0, "Seed of the traffic and of the groups.")
-@click.option(
-    "--delay",
-    "delay_s",
-    type=Duration(),
-    help="Reconfiguration delay, in seconds or as 20us. State 0 if a reconfiguration takes no"
-    " time.",
-)
-@with_options(field_options(Demand, _DEMAND))
+@with_options(field_options(Demand, _DEMAND_FIELDS))
 @with_options(FILE_OPTIONS)
 def demand(
     type_: str,

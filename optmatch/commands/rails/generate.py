@@ -13,14 +13,15 @@ from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,
     NUMBERS,
-    RAILS,
+    RAIL_FIELDS,
     Duration,
+    FieldOption,
     Listed,
-    Row,
     SectionedCommand,
     build_fabric,
     fabric_options,
     field_options,
+    flag_of_field,
     pair,
     take,
     with_options,
@@ -36,66 +37,24 @@ from optmatch.problems.rails.training.workload import ACCELERATORS, describe_acc
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 
 SKEW = Listed(float, "a number, or one for each expert, as in 3,1,1,1", single=True)
-_SPLIT: tuple[Row, ...] = (
-    ("--dp", "dp", "Degree of data parallelism."),
-    ("--tp", "tp", "Degree of tensor parallelism."),
-    ("--pp", "pp", "Degree of pipeline parallelism."),
-    ("--cp", "cp", "Degree of context parallelism."),
-    ("--ep", "ep", "Degree of expert parallelism; divides --dp x --cp."),
-    ("--zero-stage", "zero_stage", "How much is sharded, 0 to 3; 3 is FSDP."),
-    ("--shard", "shard", "Hybrid sharding: ranks that share one copy.  [default: all]"),
-    ("--fsdp", "fsdp", "Streams of hybrid sharding: one, or one more for copies (fsdp2)."),
-    ("--sequence-parallel", "sequence_parallel", "Whether tensor ranks share activations."),
-    ("--schedule", "schedule", "Order of micro-batches."),
-    ("--overlap", "overlap", "Whether passes of dualpipe side by side go on together."),
-    ("--virtual-stages", "virtual_stages", "Parts of the model at a rank, interleaved."),
-    (
-        "--stage-layers",
-        "stage_layers",
-        "Layers of each part, as in 7,8,7.  [default: equal]",
-        NUMBERS,
-    ),
-    ("--order", "order", "Degrees as they count ranks, fastest first.", str),
-    ("--placement", "placement", "Degrees as they fill servers, fastest first.", str),
+_SPLIT = (
+    *("dp", "tp", "pp", "cp", "ep", "zero_stage", "shard", "fsdp", "sequence_parallel"),
+    *("schedule", "overlap", "virtual_stages"),
+    FieldOption("stage_layers", type=NUMBERS),
+    FieldOption("order", type=str),
+    FieldOption("placement", type=str),
 )
-_NETWORK: tuple[Row, ...] = (
-    ("--gpus-per-server", "gpus_per_server", "GPUs of a server: the number of rails."),
-    *RAILS,
-    ("--rail-latency", "rail_latency_s", "Seconds of a message on a rail.  [default: --latency]"),
-    (
-        "--change-rail",
-        "change_rail_s",
-        "Seconds to change rail in a server.  [default: data stay on theirs]",
-    ),
-    ("--spanning", "spanning", "How groups use several rails."),
+_NETWORK = ("gpus_per_server", *RAIL_FIELDS, "rail_latency_s", "change_rail_s", "spanning")
+_WORKLOAD = (
+    *("batch", "micro_batch", "peak_flops_per_s", "efficiency", "memory_bytes_per_s"),
+    FieldOption("optimizer_bytes", "--optimizer-bytes"),
+    *("bucket_bytes", "one_stream"),
+    FieldOption("skew", type=SKEW),
+    *("width_bytes", "dispatch_width_bytes", "gradient_width_bytes"),
 )
-_WORKLOAD: tuple[Row, ...] = (
-    ("--batch", "batch", "Sequences of a step."),
-    ("--micro-batch", "micro_batch", "Sequences of a micro-batch; -1: all in one."),
-    ("--peak-flops", "peak_flops_per_s", "Operations per second of a GPU."),
-    ("--efficiency", "efficiency", "The part of the peak that is reached."),
-    ("--memory-rate", "memory_bytes_per_s", "Memory bytes per second.  [default: no bound]"),
-    ("--optimizer-bytes", "optimizer_bytes", "Bytes the optimiser moves for a weight."),
-    ("--bucket", "bucket_bytes", "Bytes of gradients that are exchanged at once."),
-    ("--one-stream", "one_stream", "Whether a GPU communicates one thing at a time."),
-    ("--skew", "skew", "Tokens of the busiest rank over the mean, or of each expert.", SKEW),
-    ("--width", "width_bytes", "Bytes of an activation or weight."),
-    ("--dispatch-width", "dispatch_width_bytes", "Bytes on the way to experts.  [default: width]"),
-    ("--gradient-width", "gradient_width_bytes", "Bytes of a gradient."),
-)
-_MODEL: tuple[Row, ...] = (
-    ("--layers", "layers", "Layers."),
-    ("--hidden", "hidden", "Hidden units."),
-    ("--heads", "heads", "Attention heads."),
-    ("--sequence", "sequence", "Tokens of a sequence."),
-    ("--vocabulary", "vocabulary", "Words."),
-    ("--ffn", "ffn", "Hidden units of the feed-forward part."),
-    ("--experts", "experts", "Experts of a layer."),
-    ("--active-experts", "active_experts", "Experts that a token visits."),
-    ("--expert-servers", "expert_servers", "Servers a token goes to.  [default: any]"),
-    ("--kv-heads", "kv_heads", "Heads of keys and values.  [default: all]"),
-    ("--ffn-matrices", "ffn_matrices", "Matrices of the feed-forward part."),
-    ("--attended", "attended", "Tokens that one token attends to.  [default: the sequence]"),
+_MODEL = (
+    *("layers", "hidden", "heads", "sequence", "vocabulary", "ffn", "experts", "active_experts"),
+    *("expert_servers", "kv_heads", "ffn_matrices", "attended"),
 )
 _NEEDED = {
     field.name
@@ -106,29 +65,38 @@ _NEEDED = {
 
 
 @click.command("rail-job", cls=SectionedCommand)
-@click.option("--gpus", type=int, required=True, help="GPUs: the product of the degrees.")
+@click.option(
+    "--gpus", type=int, required=True, help="The GPUs of the job: the product of the degrees."
+)
 @click.option(
     "--preset",
     type=click.Choice(list(PRESETS)),
     help="A job of a known model, which the options that are given change.",
 )
 @click.option(
-    "--as-run", is_flag=True, help="A preset as it was run: causal, overlap, efficiency."
+    "--as-run",
+    is_flag=True,
+    help="Take --preset as it was run: causal attention, overlap, and fitted efficiency.",
 )
 @with_options(field_options(Parallelism, _SPLIT), "Parallelism")
 @with_options(field_options(RailNetwork, _NETWORK, optional=True), "Network")
 @with_options(field_options(Workload, _WORKLOAD), "Workload")
 @with_options(field_options(TransformerModel, _MODEL, optional=True), "Model")
 @click.option(
-    "--accelerator", type=click.Choice(list(ACCELERATORS)), help="Peak, memory and efficiency."
+    "--accelerator",
+    type=click.Choice(list(ACCELERATORS)),
+    help="A known GPU, which sets --peak-flops, --memory-rate and --efficiency.",
 )
 @click.option(
-    "--measured-step", type=Duration(), help="Measured time of a step, to fit the efficiency to."
+    "--measured-step",
+    type=Duration(),
+    help="Measured time of a step without switching, to which the efficiency is fitted.",
 )
 @click.option(
     "--collectives",
     type=Listed(pair("=", str, str), "dp=tree"),
-    help="Algorithms, as in dp=halving,cp=tree; else rings.",
+    help="How collectives of a dimension are done on rails, as dp=halving,cp=tree: ring,"
+    " halving or tree.  [default: ring]",
 )
 @with_options(fabric_options(None, "The switch of a rail.  [default: an ideal one]"), "Switch")
 @with_options(FILE_OPTIONS)
@@ -199,6 +167,11 @@ def _check_ranks(parallelism: Parallelism, n_gpus: int) -> None:
         raise InputError(f"{product}, but --gpus = {n_gpus}")
 
 
+def _fields_of(rows: Sequence[str | FieldOption]) -> list[str]:
+    """Return the names of the fields that options stand for."""
+    return [row if isinstance(row, str) else row.field for row in rows]
+
+
 class _JobParts:
     """Makes the parts of a job from the options of the command.
 
@@ -218,19 +191,19 @@ class _JobParts:
         """Tell whether a user has set an option, by typing it or by a variable."""
         return self.context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
-    def make(self, cls: type[T], rows: Sequence[Row], **more: Any) -> T:
+    def make(self, cls: type[T], rows: Sequence[str | FieldOption], **more: Any) -> T:
         """Make a part of the values of its options, and of `more` fields."""
         values = {}
-        for flag, name, *_ in rows:
+        for name in _fields_of(rows):
             values[name] = self.options[name]
             if values[name] is None and name in _NEEDED:
-                raise InputError(f"{flag}: is needed without --preset")
+                raise InputError(f"{flag_of_field(name)}: is needed without --preset")
         return cls(**values, **more)
 
-    def change(self, part: T, rows: Sequence[Row], **more: Any) -> T:
+    def change(self, part: T, rows: Sequence[str | FieldOption], **more: Any) -> T:
         """Replace in a part the fields whose options a user has set, and `more` fields."""
         changes = dict(more)
-        for _, name, *_ in rows:
+        for name in _fields_of(rows):
             if self.is_typed(name):
                 changes[name] = self.options[name]
         return replace(part, **changes)

@@ -11,7 +11,7 @@ from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     KINETO,
     LENIENT,
-    RAILS,
+    RAIL_FIELDS,
     field_options,
     given_traces,
     say_skipped,
@@ -39,33 +39,68 @@ class _Named(click.ParamType):  # type: ignore[type-arg] # no generic class befo
 
 
 @click.command("rail-trace")
-@click.option("--chakra", type=click.Path(), help="Traces PREFIX.RANK.et, by their prefix.")
-@with_options(KINETO)
-@click.option("--list", "listed", is_flag=True, help="Only list what FILEs hold, as CSV.")
-@click.option("--phases", type=click.Path(), help="A list of phases instead: .csv or .json")
 @click.option(
-    "--recordings", type=click.Path(), help="Those of Opus instead: PREFIX_SERVER_rankGPU.txt"
+    "--chakra",
+    type=click.Path(),
+    metavar="PREFIX",
+    help="Chakra traces PREFIX.RANK.et of all ranks.",
+)
+@with_options(KINETO)
+@click.option(
+    "--list",
+    "listed",
+    is_flag=True,
+    help="Write no job; list what the FILEs of --kineto hold, as CSV.",
 )
 @click.option(
-    "--message-bytes", type=click.IntRange(min=1), help="Of a recorded message.  [default: 1]"
+    "--phases", type=click.Path(), help="Instead of traces, a list of phases: .csv or .json."
+)
+@click.option(
+    "--recordings",
+    type=click.Path(),
+    metavar="PREFIX",
+    help="Instead of traces, recordings of Opus: PREFIX_SERVER_rankGPU.txt.",
+)
+@click.option(
+    "--message-bytes",
+    type=click.IntRange(min=1),
+    help="The size of a message in recordings, which tell none.  [default: 1]",
 )
 @click.option(
     "--collective-bytes",
     type=click.IntRange(min=1),
-    help="Bytes of each other recorded operation, a shard.  [default: 1]",
+    help="The shard of any other operation in recordings, in bytes.  [default: 1]",
 )
-@click.option("--groups", type=click.Path(), help="JSON with the ranks of each group.")
+@click.option(
+    "--groups", type=click.Path(), help="JSON with the ranks of each communicator group."
+)
 @LENIENT
-@click.option("--gpus-per-server", type=int, default=1, help="The number of rails.")
-@click.option("--stride", type=int, default=1, help="Between the ranks of a server.")
 @click.option(
-    "--dimension", "dimensions", type=_Named(), multiple=True, help="NAME=dp, tp, pp, cp or ep."
+    "--gpus-per-server",
+    type=int,
+    default=1,
+    help="The GPUs of a server, which are also the number of rails.",
 )
-@click.option("--leave-out", multiple=True, help="A group whose collectives take no time.")
+@click.option("--stride", type=int, default=1, help="How far apart the ranks of a server are.")
 @click.option(
-    "--flops", "flops_per_s", type=float, help="GPU speed, for computations without a duration."
+    "--dimension",
+    "dimensions",
+    type=_Named(),
+    multiple=True,
+    help="The dimension of a group (dp, tp, pp, cp or ep), where its use does not tell.",
 )
-@with_options(field_options(RailNetwork, RAILS))
+@click.option(
+    "--leave-out",
+    multiple=True,
+    help="A group whose collectives take no time, such as the one of all ranks.",
+)
+@click.option(
+    "--flops",
+    "flops_per_s",
+    type=float,
+    help="Operations per second of a GPU, for computations without a duration.",
+)
+@with_options(field_options(RailNetwork, RAIL_FIELDS))
 @with_options(FILE_OPTIONS)
 def rail_trace(
     chakra: str | None,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from decimal import Decimal, InvalidOperation
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import click
@@ -19,50 +19,131 @@ import numpy as np
 from optmatch.commands.shared.outcome import STDIN, name_of, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import InputError, Problem, Solution
-from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of
+from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of, meanings_of
 from optmatch.model.files import is_stream
 
-Row = tuple[str, str, str] | tuple[str, str, str, Any]
-"""Flag, name of the field, help, and how it is typed if the declaration does not say it."""
 
-SWITCHING: tuple[Row, ...] = (
-    ("--delay", "delay_s", "Reconfiguration delay, in seconds or as 20us."),
-    ("--switching", "switching", "Whether circuits that stay go on during the delay."),
-)
-RAILS: tuple[Row, ...] = (
-    ("--ports-per-gpu", "ports_per_gpu", "Ports of a GPU on its rail."),
-    ("--port-rate", "port_bytes_per_s", "Bytes per second of a port, or as 100Gbit/s."),
-    ("--scale-up-rate", "scale_up_bytes_per_s", "Bytes per second inside a server."),
-    ("--latency", "latency_s", "Seconds of each message."),
-    ("--radix", "radix", "Ports of the switch of a rail.  [default: enough]"),
-    *SWITCHING,
+class FieldOption(NamedTuple):
+    """How users type a field of a problem, where its name and declaration do not say it.
+
+    Attributes
+    ----------
+    field
+        The name of the field.
+    flag
+        The option; empty for the one that follows from the name, see `flag_of_field`.
+    type
+        The type of click; None for the one that follows from the declaration.
+    is_flag
+        Whether the option stands alone, as ``--two-way``, and means true.
+    has_default
+        False where the command has no default though the field has one.
+    """
+
+    field: str
+    flag: str = ""
+    type: Any = None
+    is_flag: bool = False
+    has_default: bool = True
+
+
+RAIL_FIELDS = (
+    *("ports_per_gpu", "port_bytes_per_s", "scale_up_bytes_per_s", "latency_s", "radix"),
+    *("delay_s", "switching"),
 )
 """The network of a job, modelled or recorded."""
 
+# Endings of fields with a unit, and what an option says in their place.
+_ENDINGS = (
+    ("rate_bytes_per_s", "rate"),
+    ("_bytes_per_s", "_rate"),
+    ("_per_s", ""),
+    ("_bytes", ""),
+    ("_s", ""),
+)
 
-def field_options(cls: Any, rows: Sequence[Row], *, optional: bool = False) -> list[Any]:
-    """Make options of click for fields of a data class, with their types and defaults.
+
+def flag_of_field(name: str) -> str:
+    """Return the option of a field: its name without the unit, and without ``n_`` of a number.
+
+    Examples
+    --------
+    >>> flag_of_field("port_bytes_per_s"), flag_of_field("delay_s"), flag_of_field("n_hosts")
+    ('--port-rate', '--delay', '--hosts')
+    """
+    words = name.removeprefix("n_")
+    for ending, replacement in _ENDINGS:
+        if words.endswith(ending):
+            words = words.removesuffix(ending) + replacement
+            break
+    return "--" + words.replace("_", "-")
+
+
+def _help_of_field(meaning: str, flag_of: Mapping[str, str]) -> str:
+    """Return the help of an option: the first sentence of what a docstring says of its field.
+
+    Parameters
+    ----------
+    meaning
+        What the docstring says. Its sentence "None: ..." is the default of the option.
+    flag_of
+        The options of the same data class by their fields, which sentences name.
+
+    Examples
+    --------
+    >>> _help_of_field("Heads of keys. None: as many as `heads`. Queries share.", {"heads": "-n"})
+    'Heads of keys.  [default: as many as -n]'
+    """
+
+    def name_option(match: re.Match[str]) -> str:
+        return flag_of.get(match[1], match[1])
+
+    meaning = re.sub(r"`(\w+)`", name_option, meaning.replace("``", ""))
+    sentences = re.split(r"(?<=[.;])\s+", meaning)
+    help_text = re.split(r"(?<=\.)\s+", meaning)[0]
+    for sentence in sentences:
+        if sentence.startswith("None: "):
+            help_text += f"  [default: {sentence.removeprefix('None: ').rstrip('.;')}]"
+    return help_text
+
+
+def field_options(
+    cls: Any, rows: Sequence[str | FieldOption], *, optional: bool = False
+) -> list[Any]:
+    """Make options of click for fields of a data class.
+
+    Names, types, ranges, defaults and help come from the declaration of the class: the help is the
+    first sentence of what its docstring says of the field.
 
     Parameters
     ----------
     cls
         The data class.
     rows
-        Flag, field and help of each option, and its type where the declaration does not say it.
+        The fields, in the order of the help.
     optional
         Whether an option may be missing though its field has no default: the command then has
         another way to know it.
     """
     default_of_field = {field.name: field.default for field in fields(cls)}
+    typed_fields = [FieldOption(row) if isinstance(row, str) else row for row in rows]
+    flag_of = {typed.field: typed.flag or flag_of_field(typed.field) for typed in typed_fields}
     options = []
-    for flag, name, text, *explicit_type in rows:
-        option_type = explicit_type[0] if explicit_type else _option_type(forms_of(cls)[name])
+    for typed in typed_fields:
+        name = typed.field
+        text = _help_of_field(meanings_of(cls).get(name, ""), flag_of)
+        if typed.is_flag:
+            options.append(click.option(flag_of[name], name, is_flag=True, help=text))
+            continue
+        option_type = typed.type or _option_type(forms_of(cls)[name])
 
         # Times and rates of bytes are typed in seconds and bytes per second, or with their unit.
         if option_type is float and name.endswith("bytes_per_s"):
             option_type = Rate()
+            text = text.replace("bytes per second", "bytes per second or as 100Gbit/s", 1)
         elif option_type is float and name.endswith("_s") and not name.endswith("_per_s"):
             option_type = Duration()
+            text = text.replace(", in seconds", ", in seconds or as 20us", 1)
 
         # click has the default of a list as the text that a user would type.
         default: Any = default_of_field[name]
@@ -71,17 +152,36 @@ def field_options(cls: Any, rows: Sequence[Row], *, optional: bool = False) -> l
             default = None
         elif isinstance(default, tuple | Mapping):
             default = ",".join(default)
+        if not typed.has_default:
+            default = None
+        if default is not None and default != "":
+            text += f"  [default: {_write_default(default, option_type)}]"
         option = click.option(
-            flag,
+            flag_of[name],
             name,
             type=option_type,
             required=is_required and not optional,
             default=default,
-            show_default=default not in (None, ""),
+            show_default=False,
             help=text,
         )
         options.append(option)
     return options
+
+
+def _write_default(default: Any, option_type: Any) -> str:
+    """Write a default for help: rates and times as a user would type them, as 400Gbit/s."""
+    if isinstance(option_type, Rate) and default >= 1e8:
+        return f"{default * 8 / 1e9:g}Gbit/s"
+    if isinstance(option_type, Duration):
+        for unit, units_per_s in (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)):
+            if default * units_per_s >= 1:
+                return f"{default * units_per_s:g}{unit}"
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, float):
+        return f"{default:g}"
+    return str(default)
 
 
 def _option_type(form: Form) -> Any:
@@ -275,24 +375,27 @@ NETLIST_OPTIONS = (
     click.option(
         "--pins",
         type=Listed(pair("=", str, str), "name=pin"),
-        help="Names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]",
+        help="Netlist: names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]",
     ),
     click.option(
         "--component",
         "components",
         type=Listed(pair("=", str, str), "name=kind"),
-        help="The kind of each component, as tap=pass,x=switch.  [default: known ones]",
+        help="Netlist: the kind of each component, as tap=pass,x=switch.  [default: known ones]",
     ),
-    click.option("--open-pins", is_flag=True, default=None, help="Allow pins that lead nowhere."),
+    click.option(
+        "--open-pins", is_flag=True, default=None, help="Netlist: allow pins that lead nowhere."
+    ),
     click.option(
         "--directed/--bidirectional",
         default=None,
-        help="Ports in... send to ports out...; or each does both.  [default: by their names]",
+        help="Netlist: ports in... send to ports out..., or each does both.  [default: by their"
+        " names]",
     ),
     click.option(
         "--leave-out",
         type=Listed(str, "names"),
-        help="Parts and ports of the netlist that are no part of the fabric, by name.",
+        help="Netlist: parts and ports that are no part of the fabric, by name.",
     ),
 )
 NETLIST_PORT_OPTIONS = (
@@ -417,11 +520,12 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
         The help of `--fabric`.
     """
     types = click.Choice(FABRICS_BY_SIZE)
-    lists = "A number, spread evenly, or a list as 0,2,5.  [default: all]"
+    text = text or "The type of the switch."
+    lists = "Bidirectional ports of a mesh: a number, or a list as 0,2,5.  [default: all]"
     return (
         click.option("--fabric", "type_", type=types, default=default, help=text),
-        click.option("--rows", type=int, help="Rows of the mesh."),
-        click.option("--cols", type=int, help="Columns of the mesh."),
+        click.option("--rows", type=int, help="The rows of a mesh."),
+        click.option("--cols", type=int, help="The columns of a mesh."),
         click.option("--ports", type=PORTS, help=lists),
         click.option(
             "--tx",
@@ -429,7 +533,7 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
             help="Terminals that send, a number or a list, or names of a netlist; with --rx.",
         ),
         click.option("--rx", type=PORT_LABELS, help="Terminals that receive, or names."),
-        click.option("--size", type=int, help="Number of ports of a switch that is no mesh."),
+        click.option("--size", type=int, help="The number of ports of a switch that is no mesh."),
         click.option(
             "--bidirectional-ports",
             is_flag=True,
@@ -466,7 +570,9 @@ BROKEN_CELLS = (
     click.option("--dead-cells", type=LABELS, help="Cells that carry no light."),
 )
 CONDITION_OPTIONS = (
-    click.option("--netlist", type=click.Path(), help="Take the fabric of a netlist file."),
+    click.option(
+        "--netlist", type=click.Path(), help="Take the fabric of a netlist file, in YAML or JSON."
+    ),
     *NETLIST_OPTIONS,
     *BROKEN_CELLS,
     click.option("--dead-ports", type=LABELS, help="Ports that take part in no circuit."),

@@ -68,29 +68,29 @@ class Collective(Displayed):
         Seconds of software for each round.
     hop_s
         Seconds for each hop of a send; a send over a circuit of its own has one. None: nothing is
-        forwarded inside a round, and a round lasts no longer for it.
+        forwarded inside a round, and hops take no time.
     rate_bytes_per_s
-        The bytes that a port sends in a second.
+        What a port sends, in bytes per second.
     delay_s
         Seconds to set up new circuits.
     ports
         How many ports a rank has on each plane.
     planes
-        The number of switches that work side by side; each can change its circuits while others
-        send.
+        The number of switches side by side; each can change its circuits while others send.
     two_way
         Whether a circuit joins two ports in both directions. The two ports are on the same plane;
         they may have different numbers, as in a ring of an odd number of ranks.
     start
-        Before the first round: ``"free"``: any circuits are there. ``"dark"``: none, so that the
-        first cost a delay. Or the circuits that are there, as in
-        `optmatch.problems.CollectivePlan`.
+        Whether the first circuits are there (free), or cost a delay (dark). ``"free"``: any
+        circuits are there. ``"dark"``: none, so that the first cost a delay. Or the circuits that
+        are there, as in `optmatch.problems.CollectivePlan`.
     steps
-        Rows of a configuration and bytes: a list of steps that is given from outside. In each step
-        every rank sends so many bytes, over planes in this configuration. The data that are sent
-        are not replayed then.
+        A list of steps from outside: the configuration and the bytes of each, as 1:8e6,2:4e6. In
+        each step every rank sends so many bytes, over planes in this configuration. The data that
+        are sent are not replayed then.
     late_s
-        For each rank that is late, by how many seconds; time counts from when the first is ready.
+        The ranks that are late and by how many seconds, as 63=0.01,5=0.02. Time counts from when
+        the first rank is ready.
     demand_bytes
         ``demand_bytes[source, destination]`` of an uneven all-to-all.
     root
@@ -98,12 +98,14 @@ class Collective(Displayed):
     align_bytes
         Each chunk is a multiple of so many bytes, and padded for that; 0: chunks of any size.
     island
-        Ranks of an island: so many in a row, which send to each other over links of their own,
-        in the same rounds as over circuits. Circuits join ranks that have the same place in their
-        islands: a *rail* for each place. 1: no islands.
-    island_rate_bytes_per_s, island_alpha_s
-        The bytes that a rank sends, and receives, inside its island in a second; and seconds for
-        each round in which any does. A round lasts as long as the slower of circuits and islands.
+        The ranks of an island, which have links of their own. So many in a row send to each other
+        over these links, in the same rounds as over circuits. Circuits join ranks that have the
+        same place in their islands: a *rail* for each place. 1: no islands.
+    island_rate_bytes_per_s
+        What a rank sends, and receives, inside its island, in bytes per second.
+    island_alpha_s
+        Seconds of software for each round in which ranks of an island send to each other. A round
+        lasts as long as the slower of circuits and islands.
     fabric
         The switch of each plane, with a port ``rank * ports + port`` for each port of a rank; an
         ideal switch if None.

@@ -106,23 +106,23 @@ class Demand(_InTicks):
         ``demand_bytes[source, destination]`` >= 0; float64, shape (ports, ports). On bidirectional
         ports nothing stands on the diagonal, and a circuit carries both directions at once.
     rate_bytes_per_s
-        The rate of one circuit. At the rate 1 the demand is in seconds.
+        The rate of a circuit in bytes per second; at the rate 1 the demand is in seconds.
     delay_s
-        The reconfiguration delay before each matching, in seconds.
+        The reconfiguration delay before each matching, in seconds; 0 if it takes no time.
     switching
-        ``"all-stop"``: nothing is carried during the delay. ``"per-circuit"``: a circuit that was
-        in the matching before goes on.
+        Whether circuits that stay go on during the delay (per-circuit) or wait (all-stop).
     planes
-        How many switches of this kind work side by side, each with its own schedule; every port is
+        How many switches of this kind work side by side, each with its own schedule. Every port is
         on every plane, and a demand may be split between them.
     packet_bytes_per_s
-        A packet network beside the circuits: what each port sends and receives there per second.
-        The packet network takes what the circuits leave; 0 if there is none.
+        What each port sends, and receives, over a packet network beside, in bytes per second. The
+        packet network takes what the circuits leave. 0: there is no packet network.
     min_slot_s
-        No slot is shorter, in seconds.
+        The shortest slot that is allowed, in seconds.
     quantum_s
-        One tick, in seconds.
+        The length of one tick, in seconds. None: the largest that divides everything.
     objective
+        What is least: the time, the number of matchings, or the weighted times of groups.
         ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
         matchings whose weighted sum *is* the demand; all lines must have the same sum. Lines of
         floats that agree to rounding are rounded to ticks, up or down, so that they do exactly.

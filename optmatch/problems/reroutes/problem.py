@@ -201,12 +201,22 @@ class Reroute(_Looked):
         where there are cells, as these say it.
     cell_states
         ``cell_states[cell]``: 0 bar, 1 cross, -1 never set; None where there are no cells.
-    failed_chips, failed_ports, failed_fibres
-        What carries no light any more: chips and fibres of a rack; ports of either.
-    stuck_bar, stuck_cross, dead_cells
-        Cells that stay in a state whatever they are told, or carry no light.
-    cell_loss_db, fibre_loss_db
-        The loss of a cell, and of a fibre with its two couplings, in dB.
+    failed_chips
+        The chips of a rack that have failed, as 3,14.
+    failed_ports
+        The ports of a rack or a switch that have failed and carry no light any more.
+    failed_fibres
+        The fibres of a rack that have failed, as 3,14.
+    stuck_bar
+        The cells that stay in bar, whatever they are told.
+    stuck_cross
+        The cells that stay in cross, whatever they are told.
+    dead_cells
+        The cells that carry no light.
+    cell_loss_db
+        The loss of a cell, in dB.
+    fibre_loss_db
+        The loss of a fibre with its two couplings, in dB.
 
     Raises
     ------

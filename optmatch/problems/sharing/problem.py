@@ -72,12 +72,13 @@ class PortSharing(Displayed):
     jobs
         Who wants it.
     objective
-        ``"max-flow"``: what is left of all demands, together. ``"lexicographic"``: what is left of
-        the first job in `order`, then of the second, and so on. ``"max-min"``: the largest part of
-        its fair share, or of its demand if that is less, that a job lacks. ``"min-jct"``: every
-        demand is met; the mean time from when a job asks until its last resource has come.
+        What is wanted of the jobs that share. ``"max-flow"``: what is left of all demands,
+        together. ``"lexicographic"``: what is left of the first job in `order`, then of the
+        second, and so on. ``"max-min"``: the largest part of its fair share, or of its demand if
+        that is less, that a job lacks. ``"min-jct"``: every demand is met; the mean time from when
+        a job asks until its last resource has come.
     order
-        The jobs, first served first; None: as they ask.
+        The jobs, first served first. None: as they ask.
 
     Raises
     ------

@@ -85,19 +85,19 @@ class SliceAllocation(Displayed):
     fabric
         The racks.
     shape
-        Chips along x, y and z; the slice may be turned.
+        The chips of the slice along x, y and z; it may be turned.
     placed
         Slices that are there already.
     reserved
-        Servers that are kept out: failed ones, or spares.
+        The servers that are kept out, as 0,3: failed ones, or spares.
     routes
-        How many routes are offered to each pair: of the 50 shortest simple ones with enough free
-        fibres those with the fewest hops, then with the least present load of their busiest edge,
-        then the first by the servers passed.
+        How many routes are offered to each pair of servers. Of the 50 shortest simple ones with
+        enough free fibres those with the fewest hops, then with the least present load of their
+        busiest edge, then the first by the servers passed.
     twisted
-        Whether the torus, of k x k x 2k or k x 2k x 2k chips, is twisted: the last chip of an axis
-        of k is joined to the first one that lies k further along each axis of 2k. k >= 2 is a
-        multiple of the sides of a server.
+        Whether the torus is twisted, which one of k x k x 2k or k x 2k x 2k chips can be. Then the
+        last chip of an axis of k is joined to the first one that lies k further along each axis of
+        2k. k >= 2 is a multiple of the sides of a server.
 
     Raises
     ------

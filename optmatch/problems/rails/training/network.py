@@ -20,34 +20,38 @@ class RailNetwork(Value):
     Parameters
     ----------
     gpus_per_server
-        GPUs of a server: also the number of rails.
-    ports_per_gpu, port_bytes_per_s
-        Ports of a GPU on its rail, and what each sends and receives per second.
+        The GPUs of a server, which are also the number of rails.
+    ports_per_gpu
+        The ports of a GPU on its rail.
+    port_bytes_per_s
+        What each port of a GPU sends, and receives, in bytes per second.
     scale_up_bytes_per_s
-        The bytes that a GPU sends inside its server, per second.
+        What a GPU sends inside its server, in bytes per second.
     latency_s
-        The latency of each message of a collective, and of each send, beyond the time of its
-        bytes.
+        The latency of each message, in seconds. It comes to the time of its bytes; a collective
+        has several messages, a send has one.
     rail_latency_s
-        The latency of each message on a rail; None for `latency_s`.
+        The latency of each message on a rail, in seconds. None: `latency_s`.
     change_rail_s
-        The latency of data that change rail inside a server, which a plan may let them do
+        The latency of data that change rail inside a server, in seconds. A plan may let them do so
         (`RailPlan.pooled`): they go to or from the GPU that has the rail, at the rate of the
         server's links. None: data stay on the rail of their GPU.
     spanning
-        How a group uses several rails. ``"hierarchical"``: a server first puts together what it
-        sends, inside, and each rail carries an equal share, among its own members. ``"rings"``:
-        rings through all members, one leaving the servers over each rail, as NCCL's channels do;
-        both links are busy at once. In both an all-to-all, or a message between stages, first goes
-        inside the server to the GPU that has the rail of its receiver (PXN), and of an all-to-all
-        with ``"rings"`` both parts go on at once.
+        How a group of ranks uses several rails. ``"hierarchical"``: a server first puts together
+        what it sends, inside, and each rail carries an equal share, among its own members.
+        ``"rings"``: rings through all members, one leaving the servers over each rail, as NCCL's
+        channels do; both links are busy at once. In both an all-to-all, or a message between
+        stages, first goes inside the server to the GPU that has the rail of its receiver (PXN),
+        and of an all-to-all with ``"rings"`` both parts go on at once.
     fabric
         The switch of each rail, with `ports_per_gpu` ports for each of its GPUs; None for an ideal
         one.
     radix
-        Ports of the switch of a rail; None if it is as large as it has to be.
-    delay_s, switching
-        The reconfiguration delay, and whether circuits that stay go on (``"per-circuit"``).
+        The ports of the switch of a rail. None: as many as are needed.
+    delay_s
+        The reconfiguration delay, in seconds.
+    switching
+        Whether circuits that stay go on during the delay (per-circuit) or wait (all-stop).
 
     Raises
     ------

@@ -25,45 +25,55 @@ class Parallelism(Value):
 
     Parameters
     ----------
-    dp, tp, pp, cp
-        Degrees of data, tensor, pipeline and context parallelism.
+    dp
+        The degree of data parallelism.
+    tp
+        The degree of tensor parallelism.
+    pp
+        The degree of pipeline parallelism.
+    cp
+        The degree of context parallelism.
     ep
-        Degree of expert parallelism: it divides `dp` times `cp`. Consecutive replicas hold
+        The degree of expert parallelism, which divides `dp` times `cp`. Consecutive replicas hold
         different experts, and where they are too few, consecutive parts of a sequence do.
     zero_stage
-        0: gradients are all-reduced. 1, 2: reduced and scattered, weights gathered at the end.
-        3 (FSDP): also gathered before every use.
+        How much is sharded, 0 to 3; 3 is FSDP. 0: gradients are all-reduced. 1, 2: gradients are
+        reduced and scattered, and weights gathered at the end. 3: weights are also gathered before
+        every use.
     shard
-        Hybrid sharding: over how many consecutive ranks ZeRO shards, of the `dp` times `cp` that
-        have the same weights, parts of a sequence first; their copies all-reduce what each has
-        reduced. None for all. With `ep` above 1 experts are always sharded over all.
+        Hybrid sharding: over how many consecutive ranks ZeRO shards. These are a part of the `dp`
+        times `cp` ranks that have the same weights, parts of a sequence first; their copies
+        all-reduce what each has reduced. None: all of them. With `ep` above 1 experts are always
+        sharded over all.
     fsdp
-        The streams of hybrid sharding. ``"fsdp1"``: all-reduces of copies share the stream in
-        which weights are gathered and gradients are reduced and scattered, as in PyTorch's first
-        ``FullyShardedDataParallel`` (1.12 to 2.0). ``"fsdp2"``: they have a stream of their own,
-        as ``all_reduce_stream`` of ``torch.distributed.fsdp.fully_shard``
+        The streams of hybrid sharding: one (fsdp1), or one more for the copies (fsdp2).
+        ``"fsdp1"``: all-reduces of copies share the stream in which weights are gathered and
+        gradients are reduced and scattered, as in PyTorch's first ``FullyShardedDataParallel``
+        (1.12 to 2.0). ``"fsdp2"``: they have a stream of their own, as ``all_reduce_stream`` of
+        ``torch.distributed.fsdp.fully_shard``
         (``torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py``), which lets them go on
         beside the other collectives.
     sequence_parallel
-        Whether tensor-parallel ranks share activations between layers: an all-gather and a
-        reduce-scatter instead of an all-reduce.
-    schedule, virtual_stages
-        Order of micro-batches (`optmatch.problems.rails.training.pipeline.list_passes`):
-        ``"gpipe"``, ``"1f1b"``, ``"zb-h1"``, ``"zb-v"``, ``"dualpipe"``, or ``"interleaved"``,
-        the last with so many parts of the model at each rank.
+        Whether tensor-parallel ranks share activations between layers. They then do an all-gather
+        and a reduce-scatter instead of an all-reduce.
+    schedule
+        The order of micro-batches in the pipeline. The passes of each are listed by
+        `optmatch.problems.rails.training.pipeline.list_passes`.
+    virtual_stages
+        With the schedule ``"interleaved"``: how many parts of the model each rank has.
     overlap
-        With ``"dualpipe"``: whether a forward and a backward pass that stand side by side go on
-        together, so that the all-to-alls and messages of one are under the computations of the
-        other (section 3.2.1 of https://arxiv.org/abs/2412.19437).
+        With the schedule ``"dualpipe"``: whether a forward and a backward pass that stand side by
+        side go on together. The all-to-alls and messages of one are then under the computations of
+        the other (section 3.2.1 of https://arxiv.org/abs/2412.19437).
     stage_layers
-        The layers of each part of the pipeline, in the order of the model; empty if all have the
-        same number.
+        The layers of each part of the pipeline, in the order of the model, as 7,8,7. Empty: all
+        parts have the same number.
     order
-        The degrees as they count ranks, fastest first; also as ``"tp-cp-ep-dp-pp"``. With
-        ``"ep"`` in it, ``"dp"`` counts the replicas of the same experts alone; without, ``"ep"``
-        stands before ``"dp"``.
+        The degrees as they count ranks, fastest first. It may also be written as
+        ``"tp-cp-ep-dp-pp"``. With ``"ep"`` in it, ``"dp"`` counts the replicas of the same experts
+        alone; without, ``"ep"`` stands before ``"dp"``.
     placement
-        The degrees as they fill servers, fastest first; written alike.
+        The degrees as they fill servers, fastest first. It is written as `order` is.
 
     Raises
     ------

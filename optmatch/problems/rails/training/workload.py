@@ -64,22 +64,33 @@ class TransformerModel(Value):
 
     Parameters
     ----------
-    layers, hidden, heads, sequence, vocabulary
-        Numbers of layers, hidden units, heads, tokens of a sequence, and words.
+    layers
+        The number of layers.
+    hidden
+        The number of hidden units.
+    heads
+        The number of attention heads.
+    sequence
+        The tokens of a sequence.
+    vocabulary
+        The words of the vocabulary.
     ffn
-        Hidden units of the feed-forward part, of one expert if there are experts.
-    experts, active_experts
-        Experts of a layer and how many of them a token visits; 1 of a dense model.
+        The hidden units of the feed-forward part, of one expert if there are experts.
+    experts
+        The experts of a layer; 1 of a dense model.
+    active_experts
+        How many experts a token visits; 1 of a dense model.
     kv_heads
-        Heads of keys and values, which queries share; None for as many as `heads`.
+        The heads of keys and values, which queries share. None: as many as `heads`.
     ffn_matrices
-        Matrices of the feed-forward part: 2, or 3 where it is gated.
+        The matrices of the feed-forward part: 2, or 3 where it is gated.
     attended
-        To how many tokens each one attends on average: half the sequence if it is causal and no
-        work is done for what is masked, fewer with a window; None for the whole sequence.
+        To how many tokens each one attends on average. This is half the sequence if attention is
+        causal and no work is done for what is masked, and less with a window. None: the whole
+        sequence.
     expert_servers
-        To how many servers a token goes at most, once to each of them; None for as many as it
-        has experts.
+        To how many servers a token goes at most, once to each of them. None: as many as it has
+        experts.
 
     See Also
     --------
@@ -138,37 +149,43 @@ class Workload(Value):
     ----------
     model
         The model; None with a recorded step.
-    batch, micro_batch
-        The sequences of a step over all replicas, and the sequences of a micro-batch at one
-        replica; -1 for all in one.
-    peak_flops_per_s, efficiency
-        Of a GPU, and the part of it that is reached
-        (`optmatch.problems.rails.training.workload.ACCELERATORS`).
+    batch
+        The sequences of a step, over all replicas.
+    micro_batch
+        The sequences of a micro-batch at one replica; -1: all in one.
+    peak_flops_per_s
+        The floating-point operations of a GPU per second, at its peak. Those of known GPUs are in
+        `optmatch.problems.rails.training.workload.ACCELERATORS`.
+    efficiency
+        The part of the peak that is reached, 0 to 1.
     memory_bytes_per_s
-        The bytes that a GPU reads and writes in its memory. With it, what moves more bytes than it
-        computes takes as long as its bytes (the roofline), and the optimiser takes time. None:
-        operations alone count.
+        What a GPU reads and writes in its memory, in bytes per second. With it, what moves more
+        bytes than it computes takes as long as its bytes (the roofline), and the optimiser takes
+        time. None: operations alone count.
     optimizer_bytes
-        What the optimiser reads and writes for each weight. 30 is Adam in mixed precision: weight,
-        two moments and their copy of 4 bytes, each read and written, a gradient of 4 and a weight
-        of 2.
+        The bytes that the optimiser reads and writes for each weight. 30 is Adam in mixed
+        precision: weight, two moments and their copy of 4 bytes, each read and written, a gradient
+        of 4 and a weight of 2.
     bucket_bytes
-        Gradients are exchanged as soon as so many bytes of whole layers are there, and when a
-        backward pass ends. A bucket waits for the bucket before. 0: after every layer.
+        The bytes of gradients that are exchanged at once; 0: those of each layer. They are
+        exchanged as soon as so many bytes of whole layers are there, and when a backward pass
+        ends. A bucket waits for the bucket before.
     one_stream
-        Whether a GPU communicates one thing at a time, in the order of its program: sends and
-        collectives of all dimensions, as with ``CUDA_DEVICE_MAX_CONNECTIONS=1``; the last
-        gradients of a backward pass go before its message. Else each dimension has a stream of
-        its own, and messages go first.
+        Whether a GPU communicates one thing at a time, in the order of its program. This is so for
+        sends and collectives of all dimensions, as with ``CUDA_DEVICE_MAX_CONNECTIONS=1``; the
+        last gradients of a backward pass go before its message. Else each dimension has a stream
+        of its own, and messages go first.
     skew
-        Of experts: the tokens of the busiest rank of a group over the mean, or those of each
-        expert as measured, in any unit. As everyone waits for the busiest rank, all-to-alls carry
-        so many times the bytes, and experts compute so much longer.
-    width_bytes, gradient_width_bytes
-        Bytes of an activation or weight, and of a gradient.
+        The tokens of the busiest rank of a group over the mean, or those of each expert as
+        3,1,1,1. Tokens of experts may be in any unit. As everyone waits for the busiest rank,
+        all-to-alls carry so many times the bytes, and experts compute so much longer.
+    width_bytes
+        The bytes of an activation or weight.
+    gradient_width_bytes
+        The bytes of a gradient.
     dispatch_width_bytes
-        Bytes of an activation, or its gradient, on the way to experts; None for `width_bytes`,
-        which it has on the way back.
+        The bytes of an activation, or its gradient, on the way to experts. It has `width_bytes` on
+        the way back. None: `width_bytes`.
     recorded
         A step from a trace, instead of one that is derived from the model.
 

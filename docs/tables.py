@@ -1,0 +1,194 @@
+"""Make the tables of the pages from the declarations of problems, commands and methods.
+
+``python docs/tables.py`` writes them anew between two comments of a page:
+``<!-- table: options of generate demand -->`` and ``<!-- end of table -->``. What stands between
+them is not edited by hand: a sentence is changed in the docstring or the option that it is from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from optmatch import problems
+from optmatch.commands.generate import generate
+from optmatch.commands.shared.options import (
+    CONDITION_NAMES,
+    FABRIC_NAMES,
+)
+from optmatch.kinds import all_kinds
+from optmatch.model.declarations import Form, Word, forms_of, meanings_of
+
+DOCS = Path(__file__).parent
+PAGES = ("command-line.md", "file-formats.md", "methods.md")
+"""The pages that have such tables."""
+
+_TABLE = re.compile(r"(<!-- table: ([^>]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+_OF_FABRICS = {"type_", *FABRIC_NAMES, *CONDITION_NAMES}
+_OF_FILES = {"output", "force"}
+
+
+def write_table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table of Markdown, whose cells are texts of one line."""
+    names = list(titles)
+    lines = [_write_row(names), "|" + "---|" * len(names)]
+    lines += [_write_row(row) for row in rows]
+    return "\n".join(lines)
+
+
+def _write_row(cells: Iterable[str]) -> str:
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return "| " + " | ".join(escaped) + " |"
+
+
+def list_options(command_name: str) -> str:
+    """Return the table of the options of a command of `generate`.
+
+    Options of fabrics and of files are left out: all commands have them, and they have a table of
+    their own, under the name ``all commands``.
+    """
+    is_shared = command_name == "all commands"
+    command = _find_command("routing" if is_shared else command_name)
+    has_fabric = any(option.name == "type_" for option in command.params)
+    rows = []
+    for option in command.params:
+        if not isinstance(option, click.Option) or option.hidden or not option.help:
+            continue
+        assert option.name is not None
+        is_fabric = has_fabric and option.name in _OF_FABRICS
+        if is_shared == is_fabric and option.name not in _OF_FILES:
+            rows.append((_write_flags(option), _describe(option)))
+    return write_table(("option", "meaning"), rows)
+
+
+def _find_command(name: str) -> click.Command:
+    """Return a command of `generate` by its name."""
+    command = generate.get_command(click.Context(generate), name)
+    assert command is not None, name
+    return command
+
+
+def _write_flags(option: click.Option) -> str:
+    """Return all spellings of an option, with the name of its value."""
+    value = ""
+    if not option.is_flag and not isinstance(option.type, click.Choice):
+        value = " " + (option.metavar or option.type.name.upper().replace(" RANGE", ""))
+    flags = [*option.opts, *option.secondary_opts]
+    return ", ".join(f"`{flag}{value}`" for flag in flags)
+
+
+def _describe(option: click.Option) -> str:
+    """Return the help of an option, with its words and its default."""
+    text, has_default, default = (option.help or "").partition("  [default: ")
+    default = default.removesuffix("]")
+    if not has_default and option.show_default and option.default not in (None, ""):
+        has_default = "default"
+        default = str(option.default)
+    if isinstance(option.type, click.Choice):
+        words = [f"`{choice}`" for choice in option.type.choices]
+        text += f" One of {', '.join(words)}."
+    if option.required:
+        text += " Required."
+    if option.multiple:
+        text += " May be given several times."
+    if has_default:
+        text += f" Default: {default}."
+    return text
+
+
+def list_keys(class_name: str) -> str:
+    """Return the table of the keys of a data class in a file."""
+    cls = getattr(problems, class_name)
+    meanings = meanings_of(cls)
+    forms = forms_of(cls)
+    rows = []
+    for field in fields(cls):
+        text = meanings[field.name].replace("``", "`").replace("None", "null")
+        rows.append(
+            (f"`{field.name}`", text + _list_words(forms[field.name], text), _default_of(field))
+        )
+    return write_table(("key", "meaning", "default"), rows)
+
+
+def _list_words(form: Form, text: str) -> str:
+    """Return the words that a field may hold, where its meaning does not name them all."""
+    if not isinstance(form, Word) or all(word in text for word in form.options):
+        return ""
+    return " One of " + ", ".join(f"`{word}`" for word in form.options) + "."
+
+
+def _default_of(field: Any) -> str:
+    """Return the default of a field as JSON; empty where a file has to state it."""
+    if field.default is not MISSING:
+        default = field.default
+    elif field.default_factory is not MISSING:
+        default = field.default_factory()
+    else:
+        return ""
+    if isinstance(default, float):
+        return f"{default:g}"
+    if isinstance(default, Mapping):
+        default = dict(default)
+    elif not isinstance(default, str | int | tuple | None):
+        return "as above"  # an object, whose keys have defaults of their own
+    return f"`{json.dumps(default)}`"
+
+
+def list_methods(kind_name: str) -> str:
+    """Return the table of the methods of a kind of problem."""
+    kind = next(kind for kind in all_kinds() if kind.problem.kind == kind_name)
+    default = next(method.name for method in kind.methods if method.suits is None)
+    rows = []
+    is_before_default = True
+    for method in kind.methods:
+        mark = ""
+        if method.name == default:
+            mark = " (default)"
+            is_before_default = False
+        elif is_before_default:
+            mark = " (default where it fits)"
+        rows.append((f"`{method.name}`{mark}", "yes" if method.exact else "no", method.summary))
+    return write_table(("method", "exact", "what it does"), rows)
+
+
+MAKERS: dict[str, Callable[[str], str]] = {
+    "options of generate ": list_options,
+    "keys of ": list_keys,
+    "methods of ": list_methods,
+}
+"""What makes a table, by how its name begins; it is called with the rest of the name."""
+
+
+def make_table(name: str) -> str:
+    """Return a table by its name in a page, as ``keys of Demand``."""
+    for beginning, make in MAKERS.items():
+        if name.startswith(beginning):
+            return make(name.removeprefix(beginning))
+    raise ValueError(f"no table is called {name!r}; a name begins with {', '.join(MAKERS)}")
+
+
+def renew(text: str) -> str:
+    """Return the text of a page with all of its tables made anew."""
+    return _TABLE.sub(lambda match: f"{match[1]}\n{make_table(match[2])}\n\n{match[3]}", text)
+
+
+def main() -> None:
+    """Write the tables of all pages anew."""
+    for name in PAGES:
+        page = DOCS / name
+        text = page.read_text("utf-8")
+        new = renew(text)
+        if new != text:
+            page.write_text(new, "utf-8")
+        print(f"docs/{name}: {'written' if new != text else 'as it was'}")
+
+
+if __name__ == "__main__":
+    main()

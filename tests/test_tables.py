@@ -1,0 +1,49 @@
+"""The tables of the pages are those that the declarations make."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def _load_maker() -> ModuleType:
+    """Return the module that makes the tables, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKER = _load_maker()
+
+
+@pytest.mark.parametrize("page", MAKER.PAGES)
+def test_the_tables_of_a_page_are_made_anew(page: str) -> None:
+    text = (DOCS / page).read_text("utf-8")
+    assert "<!-- table: " in text
+    is_new = MAKER.renew(text) == text
+    assert is_new, f"docs/{page} is older than a declaration: run `python docs/tables.py`"
+
+
+def test_a_page_that_is_older_than_a_declaration_is_noticed() -> None:
+    page = "<!-- table: keys of Tenancy -->\n| `slot_s` | an old row |\n<!-- end of table -->\n"
+    renewed = MAKER.renew(page)
+    assert "an old row" not in renewed
+    assert "| `slot_s` | How long each matching is held, in seconds. | 1 |" in renewed
+    with pytest.raises(ValueError, match="no table is called 'rows of Tenancy'"):
+        MAKER.make_table("rows of Tenancy")
+
+
+def test_every_key_of_a_problem_and_every_method_has_a_row() -> None:
+    text = "".join((DOCS / page).read_text("utf-8") for page in MAKER.PAGES)
+    from optmatch.kinds import all_kinds
+
+    for kind in all_kinds():
+        assert f"<!-- table: keys of {kind.problem.__name__} -->" in text
+        assert f"<!-- table: methods of {kind.problem.kind} -->" in text
+        assert f"<!-- table: options of generate {kind.problem.kind} -->" in text
