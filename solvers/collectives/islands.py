@@ -18,8 +18,9 @@ Words that are used here:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,15 @@ SIZED = 12
 """The number of fastest plans whose sizes of waves are optimised by a linear programme."""
 LEAST = 0.05
 """The least size of a wave in that programme, as a part of the mean size."""
+MOST_SENDS = 1 << 25
+"""Plans of more sends are not laid out: they take more than six gigabytes."""
+CHECKED_SENDS_PER_S = 1_000_000
+"""Sends that are laid out and replayed in a second; half as many if they carry parts of blocks.
+Measured: 1.0 to 1.3 million, of gathers and all-to-alls of 1,024 ranks on one core; with twice as
+many a limit of 2 s is overrun by a second, with half as many only rings are left."""
+SIMILAR = 1.75
+"""A plan of one wave with so many times the sends of another one is never left out for it: an
+all-to-all over several hops has more sends than one over single hops, but is many times faster."""
 SMALLEST_RATIO = 1e-3
 """Geometric sizes are not tried if the last wave would be a smaller part of the first one."""
 
@@ -46,7 +56,7 @@ SMALLEST_RATIO = 1e-3
 class _WaveOrder(NamedTuple):
     """How the waves of a plan follow each other."""
 
-    late: bool = False
+    together: bool = False
     """Whether all waves travel in one round in all phases but the last one; only there does each
     wave have a round of its own."""
     woven: bool = False
@@ -70,7 +80,7 @@ class _Plan(NamedTuple):
     """The number of rounds of all passes together."""
 
 
-def find_island_plan(problem: Collective, clock: Clock) -> Laid:
+def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
     """Return the fastest plan of all schemes, numbers of waves and orders of waves.
 
     Ranks of an island have fast links among them, and a rail each to other islands. A *scheme*
@@ -83,30 +93,78 @@ def find_island_plan(problem: Collective, clock: Clock) -> Laid:
     problem
         A collective between islands of ``problem.island`` ranks each.
     clock
-        When it has run out, the fastest plan so far is returned.
+        Plans for which it leaves no time to lay them out and to replay them are left out, but for
+        those of one wave that have about as few sends as any.
 
     Returns
     -------
-    Laid
+    laid : Laid
         The plan of all ranks, timed.
+    is_cut_short : bool
+        Whether some plan was left out because there is not enough time, or memory, for it.
     """
     # The number of the candidate stands second, so that equal times keep their order.
     candidates: list[tuple[float, int, _Plan]] = []
+    is_cut_short = False
     for plan in _list_plans(problem):
-        candidates.append((_time_s(problem, plan), len(candidates), plan))
-        if clock.exceeded(0) is not None:
+        has_time = _effort_s(problem, plan) < clock.remaining_s
+        is_first_look = len(plan.waves) == 1 and _has_few_sends(problem, plan, candidates)
+        if has_time or is_first_look:
+            candidates.append((_time_s(problem, plan), len(candidates), plan))
+        else:
+            is_cut_short = True
+        # The search ends when there is just the time left to lay out the best plan.
+        best = min(candidates)[-1]
+        if len(plan.waves) > 1 and _effort_s(problem, best) > clock.remaining_s:
+            is_cut_short = True
             break
 
     # Linear programmes take long, so only the fastest candidates get other sizes of waves.
     fastest = [plan for _, _, plan in sorted(candidates)[:SIZED]]
     best = fastest[0]
     for plan in fastest:
-        if clock.exceeded(0) is not None:
+        if _effort_s(problem, best) > clock.remaining_s:
+            is_cut_short = True
             break
         resized = _optimise_wave_sizes(problem, plan)
         if _time_s(problem, resized) < _time_s(problem, best):
             best = resized
-    return _lay_on_ranks(problem, best)
+    return _lay_on_ranks(problem, best), is_cut_short
+
+
+def _count_sends(problem: Collective, plan: _Plan) -> int:
+    """Return the number of sends of all ranks that a plan for the data of one island stands for.
+
+    Every row of a move becomes one send for each island, each wave and each pass over the scheme.
+    """
+    n_rows = sum(len(move.rows) for move in plan.scheme.moves)
+    islands = problem.n_ranks // problem.island
+    return n_rows * islands * len(plan.waves) * len(plan.turns)
+
+
+def _effort_s(problem: Collective, plan: _Plan) -> float:
+    """Estimate the CPU seconds to lay out a plan on all ranks and to replay it.
+
+    It is infinite if the plan has more sends than memory should hold.
+    """
+    n_sends = _count_sends(problem, plan)
+    if n_sends > MOST_SENDS:
+        return math.inf
+    work = n_sends
+    if len(plan.waves) > 1:
+        work = 2 * n_sends
+    return work / CHECKED_SENDS_PER_S
+
+
+def _has_few_sends(
+    problem: Collective, plan: _Plan, candidates: list[tuple[float, int, _Plan]]
+) -> bool:
+    """Tell whether a plan has not many more sends than the candidate with the fewest sends.
+
+    Candidates are triples of seconds, number and plan. Without candidates it is always true.
+    """
+    fewest = min((_count_sends(problem, other) for _, _, other in candidates), default=math.inf)
+    return _count_sends(problem, plan) <= SIMILAR * fewest
 
 
 def _list_plans(problem: Collective) -> Iterator[_Plan]:
@@ -114,7 +172,8 @@ def _list_plans(problem: Collective) -> Iterator[_Plan]:
 
     A *scheme* says what happens to the data of one island, and a *wave* is a part of all data that
     travels by itself. Sizes of waves are a geometric series. Among plans that differ in the ratio
-    of the series alone, only the fastest is yielded.
+    of the series alone, only the fastest is yielded. Plans of few waves come first: they have the
+    fewest sends, and a short limit should have seen each scheme once.
 
     Parameters
     ----------
@@ -126,24 +185,29 @@ def _list_plans(problem: Collective) -> Iterator[_Plan]:
     _Plan
         A scheme, the sizes of its waves, and the round of each of its sets of sends by wave.
     """
+    operation = problem.operation
     islands = problem.n_ranks // problem.island
-    for scheme in list_schemes(problem.operation, islands, problem.island):
-        wave_counts: tuple[int, ...] = (1,)
-        if scheme.shifts:
-            wave_counts = WAVES
-        for count in wave_counts:
-            for wave_order in _list_wave_orders(problem.operation, scheme, count):
-                plans = _list_geometric_plans(problem.operation, scheme, count, wave_order)
+    schemes = list(list_schemes(operation, islands, problem.island))
+    for count in WAVES:
+        for scheme in schemes:
+            # Without rails there is nothing that several waves could do at the same time.
+            if count > 1 and not scheme.shifts:
+                continue
+            for wave_order in _list_wave_orders(operation, scheme, count):
+                plans = _list_geometric_plans(operation, scheme, count, wave_order)
                 yield min(plans, key=lambda plan: _time_s(problem, plan))
 
 
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:
     """List the orders of `count` waves that are tried for a scheme.
 
-    Waves are parts of the data that travel by themselves. They follow each other one by one or, in
-    all phases but the last one, together; phases of different waves may share rounds (woven); and
-    the sums of an all-reduce may be gathered in the opposite order (mirrored). A phase is a stage
-    in which each block goes over one circuit between islands at most.
+    Waves are parts of the data that travel by themselves, and a *phase* is a stage in which each
+    block goes over one circuit between islands at most. An order has three marks:
+
+    - ``together``: all waves share one round in each phase but the last; only in the last phase
+      they follow each other. If it is false, they follow each other in all phases;
+    - ``woven``: while one wave is in a phase, later waves are in earlier phases in the same round;
+    - ``mirrored``, of all-reduces alone: the wave whose sum is ready last is gathered first.
 
     Parameters
     ----------
@@ -157,18 +221,22 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
     Returns
     -------
     list of _WaveOrder
-        Whether waves travel together, are woven, and are mirrored.
+        All combinations of marks that are possible.
     """
     if count == 1:
         return [_WaveOrder()]
     mirrorings = [False]
     if operation == "all-reduce":
         mirrorings = [False, True]
-    orders = [_WaveOrder(late, False, both) for late, both in product((False, True), mirrorings)]
+    orders = [
+        _WaveOrder(together=together, mirrored=mirrored)
+        for together in (False, True)
+        for mirrored in mirrorings
+    ]
 
     # Phases can share a round only if all of them use the same circuits.
     if len(scheme.shifts) > 1 and len(set(scheme.shifts)) == 1:
-        orders += [_WaveOrder(False, True, mirrored) for mirrored in mirrorings]
+        orders += [_WaveOrder(woven=True, mirrored=mirrored) for mirrored in mirrorings]
     return orders
 
 
@@ -346,9 +414,9 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     order
         The numbers of the waves, in the order in which rails carry them.
     wave_order
-        If it is ``late``, all waves of a phase but the last phase travel in one round; if it is
-        ``woven``, a phase of one wave shares rounds with earlier phases of later waves; if it is
-        neither, rails carry each phase of one wave after another, and then the next phase.
+        If it is ``together``, all waves of a phase but the last phase travel in one round; if it
+        is ``woven``, a phase of one wave shares rounds with earlier phases of later waves; if it
+        is neither, rails carry each phase of one wave after another, and then the next phase.
 
     Returns
     -------
@@ -363,13 +431,13 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     if wave_order.woven:
         _weave_phases(scheme, order, rail_turn, link_turn)
     else:
-        _line_up_phases(scheme, order, wave_order.late, rail_turn, link_turn)
+        _line_up_phases(scheme, order, wave_order.together, rail_turn, link_turn)
     if phases:
         link_turn[phases] = rail_turn[phases - 1] + 1
 
     # A move that the next phase does not need gets the next round, unless rails carry other waves
     # in the meantime and hide it.
-    nothing_hides_it = wave_order.late or len(order) == 1
+    nothing_hides_it = wave_order.together or len(order) == 1
     turns: list[NDArray[np.int64]] = []
     for move in scheme.moves:
         turn = link_turn[move.phase]
@@ -423,7 +491,7 @@ def _weave_phases(
 def _line_up_phases(
     scheme: Scheme,
     order: list[int],
-    late: bool,
+    together: bool,
     rail_turn: NDArray[np.int64],
     link_turn: NDArray[np.int64],
 ) -> None:
@@ -447,7 +515,7 @@ def _line_up_phases(
         The circuits of each phase, and for each phase whether its rails wait for copies.
     order
         The numbers of the waves, in the order in which rails carry them.
-    late
+    together
         Whether all waves travel in the same round in all phases but the last one; in the last
         one, each wave has a round of its own.
     rail_turn, link_turn
@@ -459,7 +527,7 @@ def _line_up_phases(
     for phase in range(phases):
         # A group is a list of waves that share the rounds of this phase.
         groups = [[wave] for wave in order]
-        if late and phase < phases - 1:
+        if together and phase < phases - 1:
             groups = [order]
         for waves in groups:  # waves that travel in the same round
             # Islands can prepare a phase when the phase before has brought the data.
@@ -535,30 +603,68 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     problem
         The collective.
     plan
-        A scheme, whose moves are groups of sends over rails (``move.over``) or inside islands;
-        the sizes of its waves, the parts into which each block is cut; and the round of each move
-        and wave in each pass over the scheme: COPY for a gather or an exchange, REDUCE for the
-        same sends backwards, which add up.
+        A scheme, whose moves are groups of sends over rails or inside islands; the sizes of its
+        waves, the parts into which each block is cut; and the round of each move and wave.
 
     Returns
     -------
     Laid
         The plan of all ranks, timed, with the time for which each configuration is held.
     """
-    n = problem.n_ranks
-    n_chunks = n
+    n_chunks = problem.n_ranks
     if problem.operation == "all-to-all":
-        n_chunks = n * n
-    block_bytes = problem.size_bytes / n
-    wave_begins = np.cumsum(plan.waves) - plan.waves
+        n_chunks = problem.n_ranks**2
+    sends, parts = _list_sends_of_ranks(problem, plan)
+
+    # Only changes of circuits are listed: a configuration stays until the next one.
+    circuits = _fill_rounds_without_rails(problem, _list_rail_circuits(problem, plan))
+    is_change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
+
+    # Plans list sends by ascending rounds. A plan of one wave sends whole blocks, and needs no
+    # parts.
+    by_round = np.argsort(sends[:, 0], kind="stable")
+    sorted_parts = None
+    if len(plan.waves) > 1:
+        sorted_parts = parts[by_round]
+    return assemble(
+        problem,
+        sends[by_round],
+        n_chunks,
+        circuits[is_change][:, None],
+        np.cumsum(is_change) - 1,
+        parts=sorted_parts,
+    )
+
+
+def _list_sends_of_ranks(
+    problem: Collective, plan: _Plan
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """List the sends of all ranks, wave by wave, and the bytes of its chunk that each one takes.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    plan
+        The plan for the data of one island. It has one or two *passes* over the moves of its
+        scheme: copies, or the same sends backwards, which add up. In each pass every *move* (a set
+        of sends) has a round for each *wave* (a part of all blocks).
+
+    Returns
+    -------
+    sends : int array, shape (sends, 5)
+        Rows of round, source, destination, chunk and kind, in no order of rounds.
+    parts : float array, shape (sends, 2)
+        The first byte of the wave in its chunk, and the bytes of the wave.
+    """
+    block_bytes = problem.size_bytes / problem.n_ranks
+    first_byte_of_wave = block_bytes * (np.cumsum(plan.waves) - plan.waves)
+    bytes_of_wave = block_bytes * plan.waves
 
     # Each wave of each move becomes a batch of sends, one for each island and row of the move. The
-    # circuits of a round with rails are those of the phase, a stage of the scheme with fixed
-    # circuits, that the move belongs to: all moves over rails of a round agree on them. The arrays
-    # begin with empty ones, because a plan may have no move at all.
-    sends = [np.empty((0, 5), np.int64)]  # rows of round, source, destination, chunk, kind
-    parts = [np.empty((0, 2))]  # first byte and number of bytes of the part of a chunk
-    circuits = np.full((plan.n_rounds, n), -1)  # circuits[round, rank]: the peer over the rail
+    # lists begin with empty arrays, because a plan may have no move at all.
+    sends = [np.empty((0, 5), np.int64)]
+    parts = [np.empty((0, 2))]
     for kind, turns in plan.turns:
         for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
             source, target, chunk = _ends_and_chunks(problem, move, kind)
@@ -566,30 +672,28 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
                 columns = np.broadcast_arrays(turn, source, target, chunk, kind)
                 rows = np.stack(columns, axis=-1).reshape(-1, 5)
                 sends.append(rows)
-                part = (block_bytes * wave_begins[wave], block_bytes * plan.waves[wave])
+                part = (first_byte_of_wave[wave], bytes_of_wave[wave])
                 parts.append(np.broadcast_to(part, (len(rows), 2)))
-                if move.over:
-                    circuits[turn] = _peers_over_rails(problem, plan.scheme.shifts[move.phase])
+    return np.concatenate(sends), np.concatenate(parts)
 
-    # Only changes of circuits are listed: a configuration stays until the next one.
-    circuits = _fill_rounds_without_rails(problem, circuits)
-    is_change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
 
-    # Plans list sends by ascending rounds. A plan of one wave sends whole blocks, and needs no
-    # parts.
-    all_sends = np.concatenate(sends)
-    by_round = np.argsort(all_sends[:, 0], kind="stable")
-    sorted_parts = None
-    if len(plan.waves) > 1:
-        sorted_parts = np.concatenate(parts)[by_round]
-    return assemble(
-        problem,
-        all_sends[by_round],
-        n_chunks,
-        circuits[is_change][:, None],
-        np.cumsum(is_change) - 1,
-        parts=sorted_parts,
-    )
+def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
+    """Return the circuits between islands that each round uses; -1 in rounds inside islands.
+
+    A round with rails has the circuits of the *phase* (a stage of the scheme with fixed circuits)
+    that its moves over rails belong to: all moves over rails of a round agree on them.
+
+    Returns
+    -------
+    int array, shape (rounds, ranks)
+        ``circuits[round, rank]``: the rank to which the rail of a rank leads.
+    """
+    circuits = np.full((plan.n_rounds, problem.n_ranks), -1)
+    for _, turns in plan.turns:
+        for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
+            if move.over:
+                circuits[turn_of_wave] = _peers_over_rails(problem, plan.scheme.shifts[move.phase])
+    return circuits
 
 
 def _ends_and_chunks(

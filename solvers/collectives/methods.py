@@ -515,8 +515,11 @@ def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
     with uncounted():
         from optmatch.solvers.collectives.islands import find_island_plan
 
-    laid = find_island_plan(problem, clock)
-    return FoundPlan(laid, {"algorithm": "islands"}, limit=clock.exceeded(0))
+    laid, is_cut_short = find_island_plan(problem, clock)
+    limit = clock.exceeded(0)
+    if limit is None and is_cut_short:
+        limit = Limit.TIME
+    return FoundPlan(laid, {"algorithm": "islands"}, limit=limit)
 
 
 FINDERS: dict[str, Find] = {

@@ -50,7 +50,7 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
 
     # A sender has the piece if it came in an earlier round.
     sent_keys = sends.source * n_pieces + sends.piece
-    place = np.searchsorted(known_keys[:-1], sent_keys)
+    place = _find_nearest(known_keys, sent_keys)
     has_piece = (known_keys[place] == sent_keys) & (first_round[place] < sends.round_)
     for send in np.flatnonzero(~has_piece)[:1]:
         chunk = pieces.chunk[sends.piece[send]]
@@ -58,12 +58,35 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
         findings.refuse("who sends a chunk has it", where, f"no chunk {chunk}", "the chunk")
 
     # In the end each rank has all that it wants, in whichever round it came.
-    missing_keys = np.setdiff1d(_wanted_keys(problem, pieces.chunk), known_keys)
-    for key in missing_keys[:1].tolist():
+    wanted_keys = _wanted_keys(problem, pieces.chunk)
+    is_missing = known_keys[_find_nearest(known_keys, wanted_keys)] != wanted_keys
+    for key in np.sort(wanted_keys[is_missing])[:1].tolist():
         rank, piece = divmod(key, n_pieces)
         rule = "in the end every rank has what it wants"
         got = f"no chunk {pieces.chunk[piece]}"
         findings.refuse(rule, f"rank {rank}", got, "the chunk")
+
+
+def _find_nearest(
+    sorted_keys: NDArray[np.int64], searched_keys: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the place of each key in an ascending array, where it stands there at all.
+
+    Parameters
+    ----------
+    sorted_keys
+        Different keys, ascending; at least one.
+    searched_keys
+        The keys that are looked up, in any order.
+
+    Returns
+    -------
+    int array, as many as searched keys
+        The place of the first key that is not less, or the last place. The key that stands there
+        differs from the searched one if and only if that is not in the array.
+    """
+    place: NDArray[np.int64] = np.searchsorted(sorted_keys[:-1], searched_keys)
+    return place
 
 
 def _first_owners(problem: Collective, n_chunks: int) -> NDArray[np.int64]:

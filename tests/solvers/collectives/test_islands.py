@@ -1,11 +1,14 @@
 """Islands: data of real numbers, a flat rival that is never faster, and the stated figures."""
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
+from optmatch.solvers.collectives.islands import find_island_plan
 from tests.helpers.collectives import compute
 from tests.helpers.modes import SOAK, examples
 
@@ -106,3 +109,27 @@ def test_the_table_tells_the_link_of_each_send() -> None:
     inside = table["source"] // 2 == table["destination"] // 2
     assert ((table["link"] == "island") == inside).all()
     assert set(table["link"]) == {"island", "rail"}
+
+
+def test_short_time_leaves_out_plans_of_many_sends_alone() -> None:
+    """Without time there is one wave, but all schemes have been seen and the best is taken."""
+    problem = om.Collective(
+        "all-gather", 64, 1e9, alpha_s=2.7e-6, delay_s=1e-5, rate_bytes_per_s=1e9, island=4
+    )
+    at_once, is_cut_short = find_island_plan(problem, _clock_with(0.0))
+    at_leisure, is_leisure_cut_short = find_island_plan(problem, _clock_with(60.0))
+    assert is_cut_short
+    assert not is_leisure_cut_short
+    assert len(at_once.plan.sends) == 64 * 63
+    assert len(at_leisure.plan.sends) > len(at_once.plan.sends)
+
+    # Small data gain nothing by waves, so the best scheme of all is found at once.
+    small = replace(problem, size_bytes=1e3)
+    at_once, _ = find_island_plan(small, _clock_with(0.0))
+    at_leisure, _ = find_island_plan(small, _clock_with(60.0))
+    assert at_once.plan.time_s == at_leisure.plan.time_s
+
+
+def _clock_with(remaining_s: float) -> Any:
+    """Return a clock that stands still."""
+    return SimpleNamespace(remaining_s=remaining_s)
