@@ -3,7 +3,7 @@
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import optmatch as om
 from optmatch.io.switches.plans import switches_of_state
 from optmatch.io.switches.ports import PortTable
+from optmatch.model import LimitReached, TimeUp, check_time
 from optmatch.switches import (
     CrossConnect,
     Difference,
@@ -22,6 +23,8 @@ from optmatch.switches import (
     Watcher,
     WatchEvent,
 )
+from optmatch.switches.protocol import Tuning
+from optmatch.switches.reroutes.readings import StatusReader
 from tests.helpers.sonic_agent import sonic_switch
 
 needs_redis = pytest.mark.skipif(
@@ -53,6 +56,7 @@ class FailingSwitch(DrySwitch):
     def __init__(self) -> None:
         super().__init__(write=lambda line: None)
         self.failed_sides: set[str] = set()
+        self.untuned_sides: set[str] = set()
         self.is_gone = False
 
     def read_statuses(self) -> dict[str, str]:
@@ -60,6 +64,13 @@ class FailingSwitch(DrySwitch):
         if self.is_gone:
             raise SwitchError("dry: cannot be reached")
         return super().read_statuses() | dict.fromkeys(self.failed_sides, "failed")
+
+    def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
+        """Return at once; circuits of some sides are never tuned."""
+        tuning = {
+            circuit: "tuning" for circuit in circuits if self.untuned_sides.intersection(circuit)
+        }
+        return Tuning(0.0, {**super().wait(circuits, time_limit_s).status_of_untuned, **tuning})
 
 
 def watched(state: om.Reroute, **options: Any) -> tuple[Watcher, FailingSwitch, list[WatchEvent]]:
@@ -189,3 +200,163 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < give_up_s
         time.sleep(0.01)
+
+
+def test_failures_that_are_read_together_are_one_change() -> None:
+    watcher, switch, events = watched(ring_state(10, 6), apply=True)
+    changes: list[Difference] = []
+    apply = switch.apply
+    switch.apply = lambda change: (changes.append(change), apply(change))  # type: ignore
+    switch.failed_sides |= {"2A", "4A"}
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "failed", "repaired"]
+    assert events[-1].message.startswith("port 1, port 3: ")
+    assert len(changes) == 1
+    assert watcher.controller.state.failed_ports == (1, 3)
+
+
+def test_a_failure_without_a_quick_answer_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Searches for port 0 never end by themselves: the next failure interrupts them."""
+    watcher, switch, events = watched(ring_state(10, 6), apply=True)
+    search = watcher.controller._ask
+
+    def ask(call: str, failure: Any, deadline_s: float | None, *, report: bool) -> Any:
+        if failure.failed_ports == (0,) and watcher.controller.state.failed_ports != (3,):
+            if deadline_s is not None:
+                raise LimitReached(f"no way was found within {deadline_s:g} s")
+            if "4A" in switch.failed_sides:
+                raise AssertionError("the failure of port 3 waits")
+            switch.failed_sides.add("4A")
+            while True:
+                try:
+                    check_time()
+                except TimeUp:
+                    raise LimitReached("interrupted") from None
+        return search(call, failure, deadline_s, report=report)
+
+    monkeypatch.setattr(watcher.controller, "_ask", ask)
+    switch.failed_sides.add("1A")
+    watcher.look()
+    assert [event.what for event in events] == ["unanswered"]
+    assert events[0].message.endswith("; the search goes on")
+    assert watcher.search_on(poll_s=0.0)
+    watcher.look()
+    assert [event.what for event in events[1:]] == ["failed", "repaired"]
+    assert events[-1].message.startswith("port 3: ")
+
+    # The search for port 0 goes on in the new state, and there it finds a way.
+    assert watcher.search_on(poll_s=0.0)
+    assert [event.what for event in events[3:]] == ["failed", "repaired"]
+    assert not watcher.search_on(poll_s=0.0)
+
+
+def test_what_is_proved_is_not_searched_again_before_the_state_changes() -> None:
+    watcher, switch, events = watched(ring_state(6, 5), apply=True)
+    switch.failed_sides |= {"1A", "2A", "3A"}
+    watcher.look()
+    what = [event.what for event in events]
+    assert what == ["failed", "repaired", "unanswered", "unanswered"]
+    assert not watcher.search_on()
+
+    # Port 5 has taken over for port 0. A repaired port is a spare, which answers one failure.
+    watcher.controller.repair(port=0)
+    assert watcher.search_on()
+    watcher.search_on()
+    assert [event.what for event in events[4:]] == ["failed", "repaired"]
+    assert not watcher.search_on()
+
+
+def test_a_spare_that_fails_while_it_is_tuned_is_replaced_in_turn() -> None:
+    """The first repair never ends; its circuits are removed, and the second one is told."""
+    watcher, switch, events = watched(ring_state(9, 6), apply=True)
+    switch.untuned_sides |= {"7A", "7B"}
+    switch.failed_sides.add("3A")
+    watcher.look()
+    assert [event.what for event in events] == ["failed"]
+    switch.failed_sides.add("7A")
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "failed", "repaired", "repaired"]
+    state = watcher.controller.state
+    assert state.failed_ports == (2, 6)
+    assert {circuit.name for circuit in switch.read_circuits()} == names_for(state)
+
+
+def test_circuits_that_are_never_tuned_are_told_and_hold_up_nothing() -> None:
+    watcher, switch, events = watched(ring_state(9, 6), apply=True, time_limit_s=0.0)
+    switch.untuned_sides.add("7A")
+    switch.failed_sides.add("3A")
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "untuned"]
+    assert "circuit 7A-" in events[-1].message and "is tuning" in events[-1].message
+    switch.failed_sides.add("1A")
+    watcher.look()
+    assert [event.what for event in events[2:]] == ["failed", "repaired"]
+
+
+def test_a_failure_that_nothing_was_done_for_is_forgotten_when_the_port_works_again() -> None:
+    watcher, switch, events = watched(ring_state(4, 4), apply=True)
+    switch.failed_sides.add("1A")
+    watcher.look()
+    assert [event.what for event in events] == ["unanswered"]
+    assert watcher.controller.refused
+    switch.failed_sides.clear()
+    watcher.look()
+    assert [event.what for event in events] == ["unanswered", "recovered"]
+    assert not watcher.controller.refused
+    switch.failed_sides.add("1A")
+    watcher.look()
+    assert [event.what for event in events[2:]] == ["unanswered"]
+
+
+def test_a_replaced_port_that_works_again_stays_out_of_use() -> None:
+    watcher, switch, events = watched(ring_state(8, 6), apply=True)
+    switch.failed_sides.add("3A")
+    watcher.look()
+    switch.failed_sides.clear()
+    watcher.look()  # the side has no circuit, which says nothing of its light
+    assert [event.what for event in events] == ["failed", "repaired"]
+    switch.apply(Difference((), (CrossConnect("3A", "3B"),)))
+    watcher.look()
+    assert "stays out of use" in events[-1].message
+    assert watcher.controller.state.failed_ports == (2,)
+    switch.failed_sides.add("3A")
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "repaired", "recovered"]
+
+
+def test_a_switch_that_does_not_answer_holds_up_the_others_once() -> None:
+    """One reading of the first switch takes until the test ends."""
+    ended = threading.Event()
+
+    class SilentSwitch(FailingSwitch):
+        """A switch that never answers."""
+
+        def read_statuses(self) -> dict[str, str]:
+            """Return nothing, at the end."""
+            ended.wait(60)
+            return {}
+
+    reader = StatusReader({0: SilentSwitch(), 1: FailingSwitch()})
+    for _number in range(3):
+        readings = reader.read()
+        assert list(readings.statuses) == [1] and list(readings.errors) == [0]
+        assert "no answer within 1 s" in readings.errors[0]
+    assert len(reader._unanswered) == 1
+    ended.set()
+    reader.close()
+
+
+@needs_redis
+@pytest.mark.slow
+def test_a_dark_port_that_fails_is_read_at_once(tmp_path: Path) -> None:
+    """The state says nothing of a port without a circuit, until it fails."""
+    with sonic_switch(tmp_path, 4) as (server, agent):
+        sonic = SonicSwitch(server.url)
+        assert "2B" not in sonic.read_statuses()
+        agent.fail("2B")
+        wait_until(lambda: agent.state.exists("OCS_PORT|2B") == 1)
+        assert sonic._next_whole_reading_s > time.monotonic(), "no whole reading was due"
+        assert sonic.read_statuses()["2B"] == "failed"
+        sonic.close()

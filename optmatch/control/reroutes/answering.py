@@ -211,7 +211,10 @@ def find_answer(
         with clock.running():
             return _search_answer(snapshot, failure, only_unit=only_unit)
     except TimeUp:
-        return LimitReached(f"no way was found within {clock.limits.time_s:g} s")
+        time_s = clock.limits.time_s
+        if time_s is None:
+            return LimitReached("no way was found until the search was interrupted")
+        return LimitReached(f"no way was found within {time_s:g} s")
     except (InfeasibleError, LimitReached) as exc:
         return exc.with_traceback(None)
 

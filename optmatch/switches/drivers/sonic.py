@@ -117,6 +117,7 @@ class SonicSwitch:
             raise InputError(f"switch {self.name!r}: {error}", where="url") from None
         self._spellings: tuple[str, ...] = STATE_SPELLINGS
         self._sides: tuple[str, ...] = ()
+        """All sides of the last whole reading, with those of which the state says nothing yet."""
         self._next_whole_reading_s = 0.0
 
     def read(self) -> SwitchReading:
@@ -147,6 +148,7 @@ class SonicSwitch:
                 spellings.append(spelling)
             statuses |= {side: str(row.get("status", "")) for side, row in state_rows.items()}
         self._spellings = tuple(spellings) or STATE_SPELLINGS
+        self._sides = tuple(dict.fromkeys([*statuses, *port_rows]))
         if not circuit_rows and not port_rows and not spellings:
             raise SwitchError(
                 f"{self.name}: neither {PORT_TABLE} nor {CIRCUIT_TABLE} is in database"
@@ -181,13 +183,13 @@ class SonicSwitch:
     def read_statuses(self) -> dict[str, str]:
         """Return the status of all sides that the last whole reading found, in one round trip.
 
-        A whole reading is made first, and again after `WHOLE_READING_S`.
+        A whole reading is made first, and again after `WHOLE_READING_S`. Sides that are configured
+        are asked for even if the state had no row of them then: the first thing that a switch says
+        of a dark port may be that it has failed.
         """
         if time.monotonic() >= self._next_whole_reading_s:
             self._next_whole_reading_s = time.monotonic() + WHOLE_READING_S
-            statuses = dict(self.read().status_of_side)
-            self._sides = tuple(statuses)
-            return statuses
+            return dict(self.read().status_of_side)
         suffix = self._spellings[0]
 
         def ask() -> list[str | None]:

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from optmatch.control.reroutes.answering import Proposal
@@ -25,28 +26,87 @@ from optmatch.io.switches.exports import NamedSwitch, name_ports
 from optmatch.io.switches.plans import switches_of_state, switches_of_transition
 from optmatch.io.switches.racks import RackPart, rack_nodes
 from optmatch.io.text import digest
-from optmatch.model import InfeasibleError, InputError, LimitReached
+from optmatch.model import Clock, InfeasibleError, InputError, LimitReached, Limits
 from optmatch.model.declarations import Amount, form_of
 from optmatch.model.files import path_name
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.transition import DROP, RAISE
 from optmatch.switches.matching import match_switches
 from optmatch.switches.protocol import Switch, SwitchError
+from optmatch.switches.reroutes.readings import StatusReader
 from optmatch.switches.threads import run_in_thread
 
 _CLAIM_EVERY_S = 5.0
+
+_QUICK_S = 0.05
+"""How long the first search for an answer to a failure may take. Racks of 64 chips take 1 ms, and
+300 ms where no spare can take over; while it lasts, other failures wait."""
+
+_TUNING_POLL_S = 0.005
+"""How often a switch is asked for circuits that are being tuned."""
 
 
 class WatchEvent(NamedTuple):
     """Something that a watcher has seen or done."""
 
     what: str
-    """``differs``, ``mended``, ``failed``, ``proposed``, ``repaired``, ``unanswered``, ``lost`` (a
-    switch cannot be read) or ``back``."""
+    """``differs`` or ``mended`` (the circuits of a switch were not those on record), ``failed``,
+    ``proposed``, ``repaired``, ``unanswered`` (no way over a failure is known so far, or none
+    exists), ``untuned`` (a circuit that was sent carries no light), ``recovered`` (a failed part
+    works again), ``lost`` (a switch cannot be read) or ``back``."""
     message: str
     time_s: float = 0.0
     """For ``repaired`` and ``mended``: from the reading that showed it to the last tuned
     circuit."""
+
+
+@dataclass
+class _SentChange:
+    """Circuits that were sent to switches, and are not known to be tuned yet."""
+
+    event: str
+    """``repaired`` or ``mended``: what is told once all circuits are tuned."""
+    message: str
+    untuned: dict[int, tuple[CrossConnect, ...]]
+    """The circuits that are not known to be tuned, by switch."""
+    began_s: float
+    """When the reading was made that led to the change, on the monotonic clock."""
+    give_up_s: float
+    """When its circuits have to be tuned, on the monotonic clock."""
+
+
+@dataclass
+class _OpenFailure:
+    """A failed part that has no answer so far."""
+
+    began_s: float
+    """When its failure was read, on the monotonic clock."""
+    searched_state: Reroute | None = None
+    """The state in which a whole search has found nothing; None if none has come to its end."""
+    message: str = ""
+    """What was told of it last."""
+
+
+class _SearchClock(Clock):
+    """A count without a limit that ends a search as soon as something else has to be done.
+
+    Parameters
+    ----------
+    is_interrupted
+        Is asked every few milliseconds; once it is true the search gives up.
+    """
+
+    def __init__(self, is_interrupted: Callable[[], bool]) -> None:
+        count = Limits().start()
+        super().__init__(count.limits, count.now, count.started)
+        self._is_interrupted = is_interrupted
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left: infinite, or none after an interrupt."""
+        if not self.interrupted:
+            self.interrupted = self._is_interrupted()
+        return 0.0 if self.interrupted else float("inf")
 
 
 class Watcher:
@@ -104,12 +164,24 @@ class Watcher:
         self._switches = match_switches(self._plans, switch, partial=True)
         self._own_sides = [frozenset(plan.ports.port_of_side) for plan in self._plans]
 
+        # What is known of failures.
+        self._failed_sides: list[dict[str, RackPart]] = [{} for _ in self._plans]
+        """For each switch the sides that have failed, and the part that is at each of them."""
         self._known_parts: set[RackPart] = set()
         """Failed parts that the controller has been told of."""
+        self._open_failures: dict[RackPart, _OpenFailure] = {}
+        """Failed parts that have no answer so far."""
+        self._tuning: list[_SentChange] = []
+        """Changes that were sent, in their order, and are not tuned yet."""
+
+        # How the switches are read and claimed.
+        self._reader = StatusReader(dict(self._watched()))
         self._lost: set[int] = set()
         """Switches that could not be read at the last look."""
         self._owner = f"optmatch watch {_name_of_owner(controller)}"
         self._next_claim_s = 0.0
+        self._next_reading_s = 0.0
+        """When a search that is going on looks at the switches again."""
 
     def _state_plans(self, state: Reroute) -> tuple[NamedSwitch, ...]:
         """Return the switches of a state with the names of their ports."""
@@ -119,20 +191,39 @@ class Watcher:
         """Compare switches and record, then watch until `stop` is set, or until Ctrl-C.
 
         A look that has begun is finished first: no change is left halfway.
+
+        Parameters
+        ----------
+        stop
+            Ends the watch, from any thread.
+        poll_s
+            How long to pause between two looks, in seconds.
         """
         run_in_thread(lambda: self._run(stop, poll_s), stop)
 
     def _run(self, stop: threading.Event, poll_s: float) -> None:
+        """Look at the switches until `stop` is set, and search between the looks."""
         try:
             self.reconcile()
             self._warm_up()
             while not stop.is_set():
                 self.look()
-                stop.wait(poll_s)
+                if self._tuning:
+                    self._watch_tuning(stop, poll_s)
+                elif not self.search_on(stop, poll_s=poll_s):
+                    stop.wait(poll_s)
         finally:
-            for switch in self._switches:
-                if switch is not None and self.may_apply:
+            self._reader.close()
+            for index, switch in self._watched():
+                if self.may_apply and index not in self._lost:
                     switch.release(self._owner)
+
+    def _watch_tuning(self, stop: threading.Event, poll_s: float) -> None:
+        """Wait until all circuits that were sent are tuned, or until the next look is due."""
+        next_look_s = time.monotonic() + poll_s
+        while self._tuning and time.monotonic() < next_look_s:
+            stop.wait(min(poll_s, _TUNING_POLL_S))
+            self._check_tuning()
 
     def _warm_up(self) -> None:
         """Ask for one answer ahead: the first one loads compiled kernels, which takes seconds."""
@@ -163,46 +254,165 @@ class Watcher:
                 continue
 
             switch.apply(difference)
-            self._wait(index, difference.additions)
-            self.on_event(WatchEvent("mended", message, time.monotonic() - began_s))
+            self._expect_tuned("mended", message, [(index, difference)], began_s)
+        self._check_tuning()
 
     def look(self) -> None:
-        """Read all switches once; answer the ports that have failed since the last look.
+        """Read all switches once, and answer the parts that have failed since the last look.
 
-        A switch that cannot be read is passed over and told once, and told again when it is back.
+        Failures that are read together are answered together if that is possible at once, or else
+        each for itself. A failure without a quick answer is on record from then on, and does not
+        hold up others: `search_on` goes on with it. Switches that cannot be read are passed over.
 
         Raises
         ------
         SwitchError
-            If an answer cannot be carried out on a switch.
+            If an answer cannot be sent to a switch.
         """
-        self._claim()
         began_s = time.monotonic()
+        failed_parts = self._read_failed_parts()
+        self._check_tuning()
+        self._claim()
+        self._forget_recovered(failed_parts)
 
-        # Gather the failed parts of all switches that can be read.
-        failed: list[RackPart] = []
-        for index, switch in self._watched():
-            try:
-                statuses = switch.read_statuses()
-            except SwitchError as error:
-                if index not in self._lost:
-                    self.on_event(WatchEvent("lost", str(error)))
-                self._lost.add(index)
-                continue
+        new_parts = [part for part in failed_parts if part not in self._known_parts]
+        if not new_parts:
+            return
+        self._known_parts.update(new_parts)
+        for part in new_parts:
+            self._open_failures[part] = _OpenFailure(began_s)
+
+        # One answer to all failures is one change of the switches.
+        is_answered = False
+        if len(new_parts) > 1:
+            outcome = self._ask(new_parts, _QUICK_S)
+            if isinstance(outcome, Proposal):
+                self._carry_out(new_parts, outcome)
+                is_answered = True
+
+        # Those that can be answered must not wait for those that cannot.
+        if not is_answered:
+            for part in new_parts:
+                self._note_outcome(part, self._ask([part], _QUICK_S), "; the search goes on")
+
+    def search_on(self, stop: threading.Event | None = None, *, poll_s: float = 0.02) -> bool:
+        """Search on for answers to failures that have none, until a switch reports another one.
+
+        Each failure is searched for once more when the state of the controller has changed.
+
+        Parameters
+        ----------
+        stop
+            Ends the search, from any thread; None for nobody.
+        poll_s
+            How often the switches are read while a search is going on, in seconds.
+
+        Returns
+        -------
+        bool
+            Whether there was anything to search for.
+        """
+        state = self.controller.state
+        unfinished = [
+            part
+            for part, failure in self._open_failures.items()
+            if failure.searched_state is not state
+        ]
+        self._next_reading_s = time.monotonic() + poll_s
+
+        def is_interrupted() -> bool:
+            return (stop is not None and stop.is_set()) or self._has_news(poll_s)
+
+        for part in unfinished:
+            clock = _SearchClock(is_interrupted)
+            with clock.running():
+                outcome = self._ask([part], None)
+            if clock.interrupted and not isinstance(outcome, Proposal):
+                break
+            self._note_outcome(part, outcome)
+            if self.controller.state is not state:
+                break
+        return bool(unfinished)
+
+    def _has_news(self, poll_s: float) -> bool:
+        """Tell whether a switch reports another failure now; it is read every `poll_s` at most."""
+        if time.monotonic() < self._next_reading_s:
+            return False
+        failed_parts = self._read_failed_parts()
+        self._claim()  # a search may take longer than a claim lasts
+        self._next_reading_s = time.monotonic() + poll_s
+        return not self._known_parts.issuperset(failed_parts)
+
+    def _read_failed_parts(self) -> tuple[RackPart, ...]:
+        """Read all switches, and return the parts that any of them reports as failed.
+
+        A switch that cannot be read keeps the failures that it reported last. It is told as lost
+        once, and as back when it can be read again.
+        """
+        readings = self._reader.read()
+        for index, message in readings.errors.items():
+            if index not in self._lost:
+                self.on_event(WatchEvent("lost", message))
+            self._lost.add(index)
+
+        for index, statuses in readings.statuses.items():
             if index in self._lost:
                 self._lost.discard(index)
-                self.on_event(WatchEvent("back", f"{switch.name}: can be read again"))
+                self._next_claim_s = 0.0  # its claim may have expired in the meantime
+                name = self._plans[index].plan.name
+                self.on_event(WatchEvent("back", f"{name}: can be read again"))
+            self._note_statuses(index, statuses)
 
-            port_of_side = self._plans[index].ports.port_of_side
-            for side, status in statuses.items():
-                if status == "failed" and side in port_of_side:
-                    failed.append(self._part_of(index, port_of_side[side], side))
+        # A fibre may be reported by the switches at both of its ends.
+        parts = {part for failed in self._failed_sides for part in failed.values()}
+        return tuple(sorted(parts))
 
-        # Answer each part once, however many sides report it.
-        for part in dict.fromkeys(failed):
-            if part not in self._known_parts:
-                self._known_parts.add(part)
-                self._answer(part, began_s)
+    def _note_statuses(self, index: int, statuses: Mapping[str, str]) -> None:
+        """Note which sides of a switch have failed.
+
+        A side that had failed works again once it is ``tuned``. As long as it has no circuit it
+        may be ``blocked``, which says nothing of its light.
+
+        Parameters
+        ----------
+        index
+            The number of the switch.
+        statuses
+            The status of each side by its name, as the switch was read.
+        """
+        failed = self._failed_sides[index]
+        port_of_side = self._plans[index].ports.port_of_side
+        for side, status in statuses.items():
+            if status == "failed" and side in port_of_side:
+                failed[side] = self._part_of(index, port_of_side[side], side)
+            elif status == "tuned":
+                failed.pop(side, None)
+
+    def _forget_recovered(self, failed_parts: Sequence[RackPart]) -> None:
+        """Take failures off the record whose parts work again, if nothing was changed for them.
+
+        A part whose circuits have moved away stays out of use: it is told that it works again, and
+        `Rerouter.repair` makes it a spare. If it fails once more, nothing has to change.
+        """
+        state = self.controller.state
+        for part in self._known_parts.difference(failed_parts):
+            self._known_parts.discard(part)
+            self._open_failures.pop(part, None)
+            replaced = state.failed_ports if part.kind == "port" else state.failed_fibres
+            message = f"{part.kind} {part.number} works again"
+            if part.number in replaced:
+                message += "; it stays out of use until it is repaired on record"
+            else:
+                with suppress(InputError):  # the record never had it
+                    self._repair(part)
+            self.on_event(WatchEvent("recovered", message))
+
+    def _repair(self, part: RackPart) -> None:
+        """Tell the controller that a part works again."""
+        if part.kind == "port":
+            self.controller.repair(port=part.number)
+        else:
+            self.controller.repair(fibre=part.number)
 
     def _part_of(self, index: int, port: int, side: str) -> RackPart:
         """Return the part of the state that is at a side of a switch."""
@@ -211,50 +421,120 @@ class Watcher:
             return rack_nodes(fabric).part_at(index, port, is_input=side.endswith("A"))
         return RackPart("port", port)
 
-    def _answer(self, part: RackPart, began_s: float) -> None:
-        """Ask the controller for a way over a failure, and go it if that is allowed.
+    def _ask(
+        self, parts: Sequence[RackPart], deadline_s: float | None
+    ) -> Proposal | InfeasibleError | LimitReached | None:
+        """Ask the controller for a way over a failure, which is on record from then on.
+
+        Parameters
+        ----------
+        parts
+            The ports and fibres that have failed.
+        deadline_s
+            How long the search may take; None for as long as it takes.
+
+        Returns
+        -------
+        Proposal, error or None
+            The error says that nothing helps, or that nothing was found in time. None if the
+            record has answered one of the parts already, as after a restart.
+        """
+        ports = [part.number for part in parts if part.kind == "port"]
+        fibres = [part.number for part in parts if part.kind == "fibre"]
+        try:
+            return self.controller.fail(port=ports, fibre=fibres, deadline_s=deadline_s)
+        except InputError:
+            return None
+        except (InfeasibleError, LimitReached) as error:
+            return error.with_traceback(None)
+
+    def _note_outcome(
+        self,
+        part: RackPart,
+        outcome: Proposal | InfeasibleError | LimitReached | None,
+        addition: str = "",
+    ) -> None:
+        """Carry out the answer to the failure of one part, or tell that there is none.
 
         Parameters
         ----------
         part
-            The port or fibre that has failed.
-        began_s
-            When the failure was read, on the monotonic clock.
+            The failed part.
+        outcome
+            What `_ask` has returned for it alone.
+        addition
+            Is added to the message if the search was cut short: it says that another one follows.
+            Empty for a search that came to its end.
         """
-        named = f"{part.kind} {part.number}"
-        try:
-            if part.kind == "port":
-                proposal = self.controller.fail(port=part.number)
-            else:
-                proposal = self.controller.fail(fibre=part.number)
-        except InputError:
-            return  # the record has this failure already, as after a restart
-        except (InfeasibleError, LimitReached) as error:
-            self.on_event(WatchEvent("unanswered", f"{named} has failed: {error}"))
+        if outcome is None:
+            del self._open_failures[part]
+            return
+        if isinstance(outcome, Proposal):
+            self._carry_out([part], outcome)
             return
 
-        self.on_event(WatchEvent("failed", f"{named} has failed"))
-        summary = proposal.transition.summary()
+        # A proof, or the end of a whole search, holds until the state changes.
+        failure = self._open_failures[part]
+        is_over = isinstance(outcome, InfeasibleError) or not addition
+        message = f"{part.kind} {part.number} has failed: {outcome}"
+        if is_over:
+            failure.searched_state = self.controller.state
+        else:
+            message += addition
+        if message != failure.message:
+            failure.message = message
+            self.on_event(WatchEvent("unanswered", message))
+
+    def _carry_out(self, parts: Sequence[RackPart], proposal: Proposal) -> None:
+        """Tell an answer to the failure of some parts, and send it if that is allowed."""
+        failures = [self._open_failures.pop(part) for part in parts]
+        began_s = min(failure.began_s for failure in failures)
+        for part in parts:
+            self.on_event(WatchEvent("failed", f"{part.kind} {part.number} has failed"))
+
+        named = ", ".join(f"{part.kind} {part.number}" for part in parts)
+        message = f"{named}: {proposal.transition.summary()}"
         if not self.may_apply:
-            self.on_event(WatchEvent("proposed", summary))
+            self.on_event(WatchEvent("proposed", message))
             return
         self.controller.apply(proposal)  # on record before anything is sent
-        self._play_transition(proposal)
-        self.on_event(WatchEvent("repaired", summary, time.monotonic() - began_s))
+        sent = self._play_transition(proposal)
+        self._expect_tuned("repaired", message, sent, began_s)
+        self._check_tuning()
 
-    def _play_transition(self, proposal: Proposal) -> None:
+    def _play_transition(self, proposal: Proposal) -> list[tuple[int, Difference]]:
         """Send a transition to the switches, in the order of its steps.
 
         Steps that follow each other are one change as long as no circuit goes dark after another
-        has been raised: within a change removals come first anyway.
+        has been raised: within a change removals come first anyway. Each change but the last one
+        is waited for.
+
+        Parameters
+        ----------
+        proposal
+            The answer to a failure, which the controller has applied.
+
+        Returns
+        -------
+        list of (int, Difference)
+            The last change: the number of each switch that has one, and what was sent to it.
+
+        Raises
+        ------
+        SwitchError
+            If a switch has to change that is not watched, or refuses.
         """
         problem = _with_failure(proposal)
         plans = name_ports(switches_of_transition(problem, proposal.transition), self._ports)
         steps = proposal.transition.steps[:, 0].tolist()
 
         before = 0
+        sent: list[tuple[int, Difference]] = []
         for last in _last_states_of_changes(steps):
-            changed: list[tuple[int, Difference]] = []
+            # Switches change side by side; the next change waits for all of them.
+            for index, difference in sent:
+                self._wait(index, difference.additions)
+            sent = []
             for index, plan in enumerate(plans):
                 difference = difference_between(plan.circuits(before), plan.circuits(last))
                 switch = self._switches[index]
@@ -263,22 +543,90 @@ class Watcher:
                 if switch is None:
                     raise SwitchError(f"{plan.plan.name} has to change, and is not watched")
                 switch.apply(difference)
-                changed.append((index, difference))
-
-            # Switches change side by side; the next change waits for all of them.
-            for index, difference in changed:
-                self._wait(index, difference.additions)
+                self._drop_removed(index, difference)
+                sent.append((index, difference))
             before = last
+        return sent
 
     def _wait(self, index: int, circuits: Sequence[CrossConnect]) -> None:
-        """Wait until circuits of a switch are tuned."""
+        """Wait until circuits of a switch are tuned, and tell of those that are not in time."""
         switch = self._switches[index]
         assert switch is not None
         tuning = switch.wait(circuits, self.time_limit_s)
         for circuit, status in tuning.status_of_untuned.items():
-            raise SwitchError(
-                f"{switch.name}: circuit {circuit.name} is {status} after {tuning.delay_s:.3g} s"
-            )
+            self._tell_untuned(index, circuit, status)
+
+    def _tell_untuned(self, index: int, circuit: CrossConnect, status: str) -> None:
+        """Tell that a circuit carries no light; a port that has failed is answered by a look."""
+        name = self._plans[index].plan.name
+        self.on_event(WatchEvent("untuned", f"{name}: circuit {circuit.name} is {status}"))
+
+    def _expect_tuned(
+        self,
+        event: str,
+        message: str,
+        sent: Sequence[tuple[int, Difference]],
+        began_s: float,
+    ) -> None:
+        """Note that circuits were sent, so that `_check_tuning` tells when all of them are tuned.
+
+        Parameters
+        ----------
+        event, message
+            What is told then.
+        sent
+            Pairs of a switch and the difference that was sent to it.
+        began_s
+            When the reading was made that led to the change, on the monotonic clock.
+        """
+        additions = {index: difference.additions for index, difference in sent}
+        give_up_s = time.monotonic() + self.time_limit_s
+        self._tuning.append(_SentChange(event, message, additions, began_s, give_up_s))
+
+    def _drop_removed(self, index: int, difference: Difference) -> None:
+        """Expect circuits of earlier changes no more that a change of a switch has removed."""
+        removed = set(difference.removals)
+        for sent in self._tuning:
+            circuits = sent.untuned.get(index, ())
+            sent.untuned[index] = tuple(circuit for circuit in circuits if circuit not in removed)
+
+    def _check_tuning(self) -> None:
+        """Tell which changes are tuned by now, without waiting, and which never will be."""
+        now_s = time.monotonic()
+        still_tuning: list[_SentChange] = []
+        for sent in self._tuning:
+            statuses = {index: self._untuned_now(index, sent) for index in sent.untuned}
+            untuned = [
+                (index, circuit, status)
+                for index, status_of_circuit in statuses.items()
+                for circuit, status in status_of_circuit.items()
+            ]
+            has_failed = any(status == "failed" for _index, _circuit, status in untuned)
+            if not untuned:
+                self.on_event(WatchEvent(sent.event, sent.message, now_s - sent.began_s))
+            elif has_failed or now_s >= sent.give_up_s:
+                for index, circuit, status in untuned:
+                    if status == "failed" or not has_failed:
+                        self._tell_untuned(index, circuit, status)
+            else:
+                still_tuning.append(sent)
+        self._tuning = still_tuning
+
+    def _untuned_now(self, index: int, sent: _SentChange) -> Mapping[CrossConnect, str]:
+        """Return what a switch says of those circuits of a change that are not tuned yet.
+
+        A switch that cannot be read at present says nothing new.
+        """
+        switch = self._switches[index]
+        assert switch is not None
+        circuits = sent.untuned[index]
+        if not circuits:
+            return {}
+        if index in self._lost:
+            return dict.fromkeys(circuits, "on a switch that is lost")
+        statuses = switch.wait(circuits, 0.0).status_of_untuned
+        sent.untuned[index] = tuple(statuses)
+        return statuses
 
     def _own_circuits(self, index: int) -> frozenset[CrossConnect]:
         """Return the circuits of a switch that have a side of ours."""
@@ -301,8 +649,9 @@ class Watcher:
         """Renew the claims on the switches now and then, if they may be changed."""
         if self.may_apply and time.monotonic() >= self._next_claim_s:
             self._next_claim_s = time.monotonic() + _CLAIM_EVERY_S
-            for _, switch in self._watched():
-                switch.claim(self._owner)
+            for index, switch in self._watched():
+                if index not in self._lost:
+                    switch.claim(self._owner)
 
 
 def _name_of_owner(controller: Rerouter) -> str:
