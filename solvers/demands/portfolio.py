@@ -179,14 +179,15 @@ def list_rules(work: CoverTask) -> list[TimedRule]:
 
 
 def _yield_quick(work: CoverTask, rule: PlanRule) -> Iterator[Plan]:
-    """Yield the plan of a quick rule, unless it cannot be made in the time that is left."""
+    """Yield the plan of a quick rule, unless it has none or needs more time than is left."""
     deadline = counted_time() + work.clock.remaining_s
     task = QuickTask(work.demand, work.delay, work.shortest, deadline)
     try:
         plan = rule.build(task)
     except TimeUp:
         return
-    yield plan
+    if plan is not None:
+        yield plan
 
 
 def _yield_rated(work: CoverTask, rating: Rating) -> Iterator[Plan]:

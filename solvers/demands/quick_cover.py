@@ -21,14 +21,15 @@ from optmatch.solvers.demands.entries import Entries, LineSums
 from optmatch.solvers.demands.entry_covers import CRITICAL, MEDIAN, RATED, STABLE, CoverTerms
 from optmatch.solvers.demands.first_fit import cover_first_fit
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
+from optmatch.solvers.demands.planted import cover_planted
 from optmatch.solvers.demands.quick_rules import (
-    FIRST,
     SWEEPS,
     QuickTask,
     Size,
     cover_by_rule,
     cover_listed_by_rule,
     estimate_fewest_slots_s,
+    heaviest_first,
     rules_by_time,
 )
 
@@ -240,8 +241,9 @@ def _best_of_listed_rules(
     Plan
         The plan of least cost, that is, of the least ticks of slots and delays.
     """
-    rules: list[Callable[[], Plan]] = [
-        partial(cover_fewest_slots, entries, lines, deadline=deadline)
+    rules: list[Callable[[], Plan | None]] = [
+        partial(cover_fewest_slots, entries, lines, deadline=deadline),
+        partial(cover_planted, entries, deadline=deadline),
     ]
     for rule in (STABLE, CRITICAL, MEDIAN):
         terms = CoverTerms(delay, 1, rule)
@@ -251,7 +253,9 @@ def _best_of_listed_rules(
         for cover in rules:
             if counted_time() >= deadline:
                 break
-            best = min(best, cover(), key=lambda plan: plan.cost(delay))
+            plan = cover()
+            if plan is not None and plan.cost(delay) < best.cost(delay):
+                best = plan
     except TimeUp:
         pass
     return best
@@ -288,7 +292,10 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
             if estimate_s < _WORTH_WAITING_S:
                 raise TimeUp
             break
-        plan = finish_plan(rule.build(task), task.demand, task.shortest)
+        raw_plan = rule.build(task)
+        if raw_plan is None:
+            continue
+        plan = finish_plan(raw_plan, task.demand, task.shortest)
         best = plan if plan.cost(delay) <= best.cost(delay) else best
         yield plan
 
@@ -365,7 +372,7 @@ def _patch_previous(task: QuickTask, previous: Plan) -> Plan:
     if _best_slots_s(Size.of(rest)) < _GRACE_S:
         plan = join(previous, cover_by_rule(patch, RATED))
     else:
-        plan = join(previous, FIRST.build(patch))
+        plan = join(previous, heaviest_first(patch))
     return finish_plan(plan, task.demand, task.shortest)
 
 

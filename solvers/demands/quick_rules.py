@@ -36,6 +36,7 @@ from optmatch.solvers.demands.entry_covers import (
 )
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.demands.planted import MOST_PERMUTATIONS, cover_planted
 from optmatch.solvers.kernels.decorators import kernel
 
 _SLICE_S = 0.0003
@@ -105,8 +106,9 @@ class PlanRule(NamedTuple):
     """A way to make a plan."""
 
     name: str  # for messages and measurements
-    build: Callable[[QuickTask], Plan]
-    """Makes a plan, or raises `TimeUp` soon after the deadline of the task."""
+    build: Callable[[QuickTask], Plan | None]
+    """Makes a plan, or raises `TimeUp` soon after the deadline of the task. None if the demand is
+    none of those that the rule is for."""
     estimate_s: Callable[[Size], float]  # estimates the seconds that it takes
 
 
@@ -298,6 +300,22 @@ def _entry_rule(
     return PlanRule(name, partial(cover_by_rule, rule=rule), estimate_s)
 
 
+def cover_planted_weights(task: QuickTask) -> Plan | None:
+    """Decode a demand that is the sum of few permutations into them; None if it is no such sum."""
+    return cover_planted(Entries.of_matrix(task.demand), task.shortest, task.deadline)
+
+
+def _planted_weights_s(size: Size) -> float:
+    """Estimate `cover_planted_weights` where it looks for weights and finds none.
+
+    Where it finds some its plan is nearly always the shortest, and it begins only if it has the
+    time to decode them.
+    """
+    if size.degree > MOST_PERMUTATIONS:
+        return 0.0
+    return 0.0002 + 1.5e-7 * size.n_entries
+
+
 def _decomposition_s(size: Size) -> float:
     """Estimate `decompose_and_trim`: sorting the matrix, and words of columns for each term."""
     return 0.001 + 1e-9 * size.n_ports**2 * (60 + 2 * size.degree)
@@ -331,6 +349,7 @@ RULES = (
     _entry_rule("maximum weight, largest", LARGEST, 80, 1.0),
     _entry_rule("maximum weight, median", MEDIAN, 45, 3.0),
     _entry_rule("rated", RATED, 200, 0.0),
+    PlanRule("planted weights", cover_planted_weights, _planted_weights_s),
     PlanRule("fewest slots", fewest_slots, estimate_fewest_slots_s),
     PlanRule(
         "fewest slots, short pairs",

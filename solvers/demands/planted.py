@@ -1,0 +1,327 @@
+"""Planted weights: a demand that is a sum of few permutations, decoded into them.
+
+A sum of k permutations, each with a weight, has its weights as entries: in most lines a weight
+stands alone, and where several permutations meet, the entry is the sum of their weights. Weights
+are therefore the values that occur often, and each other entry is a sum of weights that its row
+and its column still lack. This is solved like a crossword, entries with one solution first. The
+entries with one weight are then the edges of a bipartite graph, whose edge colouring is its
+permutations.
+
+A *weight* is a value that is planted in a number of permutations, its *copies*: each line has it
+that often at most. A line *lacks* a weight while fewer of its entries than the copies have it.
+Lines are numbered from 0 to 2 n - 1: the n rows, then the n columns. An entry is *decoded* once
+its weights are known; they sum up to its ticks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import TimeUp, counted_time
+from optmatch.solvers.demands.edge_colouring import cover_fewest_slots
+from optmatch.solvers.demands.entries import Entries, LineSums
+from optmatch.solvers.demands.plans import Plan, join
+
+MOST_PERMUTATIONS = 64
+"""Sums of more permutations are not looked for, since decoding takes time for each pair."""
+
+_PAIR_S = 1.2e-5
+"""What it takes to decode a demand, for each pair of permutations in both orders: 3 ms for 16 of
+them, 12 ms for 32, at 33 to 384 ports. Most entries that are no weight are sums of two."""
+
+_LEAST_OVER_CHANCE = 3.0
+"""A sum of two frequent values is one itself only if it occurs so many times as often as both meet
+by chance. With 2 or 8 the same weights are found in 340 sums of 16 permutations of 24 to 384
+ports, half of them of two weights alone (Solstice); with 1.5 three per cent fewer."""
+
+_MOST_LACKED = 12
+"""An entry is left for later while its lines lack more weights than this, copies counted: all sets
+of them are looked at."""
+
+_FINE_LINE = 1 << 30
+"""Where a line has so many ticks, amounts were no whole numbers, and were rounded to ticks. Sums
+may be a tick off for each weight then; few other sums come so near."""
+
+
+class Weights(NamedTuple):
+    """The values that are planted in a demand."""
+
+    ticks: NDArray[np.int64]  # (weights,): all different
+    copies: NDArray[np.int64]  # (weights,): in how many permutations each is planted, >= 1
+    rounding: int = 0
+    """By how many ticks an entry may differ from the sum of its weights, for each of them: 1 if
+    amounts were rounded to ticks, 0 if sums of weights are exact."""
+
+
+class Summands(NamedTuple):
+    """Where weights stand: each summand is one edge of the graph of one weight."""
+
+    entry: NDArray[np.int64]  # (summands,): the number of its entry, of which it is a part
+    weight: NDArray[np.int64]  # (summands,): the number of its weight
+
+
+def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
+    """Find the weights of the permutations of which a demand is the sum.
+
+    Parameters
+    ----------
+    entries, lines
+        The demand in ticks, and the sums of its lines.
+
+    Returns
+    -------
+    Weights or None
+        Weights that with their copies add up to the largest sum of a line, but for a tick each
+        where amounts have been rounded; None if there are none.
+    """
+    n_ports = entries.n_ports
+    if lines.most_entries > MOST_PERMUTATIONS:
+        return None
+
+    # Of the places of one permutation, another one has the same part as of all places. The part
+    # that no other one has, where a weight stands alone, is therefore about as large as the part
+    # of the matrix that is empty.
+    alone = 1.0 - len(entries.ticks) / n_ports**2
+    values, count = np.unique(entries.ticks, return_counts=True)
+    is_frequent = count >= max(2.0, alone * n_ports / 2)
+    values, count = values[is_frequent], count[is_frequent]
+    if alone <= 0 or len(values) > MOST_PERMUTATIONS:
+        return None
+
+    # Two values with a and b copies meet a b times, whatever the number of ports, and stand alone
+    # with each other in the same part of places. Pairs are counted twice, in both orders.
+    meetings = np.outer(count, count) / (alone * n_ports**2)
+    sums = values[:, None] + values[None, :]
+    chance = np.array([meetings[sums == value].sum() / 2 for value in values])
+    is_weight = count > _LEAST_OVER_CHANCE * chance
+    values, count = values[is_weight], count[is_weight]
+    if not len(values):
+        return None
+    copies = np.maximum(1, np.rint(count / (alone * n_ports))).astype(np.int64)
+
+    # One weight that rarely stands alone may have been missed: it is what others lack of a line.
+    line_sum = int(lines.ticks.max())
+    rounding = int(line_sum >= _FINE_LINE)
+    lacking = line_sum - int((copies * values).sum())
+    if lacking > 0 and lacking in entries.ticks and lacking not in values:
+        return Weights(np.append(values, lacking), np.append(copies, 1), rounding)
+
+    # Or else the copies of one weight are some more or fewer than its count says; none, if nothing
+    # is lacking.
+    change = np.rint(lacking / values).astype(np.int64)
+    is_small = np.abs(change) <= np.maximum(1, copies // 2)
+    is_right = np.abs(lacking - change * values) <= rounding * (copies.sum() + change)
+    suited = np.flatnonzero(is_small & is_right & (copies + change > 0))
+    if not len(suited):
+        return None
+    copies[suited[0]] += change[suited[0]]
+    return Weights(values, copies, rounding)
+
+
+def _count_by_line(
+    n_ports: int, entries: Entries, summands: Summands, n_weights: int
+) -> NDArray[np.int64]:
+    """Count how often each line has each weight.
+
+    Returns
+    -------
+    int array, shape (2 n, weights)
+        By row, then by column.
+    """
+    shape = (n_ports, n_weights)
+    size = n_ports * n_weights
+    by_row = entries.row[summands.entry].astype(np.int64) * n_weights + summands.weight
+    by_column = entries.column[summands.entry].astype(np.int64) * n_weights + summands.weight
+    return np.concatenate(
+        [
+            np.bincount(by_row, minlength=size).reshape(shape),
+            np.bincount(by_column, minlength=size).reshape(shape),
+        ]
+    )
+
+
+def _match_alone(entries: Entries, weights: Weights) -> Summands:
+    """Find the entries that are equal to a weight, in lines that have no more of them than copies.
+
+    A line with more of them has an entry among them that is a sum of other weights.
+    """
+    ascending = np.argsort(weights.ticks)
+    place = np.searchsorted(weights.ticks[ascending], entries.ticks)
+    weight_of_entry = ascending[np.minimum(place, len(ascending) - 1)]
+    is_equal = weights.ticks[weight_of_entry] == entries.ticks
+    equal = Summands(np.flatnonzero(is_equal), weight_of_entry[is_equal])
+
+    n_weights = len(weights.ticks)
+    in_line = _count_by_line(entries.n_ports, entries, equal, n_weights)
+    rows = entries.row[equal.entry]
+    columns = entries.n_ports + entries.column[equal.entry].astype(np.int64)
+    most = np.maximum(in_line[rows, equal.weight], in_line[columns, equal.weight])
+    is_certain = most <= weights.copies[equal.weight]
+    return Summands(equal.entry[is_certain], equal.weight[is_certain])
+
+
+def _sets_with_sum(
+    ticks: int, weights: Weights, lacked: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """List the sets of weights with a given sum, but for rounding.
+
+    Parameters
+    ----------
+    ticks
+        The sum, > 0.
+    weights
+        All weights.
+    lacked
+        How often each weight may be in a set, shape (weights,).
+
+    Returns
+    -------
+    list of int array
+        Each lists the numbers of weights, a number as often as it is in the set; the smallest sets
+        first. Empty as well if the lines lack more than `_MOST_LACKED` weights.
+    """
+    usable = np.repeat(np.arange(len(lacked)), lacked)
+    usable = usable[weights.ticks[usable] <= ticks + weights.rounding]
+    if len(usable) > _MOST_LACKED:
+        return []
+
+    # The sums and sizes of all sets; bit k of a set's number says whether it has usable[k].
+    sum_of_set = np.zeros(1, dtype=np.int64)
+    size_of_set = np.zeros(1, dtype=np.int64)
+    for number in usable:
+        sum_of_set = np.concatenate([sum_of_set, sum_of_set + weights.ticks[number]])
+        size_of_set = np.concatenate([size_of_set, size_of_set + 1])
+    is_right = np.abs(sum_of_set - ticks) <= weights.rounding * size_of_set
+    bits = np.arange(len(usable))
+    distinct = {
+        tuple(usable[(members >> bits & 1) == 1].tolist())
+        for members in np.flatnonzero(is_right).tolist()
+    }
+    return [np.array(numbers) for numbers in sorted(distinct, key=lambda them: (len(them), them))]
+
+
+def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summands:
+    """Write entries as sums of weights, such that no line has more of a weight than its copies.
+
+    Entries that are equal to a weight come first; then, again and again, those that can be written
+    in one way from the weights that their row and column still lack. If there is none, one entry
+    is written in the first way, the one with the fewest weights.
+
+    Parameters
+    ----------
+    entries
+        The demand in ticks.
+    weights
+        The values that are planted.
+    deadline
+        When to stop, by `counted_time`.
+
+    Returns
+    -------
+    Summands
+        The weights of each entry that could be decoded; others do not occur.
+
+    Raises
+    ------
+    TimeUp
+        If the deadline comes before the end.
+    """
+    alone = _match_alone(entries, weights)
+    in_line = _count_by_line(entries.n_ports, entries, alone, len(weights.ticks))
+    lacked = np.maximum(weights.copies - in_line, 0)
+    edges = [(alone.entry, alone.weight)]
+
+    is_decoded = np.zeros(len(entries.ticks), dtype=bool)
+    is_decoded[alone.entry] = True
+    undecoded = np.flatnonzero(~is_decoded).tolist()
+    most_ways = 1
+    while undecoded:
+        postponed: list[int] = []
+        for entry in undecoded:
+            if counted_time() >= deadline:
+                raise TimeUp
+            lines = [int(entries.row[entry]), entries.n_ports + int(entries.column[entry])]
+            ways = _sets_with_sum(int(entries.ticks[entry]), weights, lacked[lines].min(axis=0))
+            if 1 <= len(ways) <= most_ways:
+                for line in lines:
+                    np.subtract.at(lacked[line], ways[0], 1)
+                edges.append((np.full(len(ways[0]), entry), ways[0]))
+                # A choice among several ways may leave one way for others: these come first.
+                most_ways = 1
+            else:
+                postponed.append(entry)
+
+        # A pass that decoded nothing is followed by one that chooses; what has no way is left.
+        if len(postponed) == len(undecoded):
+            if most_ways > 1:
+                break
+            most_ways = 1 << _MOST_LACKED
+        undecoded = postponed
+    entry_of_edge, weight_of_edge = zip(*edges, strict=True)
+    return Summands(np.concatenate(entry_of_edge), np.concatenate(weight_of_edge))
+
+
+def _part_of(entries: Entries, numbers: NDArray[np.int64], ticks: NDArray[np.int64]) -> Entries:
+    """Return some entries, given by their numbers in ascending order, with other ticks."""
+    return Entries(entries.n_ports, entries.row[numbers], entries.column[numbers], ticks)
+
+
+def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf) -> Plan | None:
+    """Cover a demand by the permutations of which it is a sum.
+
+    Parameters
+    ----------
+    entries
+        The demand in ticks, row by row.
+    shortest
+        No slot is shorter, in ticks.
+    deadline
+        When to stop, by `counted_time`.
+
+    Returns
+    -------
+    Plan or None
+        As many slots for each weight as a line has of it at most; then the fewest slots for
+        entries that could not be decoded. None if no weights are found, or if there is no time to
+        decode them.
+
+    Raises
+    ------
+    TimeUp
+        If the deadline comes before the end.
+    """
+    weights = find_weights(entries, LineSums.of(entries))
+    if weights is None:
+        return None
+    if counted_time() + _PAIR_S * int(weights.copies.sum()) ** 2 > deadline:
+        return None
+    summands = decode(entries, weights, deadline)
+
+    # Where ticks are rounded, the weights of an entry may be some ticks less than it: the summand
+    # of the entry that comes last takes these, too.
+    ticks_of_summand = weights.ticks[summands.weight]
+    decoded_ticks = np.bincount(summands.entry, ticks_of_summand, len(entries.ticks))
+    missing = np.maximum(entries.ticks - decoded_ticks.astype(np.int64), 0)
+    last_summand = np.zeros(len(entries.ticks), dtype=np.int64)
+    last_summand[summands.entry] = np.arange(len(summands.entry))
+    is_decoded = np.zeros(len(entries.ticks), dtype=bool)
+    is_decoded[summands.entry] = True
+    ticks_of_summand[last_summand[is_decoded]] += missing[is_decoded]
+
+    plan = Plan.of([], [], entries.n_ports)
+    for weight in range(len(weights.ticks)):
+        members = np.flatnonzero(summands.weight == weight)
+        members = members[np.argsort(summands.entry[members], kind="stable")]
+        if len(members):
+            part = _part_of(entries, summands.entry[members], ticks_of_summand[members])
+            slots = cover_fewest_slots(part, LineSums.of(part), shortest, deadline)
+            plan = join(plan, slots)
+
+    others = np.flatnonzero(~is_decoded)
+    if len(others):
+        rest = _part_of(entries, others, entries.ticks[others])
+        plan = join(plan, cover_fewest_slots(rest, LineSums.of(rest), shortest, deadline))
+    return plan
