@@ -9,15 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from optmatch.model import Clock, Limit, OnEvent, Solution, Status, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, REFUTED_BY_SEARCH, conclude
 from optmatch.solvers.all_to_all.planner import RoutedSlot, SlotPlanner
-from optmatch.solvers.cpsat import LightFlow, Literal, Outcome, minimise, share_links
+from optmatch.solvers.cpsat import LightFlow, Literal, Outcome, share_links
+from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import stoppable
 from optmatch.solvers.routing.router import CellRouter
+
+RoutedPairs = list[dict[tuple[int, int], list[int]]]
+"""``routed[slot][source, destination]``: the pairs that meet in a slot, each with the terminals by
+which its light leaves the cells of its route."""
 
 MOST_LITERALS = 150_000
 """Larger models are not built: CP-SAT would not get anywhere with them."""
@@ -54,16 +58,15 @@ def decide_fewest(
     if model.n_literals > most_literals:
         return False
     model.add_slots()
-    outcome = minimise(model.model, clock, ignore, seed=int(rng.integers(1 << 30)))
+    outcome = model.solve(clock, ignore, seed=draw_seed(rng))
     if not outcome.found:
         return bool(outcome.infeasible)
-    return model.plan(
-        outcome, SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, ignore)
-    )
+    planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, ignore)
+    return _make_slots(model.read(outcome), planner)
 
 
-class JointModel:
-    """The model for a given number of slots.
+class JointModel(ExactModel[RoutedPairs]):
+    """The model for a given number of slots. It is written by `build`, or by `add_slots` alone.
 
     Parameters
     ----------
@@ -82,6 +85,8 @@ class JointModel:
         About how many literals the model has, known before it is built.
     """
 
+    tells = True
+
     def __init__(self, problem: AllToAll, slots: int) -> None:
         """List pairs, sources and joined terminals; variables come later, by `build`.
 
@@ -92,6 +97,7 @@ class JointModel:
         slots
             How many slots a schedule has.
         """
+        super().__init__()
         self.problem = problem
         self.slots = slots
         self.fabric = problem.fabric
@@ -100,7 +106,6 @@ class JointModel:
         self.sources = sorted({i for i, _ in self.pairs})
         self.joined = np.flatnonzero(self.graph.mate >= 0).tolist()
         self.n_literals = slots * len(self.sources) * len(self.joined)
-        self.model = cp_model.CpModel()
         self.meets: list[dict[tuple[int, int], Literal]] = []
         self.flows: list[dict[int, LightFlow]] = []
 
@@ -161,30 +166,32 @@ class JointModel:
         self.meets.append(meets)
         self.flows.append(flows)
 
-    def plan(self, outcome: Outcome, planner: SlotPlanner) -> list[RoutedSlot]:
-        """Read the slots out of a solution of the model.
-
-        Parameters
-        ----------
-        outcome
-            The solution: which literals are 1, of pairs that meet and of light on its way.
-        planner
-            The planner of the same problem, which makes the slots; its plan stays as it is.
-
-        Returns
-        -------
-        list of RoutedSlot
-            For each slot who meets whom, with the routes.
-        """
-        plan = []
+    def read(self, outcome: Outcome) -> RoutedPairs:
+        """Read out of a solution which pairs meet in each slot, and their routes."""
+        routed = []
         for meets, flows in zip(self.meets, self.flows, strict=True):
-            slot = planner.empty_slot()
-            for (i, j), literal in meets.items():
-                if outcome.holds(literal):
-                    terminals = flows[i].terminals(outcome)
-                    slot = planner.with_circuit(slot, i, j, terminals)
-            plan.append(slot)
-        return plan
+            meeting = [pair for pair, literal in meets.items() if outcome.holds(literal)]
+            routed.append({pair: flows[pair[0]].terminals(outcome) for pair in meeting})
+        return routed
+
+
+def _make_slots(routed: RoutedPairs, planner: SlotPlanner) -> list[RoutedSlot]:
+    """Make the slots of a schedule.
+
+    Parameters
+    ----------
+    routed
+        For each slot the pairs that meet, with their routes.
+    planner
+        The planner of the same problem, which makes the slots; its plan stays as it is.
+    """
+    slots = []
+    for route_of_pair in routed:
+        slot = planner.empty_slot()
+        for (source, destination), terminals in route_of_pair.items():
+            slot = planner.with_circuit(slot, source, destination, terminals)
+        slots.append(slot)
+    return slots
 
 
 _SECONDS_LITERALS = 3_000
@@ -237,30 +244,44 @@ def improve(
         With fewer slots or cells, or the start itself. OPTIMAL if CP-SAT refuted all fewer slots,
         and the cells equal their bound.
     """
-    # Fewer slots go before fewer cells: the first number of slots that has a schedule is the
-    # answer. Only with as many slots as the start has, its cells have to be undercut.
-    known = 0 if start.schedule is None else start.schedule.n_slots
-    refuted = str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
-    for slots in range(problem.min_slots + refuted, known + 1):
+    known = 0
+    if start.schedule is not None:
+        known = start.schedule.n_slots
+    fewest = problem.min_slots
+    if str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted"):
+        fewest += 1
+
+    def ask(slots: int) -> Asked[RoutedPairs] | Limit:
+        """Ask for a schedule of so many slots; with as many as the start has, of fewer cells."""
         model = JointModel(problem, slots)
         if model.n_literals > MOST_LITERALS:
-            return replace(start, limit=Limit.MEMORY)
+            return Limit.MEMORY
         model.build(below=start.objective if slots == known else None)
-        outcome = minimise(model.model, clock, on_event, seed=int(rng.integers(1 << 30)))
-        if outcome.found:
-            planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, on_event)
-            planner.plan = model.plan(outcome, planner)
-            limit = outcome.limit
-            with stoppable() as stop:
-                found = conclude(planner, limit, "ilp", polish=limit is not Limit.INTERRUPTED)
-            if stop.limit is not None:
-                limit = stop.limit
-                found = conclude(planner, limit, "ilp", polish=False)
-            return _claim(found, outcome.lower_bound, limit, slots)
-        if not outcome.infeasible:
-            bound = outcome.lower_bound if slots == known else start.lower_bound
-            return _claim(start, bound, outcome.limit, slots)
-    return _claim(start, start.objective or 0.0, None, known)
+        return model, model.solve(clock, on_event, seed=draw_seed(rng))
+
+    # Fewer slots go before fewer cells: the first number of slots that has a schedule is the
+    # answer. Only with as many slots as the start has, its cells have to be undercut.
+    verdict = refute_in_turn(range(fewest, known + 1), ask, clock)
+    limit = verdict.limit
+    if verdict.count is None:
+        return _claim(start, start.objective or 0.0, None, known)
+    if verdict.outcome is None:
+        return replace(start, limit=limit)
+    if verdict.answer is None:
+        bound = start.lower_bound
+        if verdict.count == known:
+            bound = verdict.outcome.lower_bound
+        return _claim(start, bound, limit, verdict.count)
+
+    # The cells of a new schedule may be polished, unless Ctrl-C has come.
+    planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, on_event)
+    planner.plan = _make_slots(verdict.answer, planner)
+    with stoppable() as stop:
+        found = conclude(planner, limit, "ilp", polish=limit is not Limit.INTERRUPTED)
+    if stop.limit is not None:
+        limit = stop.limit
+        found = conclude(planner, limit, "ilp", polish=False)
+    return _claim(found, verdict.outcome.lower_bound, limit, verdict.count)
 
 
 def _claim(found: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:

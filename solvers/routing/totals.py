@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, Limit, NewBest, OnEvent, Solution, TimeUp
 from optmatch.problems import Routing
 from optmatch.problems.routing import loss_units
-from optmatch.solvers.cpsat import LightFlow, minimise, share_links
+from optmatch.solvers.cpsat import LightFlow, Outcome, share_links
+from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import limit_of, stoppable
 from optmatch.solvers.routing.columns import cost_step
 from optmatch.solvers.routing.negotiation import (
@@ -57,8 +57,6 @@ def route_worst(
         OPTIMAL if CP-SAT refuted all shorter lengths, or the bound of the problem is met.
     """
     negotiation = Negotiation(problem)
-    graph = negotiation.router.graph
-    circuits = negotiation.circuits
     bound = int(problem.lower_bound())
     best = start and Routes(
         problem, negotiation.router, negotiation.order, start.routes, start.lengths
@@ -81,47 +79,80 @@ def route_worst(
         return conclude_routes(problem, best, bound, limit_of(early_stop), "ilp")
     if best is None or best.objective <= bound:
         return conclude_routes(problem, best, bound, Limit.EXHAUSTED, "ilp")
-    refuted = False
-    sources = negotiation.router.wiring.source[circuits[:, 0]]
-    targets = negotiation.router.wiring.target[circuits[:, 1]]
+
+    def ask(most_cells: int) -> Asked[list[list[int]]]:
+        """Ask for routes of at most so many cells each."""
+        model = RouteModel(negotiation, most_cells)
+        return model, model.solve(clock, on_event, seed=draw_seed(rng))
+
+    # Lengths below the best one are refuted one by one, from the bound on.
+    least = bound
+    refuted_lengths: list[int] = []
     with stoppable() as stop:
-        from_source = walk(graph, sources.tolist()).cells
-        to_target = walk(graph, targets.tolist()).cells
-        back = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)  # still to come
-        while bound < best.objective:
-            model = cp_model.CpModel()
-            flows = []
-            for k in range(len(circuits)):
-                near = from_source[k].astype(np.int64) + back[k] <= bound
-                allowed = np.flatnonzero(near & (graph.mate >= 0)).tolist()
-                flow = LightFlow(model, graph, int(sources[k]), 1, {int(targets[k]): 1}, allowed)
-                model.add(sum(flow.exit_literals.values()) <= bound)
-                flows.append(flow)
-            share_links(model, graph, [(flow, 1) for flow in flows])
-            seed = int(rng.integers(1 << 30))
-            # The model has no objective, so what CP-SAT reports of it is none of the problem.
-            outcome = minimise(model, clock, on_event, seed=seed, tell=False)
-            if outcome.found:
-                best = _routes(negotiation, flows, [flow.terminals(outcome) for flow in flows])
-                on_event(NewBest(best.objective))
-                break
-            if not outcome.infeasible:
-                limit = outcome.limit
-                break
-            bound = bound + 1
-            refuted = True
+        lengths = range(bound, int(best.objective))
+        verdict = refute_in_turn(lengths, ask, clock, refuted_lengths.append)
+        limit = verdict.limit
+        if verdict.answer is not None:
+            best = _make_routes(negotiation, verdict.answer)
+            limit = None
+            on_event(NewBest(best.objective))
+    bound = least + len(refuted_lengths)
     limit = stop.limit or limit
-    stats: dict[str, object] = {"bound_by": "cp-sat"} if refuted else {}
+    stats: dict[str, object] = {"bound_by": "cp-sat"} if refuted_lengths else {}
     return conclude_routes(problem, best, bound, limit, "ilp", stats=stats)
 
 
-def _routes(negotiation: Negotiation, flows: list[LightFlow], found: list[list[int]]) -> Routes:
-    """Make routes of ``found[circuit]``, the terminals by which its light leaves the cells."""
+class RouteModel(ExactModel[list[list[int]]]):
+    """The CP-SAT model of routes of all circuits, none longer than a number of cells.
+
+    It minimises nothing. Light of each circuit flows from its source to its destination, and each
+    link carries one circuit at most.
+
+    Parameters
+    ----------
+    negotiation
+        The circuits, and the router with the cells and their links.
+    most_cells
+        No route has more cells.
+    """
+
+    def __init__(self, negotiation: Negotiation, most_cells: int) -> None:
+        """Write the flows of all circuits."""
+        super().__init__()
+        router = negotiation.router
+        graph = router.graph
+        circuits = negotiation.circuits
+        sources = router.wiring.source[circuits[:, 0]]
+        targets = router.wiring.target[circuits[:, 1]]
+
+        # Light of a circuit may leave a cell by a terminal if the cells so far, and those still to
+        # come on the shortest way from there, are not too many together.
+        from_source = walk(graph, sources.tolist()).cells.astype(np.int64)
+        to_target = walk(graph, targets.tolist()).cells
+        from_terminal = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)
+        is_near = from_source + from_terminal <= most_cells
+        self.flows = []
+        for circuit, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            allowed = np.flatnonzero(is_near[circuit] & (graph.mate >= 0)).tolist()
+            flow = LightFlow(self.model, graph, int(source), 1, {int(target): 1}, allowed)
+            self.model.add(sum(flow.exit_literals.values()) <= most_cells)
+            self.flows.append(flow)
+        share_links(self.model, graph, [(flow, 1) for flow in self.flows])
+
+    def read(self, outcome: Outcome) -> list[list[int]]:
+        """Return ``route[circuit]``: the terminals by which its light leaves the cells."""
+        return [flow.terminals(outcome) for flow in self.flows]
+
+
+def _make_routes(negotiation: Negotiation, terminals_of_circuit: list[list[int]]) -> Routes:
+    """Make routes of ``terminals_of_circuit[circuit]``, by which its light leaves the cells."""
     router = negotiation.router
     routes, lengths = router.empty_routes()
-    if max(map(len, found)) > routes.shape[1]:
-        routes = np.zeros((len(routes), max(map(len, found))), dtype=np.int32)
-    for (source, _), terminals in zip(negotiation.circuits, found, strict=True):
+    longest = max(map(len, terminals_of_circuit))
+    if longest > routes.shape[1]:
+        routes = np.zeros((len(routes), longest), dtype=np.int32)
+    circuits = zip(negotiation.circuits, terminals_of_circuit, strict=True)
+    for (source, _), terminals in circuits:
         routes[source, : len(terminals)] = terminals
         lengths[source] = len(terminals)
     return Routes(negotiation.problem, router, negotiation.order, routes, lengths)
