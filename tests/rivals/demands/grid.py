@@ -98,7 +98,7 @@ def race(cell: Cell) -> Race:
         min_slot_s=cell.min_slot_s,
     )
     rival = _best_rival(cell, problem)
-    _ask(cell, problem, cell.limit_s)  # compiles what it needs
+    _ask(cell, problem, min(cell.limit_s, SMALLEST_TIME_S))  # compiles what it needs
     ours_s, cpu_s = _time_ours(cell, problem, cell.limit_s)
     for _ in range(3):
         if ours_s <= rival.completion_s * (1 + TOLERANCE):

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
+from optmatch.model import Limits
 from optmatch.problems.collectives.steps import Algorithm, list_sends
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import (
@@ -226,7 +227,7 @@ def jobs_in_rounds(draw: Any) -> om.RailJob:
 @given(jobs_in_rounds(), st.sampled_from(["on-demand", "provisioned", "prefetch", "ilp"]))
 def test_jobs_in_rounds_are_planned(job: om.RailJob, method: str) -> None:
     """Every plan passes the verifier, and none is below the bound."""
-    found = om.solve(job, method, seed=0, time_limit_s=20)
+    found = om.solve(job, method, seed=0, limits=Limits(iterations=400))
     assert found.objective is not None
     assert found.objective >= job.lower_bound() * (1 - 1e-9)
 

@@ -154,10 +154,10 @@ def test_unseen_powers_are_forecast() -> None:
 def test_forecasts_and_their_intervals_hold() -> None:
     """All within 0.1 dB; in `make soak` nine of ten intervals of six chips hold.
 
-    Two chips tell no rate: forecasts of one chip are within their intervals or beyond together.
+    A few chips tell no rate: forecasts of one chip are within their intervals or beyond together.
     """
     is_within = []
-    for seed in range(6 if SOAK else 2):
+    for seed in range(6 if SOAK else 1):
         off_db, model_off_db, within_db = forecast_errors(om.HexMesh(1, 2, ports=8), 30, seed)
         assert np.abs(off_db).max() <= 0.1 < np.abs(model_off_db).max()
         is_within += (np.abs(off_db) <= within_db).tolist()
