@@ -218,6 +218,34 @@ def test_a_user_who_may_not_write(switch: tuple[RedisServer, SonicAgent]) -> Non
     assert names_of(SonicSwitch(server.url)) == set()
 
 
+def test_a_user_who_may_not_run_scripts(switch: tuple[RedisServer, SonicAgent]) -> None:
+    server, agent = switch
+    user = ("ACL", "SETUSER", "plain", "on", ">p", "~*", "&*", "+@all", "-@scripting")
+    agent.config.execute_command(*user)
+    sonic = SonicSwitch(f"redis://plain:p@127.0.0.1:{server.port}")
+    plan = schedule_of(shifts(4, 3))
+    assert play(plan, sonic).is_whole
+    assert names_of(sonic) == names_of(SonicSwitch(server.url)) != set()
+    assert set(sonic.read_statuses().values()) >= {"tuned"}
+
+
+def test_a_change_that_is_refused_in_part_is_refused_as_a_whole(
+    switch: tuple[RedisServer, SonicAgent],
+) -> None:
+    """A user who may remove circuits and set none removes none."""
+    server, agent = switch
+    admin = SonicSwitch(server.url)
+    old, new = (CrossConnect("1A", "2B"),), (CrossConnect("3A", "4B"),)
+    admin.apply(Difference((), old))
+    user = ("ACL", "SETUSER", "remover", "on", ">p", "~*", "+@all", "-hset")
+    agent.config.execute_command(*user)
+    sonic = SonicSwitch(f"redis://remover:p@127.0.0.1:{server.port}")
+    with pytest.raises(SwitchError, match="this user may not do that"):
+        sonic.apply(Difference(old, new))
+    assert names_of(admin) == {"1A-2B"}
+    assert sonic.read().circuits == old, "the connection is out of step"
+
+
 def test_a_database_of_something_else(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     try:

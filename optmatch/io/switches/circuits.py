@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from optmatch.model import FormatError, InputError
@@ -110,6 +111,7 @@ def check_difference(difference: object) -> Difference:
     return difference
 
 
+@lru_cache(maxsize=16_384)
 def side_order(side: str) -> tuple[int, int, str]:
     """Return a key that sorts sides by module, number, and A before B; other names come last."""
     match = SIDE_NAME.fullmatch(side)

@@ -1,0 +1,94 @@
+"""How late a player is on a stand-in of a SONiC switch, beyond the delay of the switch itself.
+
+    python -m tests.helpers.lateness [PORTS] [SLOTS]
+
+The database and the agent are processes of their own. Circuits take 50 ms to be tuned, one of
+twenty takes 70 ms. In each slot all circuits change. From the time that a change took in all are
+taken off the planned delay and what the switch itself needed: from the moment at which the agent
+began to set circuits to the moment at which it had reported the last one as tuned.
+"""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from optmatch.switches import PlayOptions, SonicSwitch, play
+from tests.helpers.sonic_agent import RedisServer, SonicAgent
+from tests.switches.test_play import schedule_of, shifts
+
+
+class LoggingAgent(SonicAgent):
+    """An agent that writes down when it began to set circuits, and when all of them were tuned."""
+
+    log = Path()
+    began_s = 0.0
+
+    def _carry_out(self, bulk: list[tuple[str, str]]) -> None:
+        now_s = time.monotonic()
+        if not self.began_s and any(what == "hset" for what, _name in bulk):
+            self.began_s = now_s
+        super()._carry_out(bulk)
+
+    def _tune(self) -> None:
+        super()._tune()
+        if self.began_s and self.circuits and len(self.tuned) == len(self.circuits):
+            took_s = time.monotonic() - self.began_s
+            self.began_s = 0.0
+            with self.log.open("a") as log:
+                log.write(json.dumps(took_s) + "\n")
+
+
+def tuning_delay_s(name: str) -> float:
+    """Return how long a circuit takes: one of twenty is late."""
+    source = int(name.partition("A")[0])
+    return 0.07 if source % 20 == 0 else 0.05
+
+
+def measure(n_ports: int, n_slots: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Play slots; return the seconds that each change took in all, and those of the switch."""
+    server = RedisServer(folder)
+    LoggingAgent.log = folder / "agent.log"
+    agent = os.fork()
+    if not agent:
+        LoggingAgent(server.port, n_ports, tuning_delay_s)
+        while True:
+            time.sleep(1.0)
+    try:
+        time.sleep(1.0)
+        plan = schedule_of(shifts(n_ports, n_slots))
+        options = PlayOptions(journal=folder / "journal")
+        report = play(plan, SonicSwitch(server.url), options)
+        time.sleep(0.1)
+    finally:
+        os.kill(agent, signal.SIGKILL)
+        os.waitpid(agent, 0)
+        server.stop()
+    in_all_s = [moment.delay_s + moment.own_time_s for moment in report.moments]
+    of_switch_s = [json.loads(line) for line in LoggingAgent.log.read_text().splitlines()]
+    return np.array(in_all_s), np.array(of_switch_s)
+
+
+def main() -> None:
+    """Print percentiles of the time beyond the delay of the switch."""
+    n_ports = int(sys.argv[1]) if len(sys.argv) > 1 else 320
+    n_slots = int(sys.argv[2]) if len(sys.argv) > 2 else 100
+    with tempfile.TemporaryDirectory() as folder:
+        in_all_s, of_switch_s = measure(n_ports, n_slots, Path(folder))
+    assert len(in_all_s) == len(of_switch_s), "a change was carried out in parts"
+    beyond_ms = 1e3 * (in_all_s - of_switch_s)
+    percentiles = np.percentile(beyond_ms, [50, 99])
+    print(
+        f"{n_ports} ports, {len(beyond_ms)} slots: {percentiles[0]:.1f} ms (p50),"
+        f" {percentiles[1]:.1f} ms (p99) beyond the switch's own"
+        f" {1e3 * np.median(of_switch_s):.1f} ms (p50)"
+    )
+
+
+if __name__ == "__main__":
+    main()
