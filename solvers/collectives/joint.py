@@ -25,7 +25,6 @@ from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from optmatch.model import RTOL, Clock, Limit, NewBest, OnEvent, Tick, ignore
 from optmatch.problems import Collective
@@ -34,7 +33,8 @@ from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.conclusion import FoundPlan
 from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.rounds import chunk_sizes
-from optmatch.solvers.cpsat import Literal, Outcome, minimise
+from optmatch.solvers.cpsat import Literal, Outcome
+from optmatch.solvers.exact_models import ExactModel
 from optmatch.solvers.frame import stoppable
 
 SUMS = ("all-reduce", "reduce-scatter")
@@ -143,7 +143,7 @@ def find(
                 on_event(Tick("splits", number, len(splits)))
                 # The programme has only plans that are faster than the best one.
                 model = _Model(problem, split, best_s)
-                outcome = minimise(model.model, clock, ignore, seed=0, linear=False, work=work)
+                outcome = model.solve(clock, ignore, seed=0, work=work)
                 limit = outcome.limit
                 if outcome.found:
                     best = model.read(outcome)
@@ -438,7 +438,7 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
     return fewest
 
 
-class _Model:
+class _Model(ExactModel[Laid]):
     """The integer programme of the plans of one split that are faster than the best so far.
 
     Its variables say which circuits each configuration has, which rank sends which chunk in which
@@ -453,6 +453,8 @@ class _Model:
     below_s
         Only plans that take less than so many seconds are solutions; infinite if all are.
     """
+
+    uses_relaxations = False
 
     def __init__(self, problem: Collective, split: Split, below_s: float) -> None:
         """Make the variables of all rounds, then the goal, then the rules of the operation.
@@ -470,9 +472,9 @@ class _Model:
         below_s
             Plans must take less than so many seconds; infinite if all may be found.
         """
+        super().__init__()
         self.problem = problem
         self.split = split
-        self.model = cp_model.CpModel()
         self.ranks = range(problem.n_ranks)
         self.chunks = [chunk for chunk, weight in enumerate(split.weights) if weight]
         self.epoch = np.repeat(np.arange(len(split.held)), split.held)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
-from optmatch.model import Bound, Clock, Limits, NewBest, OnEvent, Solution, ignore
+from optmatch.model import Bound, Limits, NewBest, OnEvent, Solution, ignore
 from optmatch.problems import HostPlacement
-from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.cpsat import Outcome
+from optmatch.solvers.exact_models import ExactModel, draw_seed
 from optmatch.solvers.frame import stoppable
 from optmatch.solvers.placements.progress import PlacementSearch, candidates_of
 
@@ -22,7 +22,7 @@ _UNITS_PER_DB = 1e6
 """Sums of losses are counted in whole units by CP-SAT, each loss rounded down to one."""
 
 
-class AssignmentModel:
+class AssignmentModel(ExactModel[NDArray[np.int64]]):
     """Variables that say which host has which port; circuits within a set that is allowed.
 
     Parameters
@@ -34,8 +34,8 @@ class AssignmentModel:
     """
 
     def __init__(self, problem: HostPlacement, allowed: NDArray[np.bool_]) -> None:
+        super().__init__()
         self.problem = problem
-        self.model = cp_model.CpModel()
         self.allowed = allowed
         candidates = candidates_of(problem)
         self.is_on: list[dict[int, Any]] = [
@@ -84,13 +84,7 @@ class AssignmentModel:
                 self.model.add(cost >= spent).only_enforce_if(literal)
         self.model.minimize(sum(costs))
 
-    def solve(self, clock: Clock, on_event: OnEvent, seed: int, work_s: float) -> Outcome:
-        """Run CP-SAT."""
-        return minimise(
-            self.model, clock, on_event, seed=seed, work=work_s, tell=False, linear=True
-        )
-
-    def ports(self, outcome: Outcome) -> NDArray[np.int64]:
+    def read(self, outcome: Outcome) -> NDArray[np.int64]:
         """Return ``port_of_host[host]`` of a solution."""
         chosen = [
             next(port for port, literal in variables.items() if outcome.holds(literal))
@@ -135,10 +129,9 @@ def settle_exactly(search: PlacementSearch, work_s: float) -> None:
     while not search.is_closed and search.limit is None:
         threshold_db = search.next_threshold()
         model = AssignmentModel(search.problem, search.loss_db <= threshold_db)
-        seed = int(search.rng.integers(1 << 30))
-        outcome = model.solve(search.clock, ignore, seed, work_s)
+        outcome = model.solve(search.clock, ignore, seed=draw_seed(search.rng), work=work_s)
         if outcome.found:
-            search.keep(model.ports(outcome))
+            search.keep(model.read(outcome))
         elif outcome.infeasible:
             search.raise_bound(threshold_db, "cp-sat")
         else:
@@ -160,9 +153,9 @@ def _minimise_total(search: PlacementSearch, work_s: float) -> None:
     units = np.where(usable, np.floor(search.loss_db * _UNITS_PER_DB + 1e-6), 0).astype(np.int64)
     model = AssignmentModel(search.problem, usable)
     model.minimise_total(units)
-    outcome = model.solve(search.clock, ignore, int(search.rng.integers(1 << 30)), work_s)
+    outcome = model.solve(search.clock, ignore, seed=draw_seed(search.rng), work=work_s)
     if outcome.found:
-        search.keep(model.ports(outcome))
+        search.keep(model.read(outcome))
     search.limit = search.limit or outcome.limit
     bound_db = outcome.lower_bound / _UNITS_PER_DB
     if bound_db > search.bound_db:

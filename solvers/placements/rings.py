@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from optmatch.model import Clock, ignore
-from optmatch.solvers.cpsat import minimise
+from optmatch.solvers.cpsat import Outcome
+from optmatch.solvers.exact_models import ExactModel
 
 
 class RingVerdict:
@@ -55,27 +55,49 @@ def find_ring(
         The ports of a ring in their order, or that there is none, or neither if the work or the
         time was too little.
     """
-    # Each port has one circuit out and one in, all of them on one cycle, or a loop to itself; as
-    # many ports have a loop as are left over.
-    model = cp_model.CpModel()
-    circuits = [
-        (source, destination, model.new_bool_var(""))
-        for source, destination in np.argwhere(allowed).tolist()
-        if source != destination
-    ]
-    n_ports = len(allowed)
-    left_out = [(port, port, model.new_bool_var("")) for port in range(n_ports)]
-    model.add_circuit([*circuits, *left_out])
-    model.add(sum(literal for _, _, literal in left_out) == n_ports - n_hosts)
-    outcome = minimise(model, clock, ignore, seed=seed, work=work_s, tell=False)
+    model = RingModel(allowed, n_hosts)
+    outcome = model.solve(clock, ignore, seed=seed, work=work_s)
     if not outcome.found:
         return RingVerdict(None, impossible=outcome.infeasible)
+    return RingVerdict(model.read(outcome), impossible=False)
 
-    # The ring is followed from any port that is on it.
-    next_port = {
-        source: destination for source, destination, literal in circuits if outcome.holds(literal)
-    }
-    ports = [next(iter(next_port))]
-    while len(ports) < n_hosts:
-        ports.append(next_port[ports[-1]])
-    return RingVerdict(np.array(ports, dtype=np.int64), impossible=False)
+
+class RingModel(ExactModel[NDArray[np.int64]]):
+    """The CP-SAT model of a ring of so many ports; it minimises nothing.
+
+    Parameters
+    ----------
+    allowed
+        ``allowed[source, destination]``: the circuits that may be used.
+    n_hosts
+        The number of ports on the ring, at least 2.
+    """
+
+    def __init__(self, allowed: NDArray[np.bool_], n_hosts: int) -> None:
+        """Write the model: one cycle, and a loop for each port that is not on it."""
+        super().__init__()
+        self.n_hosts = n_hosts
+        self.circuits = [
+            (source, destination, self.model.new_bool_var(""))
+            for source, destination in np.argwhere(allowed).tolist()
+            if source != destination
+        ]
+
+        # Each port has one circuit out and one in, all of them on one cycle, or a loop to itself;
+        # as many ports have a loop as are left over.
+        n_ports = len(allowed)
+        left_out = [(port, port, self.model.new_bool_var("")) for port in range(n_ports)]
+        self.model.add_circuit([*self.circuits, *left_out])
+        self.model.add(sum(literal for _, _, literal in left_out) == n_ports - n_hosts)
+
+    def read(self, outcome: Outcome) -> NDArray[np.int64]:
+        """Return the ports of the ring in their order, from any port that is on it."""
+        next_port = {
+            source: destination
+            for source, destination, literal in self.circuits
+            if outcome.holds(literal)
+        }
+        ports = [next(iter(next_port))]
+        while len(ports) < self.n_hosts:
+            ports.append(next_port[ports[-1]])
+        return np.array(ports, dtype=np.int64)

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution
+from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution, ignore
 from optmatch.problems import BlockProof, CutProof, Reroute
+from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.frame import conclude, stoppable
 from optmatch.solvers.reroutes.greedy import (
     case_of,
@@ -32,7 +33,7 @@ from optmatch.solvers.reroutes.impossible import (
     find_cut,
     prove_handovers,
 )
-from optmatch.solvers.reroutes.model import Model
+from optmatch.solvers.reroutes.model import RerouteModel
 from optmatch.solvers.reroutes.repair import Reach, Recovery, repair, settle, split_rest
 from optmatch.solvers.reroutes.routing_state import FoundRoutes, HitCircuits, RoutingState
 
@@ -130,7 +131,7 @@ class RerouteSearch:
         routing = self.routing
         case = self.case
         with routing.without((*case.hit, *movable)):
-            model = Model(routing, case, movable)
+            model = RerouteModel(routing, case, movable)
         if few:
             outcome = self._run(model, model.movers_cost)
             if not outcome.optimal:
@@ -142,12 +143,12 @@ class RerouteSearch:
             model.model.add(model.routes_cost <= known)
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
-            paths = model.paths(outcome)
-            found = FoundRoutes(routing.sum_up(paths), paths)
-            self.note(settle(routing, case, model.handover(outcome), model.circuits, found))
+            plan = model.read(outcome)
+            found = FoundRoutes(routing.sum_up(plan.paths), plan.paths)
+            self.note(settle(routing, case, plan.handover, model.circuits, found))
         return bool(outcome.optimal or outcome.infeasible)
 
-    def _run(self, model: Model, objective: Any) -> Any:
+    def _run(self, model: RerouteModel, objective: Any) -> Outcome:
         """Minimise an objective of a model in the remaining time; note a limit that was met.
 
         Parameters
@@ -166,7 +167,8 @@ class RerouteSearch:
         self.models += 1
         remaining = self.clock.remaining_s
         clock = Limits(time_s=remaining if math.isfinite(remaining) else None).start()
-        outcome = model.solve(objective, clock, seed=self.seed)
+        model.minimise(objective)
+        outcome = model.solve(clock, ignore, seed=self.seed)
         self.limit = self.limit or outcome.limit
         return outcome
 

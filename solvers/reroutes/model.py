@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
-from optmatch.model import Clock, ignore
-from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.cpsat import Outcome
+from optmatch.solvers.exact_models import ExactModel
 from optmatch.solvers.reroutes.routing_state import HitCircuits, Path, RoutingState, spread
 from optmatch.solvers.reroutes.splice import LOSS_COST
 
 
-class Model:
+class ModelledPlan(NamedTuple):
+    """What a solution of the model stands for."""
+
+    paths: list[Path]
+    """For each of the model's circuits the nodes of the flow graph from its start to its goal."""
+    handover: tuple[int, ...]
+    """The spare that takes over for each lost unit, in their order."""
+
+
+class RerouteModel(ExactModel[ModelledPlan]):
     """The model: spares that take over, and routes of circuits that may move around the others.
 
     A circuit is a flow from where its source may be to where its destination may be. Each arc is a
@@ -45,10 +53,10 @@ class Model:
         movable
             Numbers of circuits that were not hit and may move.
         """
+        super().__init__()
         self.routing = routing
         self.case = case
         self.circuits = [*case.hit, *movable]
-        self.model = cp_model.CpModel()
 
         # ``take[unit, spare]``: whether a spare takes over. Each lost unit has one, each spare
         # takes over one at most.
@@ -195,52 +203,34 @@ class Model:
             for circuit, moved in self.moved.items()
         )
 
-    def paths(self, outcome: Outcome) -> list[Path]:
-        """Read the route of each circuit out of an outcome of `solve`.
+    def minimise(self, objective: Any) -> None:
+        """Set the objective: a linear expression of the variables, in place of a former one."""
+        self.model.clear_objective()
+        self.model.minimize(objective)
 
-        Parameters
-        ----------
-        outcome
-            A solution of the model: the arcs on which each flow is 1.
+    def read(self, outcome: Outcome) -> ModelledPlan:
+        """Read out of a solution the route of each circuit, and which spares take over.
 
-        Returns
-        -------
-        list of int32 array
-            For each of ``circuits``, in their order, the nodes of the flow graph from its start to
-            its goal.
+        A route is followed along the arcs of its flow, from the start where the circuit has one.
         """
         graph = self.routing.graph
-        found = []
+        paths: list[Path] = []
         for circuit, flow in zip(self.circuits, self.flows, strict=True):
-            onward = {}
+            next_node = {}
             for arc, literal in flow.items():
                 if outcome.holds(literal):
                     tail = int(np.searchsorted(graph.first, arc, side="right")) - 1
-                    onward[tail] = int(graph.head[arc])
+                    next_node[tail] = int(graph.head[arc])
             starts, _ = self._ends(circuit)
-            node = next(n for n, literal in starts.items() if n in onward)
-            path = [node]
-            while path[-1] in onward:
-                path.append(onward[path[-1]])
-            found.append(np.array(path, dtype=np.int32))
-        return found
-
-    def handover(self, outcome: Outcome) -> tuple[int, ...]:
-        """Read out of an outcome the spare that takes over for each lost unit, in their order."""
-        return tuple(
-            next(s for s in self.case.spares if outcome.holds(self.take[unit, s]))
+            path = [next(start for start in starts if start in next_node)]
+            while path[-1] in next_node:
+                path.append(next_node[path[-1]])
+            paths.append(np.array(path, dtype=np.int32))
+        spares = [
+            next(spare for spare in self.case.spares if outcome.holds(self.take[unit, spare]))
             for unit in self.case.lost
-        )
-
-    def solve(self, objective: Any, clock: Clock, *, seed: int) -> Outcome:
-        """Minimise an objective, a linear expression of the variables, until a clock ends it.
-
-        `seed` is that of CP-SAT. The outcome says whether a solution was found, is proved the best
-        one or impossible, and which limit was met.
-        """
-        self.model.clear_objective()
-        self.model.minimize(objective)
-        return minimise(self.model, clock, ignore, seed=seed)
+        ]
+        return ModelledPlan(paths, tuple(spares))
 
 
 def path_arcs(routing: RoutingState, path: Path) -> list[int]:

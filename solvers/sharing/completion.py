@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
-from optmatch.model import Limits, OnEvent, Solution, SolverError
+from optmatch.model import Bound, Event, Limits, NewBest, OnEvent, Solution, SolverError
 from optmatch.problems import PortSharing
-from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.cpsat import Outcome
+from optmatch.solvers.exact_models import ExactModel
 from optmatch.solvers.sharing.conclusion import conclude
 from optmatch.solvers.sharing.network import Network
 
@@ -81,21 +81,28 @@ def minimise_completion_times(
     # The model minimises the steps that all jobs wait together; the bound is a mean in seconds.
     model = _WaitingModel(problem, network.caps)
     seed = int(rng.integers(2**31))
-    outcome = minimise(model.model, limits.start(), on_event, seed=seed)
-    mean_wait_s = outcome.lower_bound / model.steps_per_s / max(jobs.n_jobs, 1)
-    bound = max(mean_wait_s, problem.lower_bound())
+    steps_per_mean_s = model.steps_per_s * max(jobs.n_jobs, 1)
+
+    def tell_seconds(event: Event) -> None:
+        """Report what CP-SAT reports in steps of all jobs as a mean in seconds."""
+        if isinstance(event, NewBest):
+            event = NewBest(float(event.objective) / steps_per_mean_s)
+        elif isinstance(event, Bound):
+            event = Bound(max(event.lower_bound / steps_per_mean_s, problem.lower_bound()))
+        on_event(event)
+
+    outcome = model.solve(limits.start(), tell_seconds, seed=seed)
+    bound = max(outcome.lower_bound / steps_per_mean_s, problem.lower_bound())
     if not outcome.found:
         if outcome.infeasible:
             raise SolverError("CP-SAT finds no answer where a flow serves all")
         return conclude(problem, "min-jct", None, bound, outcome.limit)
     stats = {"bound_by": "cp-sat"} if bound > problem.lower_bound() else {}
-    return conclude(
-        problem, "min-jct", model.read_jobs(outcome), bound, outcome.limit, stats=stats
-    )
+    return conclude(problem, "min-jct", model.read(outcome), bound, outcome.limit, stats=stats)
 
 
-class _WaitingModel:
-    """The variables and constraints of a problem.
+class _WaitingModel(ExactModel[NDArray[np.int32]]):
+    """The model of a problem, which minimises the steps that all jobs wait together.
 
     Parameters
     ----------
@@ -112,9 +119,11 @@ class _WaitingModel:
         How many steps of time are a second.
     """
 
+    tells = True
+
     def __init__(self, problem: PortSharing, caps: NDArray[np.int64] | None) -> None:
         """Make the variables, the constraints and the objective."""
-        self.model = cp_model.CpModel()
+        super().__init__()
         self.kinds = _find_kinds(problem)
         self.steps_per_s = _steps_per_s(problem, self.kinds)
         self.amounts: dict[tuple[int, int], Any] = {}
@@ -194,7 +203,7 @@ class _WaitingModel:
             on_plane = [kind for kind in kinds if self._plane_of_kind[kind] == plane]
             self.model.add(sum(self.amounts[kind, job] for kind in on_plane) <= cap)
 
-    def read_jobs(self, outcome: Outcome) -> NDArray[np.int32]:
+    def read(self, outcome: Outcome) -> NDArray[np.int32]:
         """Return the job of each resource: of each kind, the first resources are used.
 
         Parameters

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from optmatch.model import Limit, Limits, OnEvent, Solution, Tick, TimeUp, check_time, ignore
 from optmatch.problems import PortSharing, SupplyProof
-from optmatch.solvers.cpsat import minimise
+from optmatch.solvers.cpsat import Outcome
+from optmatch.solvers.exact_models import ExactModel
 from optmatch.solvers.frame import limit_of
 from optmatch.solvers.sharing.conclusion import conclude
 from optmatch.solvers.sharing.network import Network, Numbers
@@ -262,6 +262,47 @@ class WholeChoice(NamedTuple):
     """Why the search ended early; None if it did not."""
 
 
+class AmountModel(ExactModel[Numbers]):
+    """How many resources each job gets, such that all together lack as few as possible.
+
+    The model knows nothing of resources but the cuts that are added to it.
+
+    Attributes
+    ----------
+    amounts
+        ``amounts[job]``: an expression of variables, how many resources the job gets.
+    """
+
+    def __init__(self, problem: PortSharing) -> None:
+        """Make the variables and the objective; jobs that take all or nothing are literals."""
+        super().__init__()
+        jobs = problem.jobs
+        self.amounts: list[Any] = []
+        for demand, is_whole in zip(jobs.demand.tolist(), jobs.whole.tolist(), strict=True):
+            if is_whole:
+                self.amounts.append(demand * self.model.new_bool_var(""))
+            else:
+                self.amounts.append(self.model.new_int_var(0, demand, ""))
+        self.model.minimize(int(jobs.demand.sum()) - sum(self.amounts))
+
+    def add_cut(self, from_tight_planes: dict[int, int], n_beside: int) -> None:
+        """Let some jobs get no more from other planes than there is, beyond what tight ones give.
+
+        Parameters
+        ----------
+        from_tight_planes
+            By job how much its tight planes give it.
+        n_beside
+            The number of resources that these jobs reach on other planes.
+        """
+        excess = sum(self.amounts[job] - amount for job, amount in from_tight_planes.items())
+        self.model.add(excess <= n_beside)
+
+    def read(self, outcome: Outcome) -> Numbers:
+        """Return how many resources each job gets, shape (jobs,)."""
+        return np.array([outcome.value(amount) for amount in self.amounts], dtype=np.int64)
+
+
 def choose_whole(
     network: Network,
     cut: SupplyProof,
@@ -295,34 +336,23 @@ def choose_whole(
     clock = limits.start()
     jobs = network.problem.jobs
     seed = int(rng.integers(2**31))
-    model = cp_model.CpModel()
-
-    # `amounts[job]` is an expression of variables: how many resources the job gets.
-    amounts: list[Any] = []
-    for demand, is_whole in zip(jobs.demand.tolist(), jobs.whole.tolist(), strict=True):
-        if is_whole:
-            amounts.append(demand * model.new_bool_var(""))
-        else:
-            amounts.append(model.new_int_var(0, demand, ""))
-    model.minimize(int(jobs.demand.sum()) - sum(amounts))
-
+    model = AmountModel(network.problem)
     target = jobs.demand
     least_left = 0.0
     n_rounds = 0
     while True:
         # All that jobs get beyond their tight planes comes from the resources of other planes.
         from_tight_planes, n_beside = _sides_of(network, cut, target)
-        excess = sum(amounts[job] - amount for job, amount in from_tight_planes.items())
-        model.add(excess <= n_beside)
+        model.add_cut(from_tight_planes, n_beside)
 
         # The best amounts under all cuts are a bound, and an answer if a flow serves them.
         on_event(Tick("choices", n_rounds))
         n_rounds += 1
-        outcome = minimise(model, clock, ignore, seed=seed)
+        outcome = model.solve(clock, ignore, seed=seed)
         least_left = max(least_left, outcome.lower_bound)
         if not outcome.optimal:
             return WholeChoice(None, least_left, outcome.limit)
-        target = np.array([outcome.value(amount) for amount in amounts], dtype=np.int64)
+        target = model.read(outcome)
         flow = network.serve(target)
         if (flow.served == target).all():
             return WholeChoice(target, least_left, None)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import figures_of
+from optmatch.model import Bound, NewBest, figures_of
 from optmatch.problems import PortSharing
 from tests.helpers.modes import examples
 from tests.helpers.sharing import (
@@ -117,3 +117,16 @@ def test_little_time_is_a_normal_outcome() -> None:
     for limits in (om.Limits(time_s=0.0), om.Limits(time_s=1e-6)):
         solution = om.solve(problem, seed=0, limits=limits)
         assert solution.status in (om.Status.UNKNOWN, om.Status.FEASIBLE, om.Status.OPTIMAL)
+
+
+def test_events_of_min_jct_are_mean_seconds() -> None:
+    """CP-SAT counts steps of all jobs together, many to a second where times are not whole."""
+    resources = Resources([[1.0] * 4], arrival_s=[0.25, 1.75, 3.5, 4.125])
+    problem = Sharing(resources, Jobs([2, 1], [[1.0, 1.0]]), "min-jct")
+    events: list[object] = []
+    solution = om.solve(problem, "min-jct", seed=0, on_event=events.append)
+    objectives = [event.objective for event in events if isinstance(event, NewBest)]
+    bounds = [event.lower_bound for event in events if isinstance(event, Bound)]
+    assert solution.objective == (0.25 + 3.5) / 2
+    assert objectives[-1] == pytest.approx(solution.objective, rel=1e-9)
+    assert bounds[-1] == pytest.approx(solution.lower_bound, rel=1e-9)
