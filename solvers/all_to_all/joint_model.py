@@ -110,14 +110,23 @@ class JointModel(ExactModel[RoutedPairs]):
         self.flows: list[dict[int, LightFlow]] = []
 
     def build(self, below: float | None) -> None:
-        """Add all constraints and the objective; with `below`, only better totals count."""
+        """Add all constraints, and the objective: the cells on all routes of all slots.
+
+        Parameters
+        ----------
+        below
+            Only schedules of fewer cells than this, a whole number, are solutions; None for all.
+        """
         self.add_slots()
-        cells = sum(
+
+        # A literal of ``exit_literals`` is 1 if light leaves a cell by some terminal. Each cell on
+        # a route is left once, hence the literals of all slots add up to the cells passed.
+        n_cells_passed = sum(
             sum(flow.exit_literals.values()) for flows in self.flows for flow in flows.values()
         )
         if below is not None:
-            self.model.add(cells <= round(below) - 1)
-        self.model.minimize(cells)
+            self.model.add(n_cells_passed <= round(below) - 1)
+        self.model.minimize(n_cells_passed)
 
     def add_slots(self) -> None:
         """Let every pair meet in one slot, by whatever routes."""
@@ -125,8 +134,11 @@ class JointModel(ExactModel[RoutedPairs]):
             self._add_slot()
         for pair in self.pairs:
             self.model.add_exactly_one(slot[pair] for slot in self.meets)
-        first = [pair for pair in self.pairs if pair[0] == 0]
-        for slot, pair in enumerate(first):  # slots are alike, and port 0 meets one in each
+
+        # Slots can be renamed without any change. The pairs of port 0 meet in different slots, and
+        # fixing which rules out all schedules that differ in names only.
+        pairs_of_first_port = [pair for pair in self.pairs if pair[0] == 0]
+        for slot, pair in enumerate(pairs_of_first_port):
             self.model.add(self.meets[slot][pair] == 1)
 
     def _add_slot(self) -> None:

@@ -92,8 +92,9 @@ class RoutingState:
 
         In the flow graph light goes from node to node along arcs. Each node belongs to a resource
         that holds so many circuits, for example the free fibres of an edge; each arc may pass a
-        cell in one state. Fabrics are of two kinds: those with cells, where terminals of cells are
-        joined by waveguides, and racks with ideal interposers, where edges have bundles of fibres.
+        cell in one state. Circuits start and end at units: chips of a rack, or ports elsewhere.
+        Fabrics are of two kinds: those with cells, where terminals of cells are joined by
+        waveguides, and racks with ideal interposers, where edges have bundles of fibres.
 
         Parameters
         ----------
@@ -101,6 +102,8 @@ class RoutingState:
             The circuits with their routes, the states of cells, and the dead ports, failed fibres,
             stuck and dead cells.
         """
+        # The fabric with its flow graph, the circuits as they run, and who uses which port and
+        # fibre of a rack.
         fabric = problem.fabric
         graph = build_flow_graph(fabric)
         self.graph: FlowGraph = graph
@@ -119,13 +122,16 @@ class RoutingState:
         else:
             self.first_fibre = [0, *np.cumsum(problem.units.edge_fibres).tolist()]
 
-        # ``mode[cell]``: the only state that it can take; ``now[cell]``: its present state.
+        # ``mode[cell]``: the only state that it can take, `FREE` as long as no cell is known to
+        # be stuck; ``now[cell]``: its present state. Kernels get arrays of one entry at least.
         self.mode = np.full(max(1, fabric.n_cells), FREE, dtype=np.int8)
         self.now = self.mode.copy()
         if problem.cell_states is not None:
             self.now[:] = problem.cell_states
 
         # ``cost[arc]``: loss and length, of the cell that it passes and the fibre that it enters.
+        # One number holds both: a hundredth of a dB counts `LOSS_COST` and is compared first, a
+        # cell or a fibre counts 1.
         cell_loss, fibre_loss = problem.loss_units
         fibre_cost = np.where(graph.fibre >= 0, fibre_loss * LOSS_COST + 1, 0)
         cell_cost = np.where(graph.cell >= 0, cell_loss * LOSS_COST + 1, 0)
@@ -134,14 +140,16 @@ class RoutingState:
         # The circuits of now use up resources; then what has failed is closed.
         self.free = graph.capacity.astype(np.int32)
         self.shut = np.zeros(len(graph.resource), dtype=np.bool_)
-        self.ends = problem.circuits // graph.per_unit
-        nodes, stops = self._trace(problem)
+        self.ends = problem.circuits // graph.per_unit  # ``per_unit`` ports belong to a unit
+        nodes, stops = self._list_nodes_of_paths(problem)
         self.paths = [nodes[start:stop] for start, stop in pairwise([0, *stops.tolist()])]
         self.free -= np.bincount(graph.resource[nodes], minlength=len(self.free))
         self.shut_ports(problem.dead_ports)
         self.shut_fibres(problem.failed_fibres)
         self.break_cells(problem.stuck, problem.dead_cells)
-        self.work = self._room(16)
+
+        # The search begins with a workspace for 16 circuits at once, which grows if more come.
+        self.work = self._new_workspace(16)
 
     def fork(self, work: RerouteSpace | None = None) -> RoutingState:
         """Return a routing that may be broken and changed while this one stays as it is.
@@ -156,7 +164,7 @@ class RoutingState:
         twin.now = self.now.copy()
         twin.users = self.users.copy()
         twin.paths = list(self.paths)
-        twin.work = self._room(16) if work is None else work
+        twin.work = self._new_workspace(16) if work is None else work
         return twin
 
     def close(self, fibres: Iterable[int], ports: Iterable[int], cells: Iterable[int]) -> None:
@@ -169,6 +177,7 @@ class RoutingState:
         fibres, ports, cells
             The numbers of the parts.
         """
+        # With cells, a circuit that runs keeps its ports: only ports without one are closed.
         self.break_cells({}, cells)
         if self.fabric.graph is not None:
             used = self.circuits
@@ -221,21 +230,33 @@ class RoutingState:
                 self.shut[graph.fibre == fibre] = True
 
     def break_cells(self, stuck: Mapping[int, int], dead: Iterable[int]) -> None:
-        """Leave cells in a state for good, or dark."""
+        """Leave cells in a state for good, or dark.
+
+        ``stuck[cell]`` is the only state of a cell, 0 bar or 1 cross; cells of `dead` lead no
+        light.
+        """
         for cell, state in stuck.items():
-            self.mode[cell] = self.now[cell] = state
+            self.mode[cell] = state
+            self.now[cell] = state
         for cell in dead:
             self.mode[cell] = _DEAD_CELL
 
-    def _trace(self, problem: Reroute) -> tuple[Path, NDArray[np.int64]]:
-        """Return the nodes of all circuits as they run, one after another, and where each ends.
+    def _list_nodes_of_paths(self, problem: Reroute) -> tuple[Path, NDArray[np.int64]]:
+        """List the nodes of the flow graph that all circuits pass as they run.
+
+        A path begins with the node of the unit (a chip, or a port) that its circuit leaves, and
+        ends with that of the unit that it enters. The nodes of the flow graph are numbered in this
+        order: the units as places to leave, from 0 on; the units as places to enter, from
+        ``graph.units`` on; then, from ``graph.inner`` on, the edges of a rack with ideal
+        interposers, or else all terminals as places to enter a cell, and after these all terminals
+        as places where light leaves the fabric.
 
         Parameters
         ----------
         problem
             ``problem.passed`` lists the parts that circuits pass, in the order of the light: of
-            each entry the circuit, and the fibre (without cells) or the terminal entered (with
-            cells).
+            each entry the circuit, and the part: on a fabric with cells a terminal by which light
+            enters a cell, on a rack with ideal interposers a fibre.
 
         Returns
         -------
@@ -244,8 +265,9 @@ class RoutingState:
         stops : int array, shape (circuits,)
             Where in `nodes` the path of each circuit ends.
         """
-        # Groups of nodes: units out, parts passed, with cells the terminals by which light leaves
-        # the fabric, units in. A stable sort by circuit brings each path together in this order.
+        # Groups of nodes, in the order of light: units left; parts passed; on fabrics with cells
+        # the terminals by which light leaves the fabric; units entered. In each group ``circuits``
+        # has the circuit of every node.
         graph = self.graph
         fabric = problem.fabric
         passed = problem.passed
@@ -258,12 +280,15 @@ class RoutingState:
             last = fabric.destination_terminals[problem.circuits[:, 1]]
             circuits.append(numbers)
             nodes.append(graph.inner + len(fabric.graph.mate) + last)
-        circuit = np.concatenate([*circuits, numbers])
-        order = np.argsort(circuit, kind="stable")
-        path = np.concatenate([*nodes, graph.units + self.ends[:, 1]]).astype(np.int32)
-        return path[order], np.cumsum(np.bincount(circuit))
 
-    def _room(self, circuits: int) -> RerouteSpace:
+        # A stable sort by circuit brings each path together, and keeps the order of the groups.
+        circuit = np.concatenate([*circuits, numbers])
+        node = np.concatenate([*nodes, graph.units + self.ends[:, 1]]).astype(np.int32)
+        order = np.argsort(circuit, kind="stable")
+        stops = np.cumsum(np.bincount(circuit))
+        return node[order], stops
+
+    def _new_workspace(self, circuits: int) -> RerouteSpace:
         """Make a workspace for so many circuits at once."""
         graph = self.graph
         sizes = len(graph.resource), len(graph.head), len(graph.capacity), len(self.now)
@@ -353,13 +378,13 @@ class RoutingState:
         graph = self.graph
         mode = self.mode[self.graph.cell]
         lit = (graph.cell < 0) | (mode < 0) | (mode == graph.state)
-        found: NDArray[np.bool_] = lit & ~self.shut[graph.head] & ~self.shut[graph.tail]
-        return found
+        are_open: NDArray[np.bool_] = lit & ~self.shut[graph.head] & ~self.shut[graph.tail]
+        return are_open
 
     def _make_room(self, count: int) -> None:
         """Replace the workspace if it is too small for so many circuits."""
         if count > len(self.work.length):
-            self.work = self._room(2 * count)
+            self.work = self._new_workspace(2 * count)
 
     def _net(self) -> Net:
         """Return the arrays of the graph and of the state that kernels need."""

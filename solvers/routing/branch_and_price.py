@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,16 @@ _TRIES = 4
 _TINY = 1e-6
 
 
+class Split(NamedTuple):
+    """How a case is divided into two: by one circuit and one link."""
+
+    circuit: int
+    terminal: int  # one of the two at the link
+    # Whether the circuit is closed out of one direction of the link or of the other; if not, the
+    # link is closed to this circuit, or to all others.
+    one_way: bool
+
+
 @dataclass
 class ProofNode:
     """A case of the search, which is a node of the proof.
@@ -56,9 +67,7 @@ class ProofNode:
 
     closed: Closed  # for a circuit the terminals by which its light may not leave a cell
     bound: PriceBound  # the best bound of the case so far, and the link prices that prove it
-    # Where the case is split into two: circuit, terminal, and ``one_way`` as of
-    # `_ProofSearch._split`; None if it is not.
-    split: tuple[int, int, int] | None = None
+    split: Split | None = None  # how the case is divided; None if it is not
     children: list[int] = field(default_factory=list)  # the numbers of these two cases
 
 
@@ -246,7 +255,7 @@ class _ProofSearch:
 
             # The children begin with the bound and the prices of this case, which hold for them.
             case.split = self._where_to_split(case.bound.weights)
-            for closed in self._split(case.closed, *case.split):
+            for closed in self._divide(case.closed, case.split):
                 case.children.append(len(self.cases))
                 self.cases.append(
                     ProofNode(closed, PriceBound(case.bound.value, case.bound.prices))
@@ -302,7 +311,7 @@ class _ProofSearch:
             if bound.value > self._upper() or self.clock.remaining_s <= 0:
                 return
 
-    def _where_to_split(self, weights: dict[Column, float]) -> tuple[int, int, int]:
+    def _where_to_split(self, weights: dict[Column, float]) -> Split:
         """Pick a circuit and a link that it half uses; one that it uses both ways comes first.
 
         Parameters
@@ -312,9 +321,9 @@ class _ProofSearch:
 
         Returns
         -------
-        (int, int, int)
-            The circuit, a terminal at the link, and 1 if the circuit uses the link both ways, so
-            that only one way of it is closed in each case; else 0.
+        Split
+            The circuit, a terminal at the link, and whether the circuit uses the link both ways,
+            so that only one way of it is closed in each case.
         """
         # ``use[circuit, link]`` is how much of the circuit passes the link, ``total[link]`` that
         # of all circuits. A link is worth a split if two circuits share it.
@@ -326,7 +335,7 @@ class _ProofSearch:
                     terminal = next(
                         t for t in column.terminals if self.router.wiring.link[t] == link
                     )
-                    return column.circuit, terminal, 1
+                    return Split(column.circuit, terminal, one_way=True)
                 key = column.circuit, int(link)
                 use[key] = use.get(key, 0.0) + weight
         total: dict[int, float] = {}
@@ -343,34 +352,40 @@ class _ProofSearch:
             return -round(contested, 6), abs(share - 0.5), item[0]
 
         (circuit, link), _ = min(use.items(), key=rank)
-        return circuit, int(self.router.wiring.ends[link, 0]), 0
+        terminal = int(self.router.wiring.ends[link, 0])
+        return Split(circuit, terminal, one_way=False)
 
-    def _split(self, closed: Closed, circuit: int, terminal: int, one_way: int) -> list[Closed]:
-        """Return what the two cases close into which a case is split at a link.
+    def _divide(self, closed: Closed, split: Split) -> list[Closed]:
+        """Divide a case into two, so that each routing of it is in one of them.
+
+        A case is the matching with some links closed to some circuits. No circuit passes a link in
+        both directions, and no link is passed by two circuits. Hence in each routing the circuit
+        of the split does without one of the two directions of the link; and either this circuit
+        does without the link, or all others do.
 
         Parameters
         ----------
         closed
-            The terminals that the case closes already: for a circuit those that it may not leave
-            by.
-        circuit, terminal
-            The circuit, and a terminal at the link.
-        one_way
-            1: the circuit does not pass the link in one direction, or not in the other. 0: the
-            circuit does not use the link, or no other circuit does.
+            ``closed[circuit]``: the terminals by which the light of a circuit may not leave a cell
+            in the case; circuits without an entry may leave by all.
+        split
+            The circuit, a terminal at the link, and which of the two divisions is meant.
+
+        Returns
+        -------
+        list of two dict
+            The terminals that are closed in either part, as of `closed`.
         """
-        mate = int(self.router.wiring.mate[terminal])
-        if one_way:
+        circuit = split.circuit
+        mate = int(self.router.wiring.mate[split.terminal])
+        if split.one_way:
             return [
-                {**closed, circuit: closed.get(circuit, frozenset()) | {side}}
-                for side in (terminal, mate)
+                _close(closed, [circuit], frozenset({split.terminal})),
+                _close(closed, [circuit], frozenset({mate})),
             ]
-        both = frozenset((terminal, mate)) - {-1}
-        others = [k for k in range(len(self.master.circuits)) if k != circuit]
-        return [
-            {**closed, **{k: closed.get(k, frozenset()) | both for k in chosen}}
-            for chosen in ([circuit], others)
-        ]
+        both_ends = frozenset((split.terminal, mate)) - {-1}  # at the rim a link has one end
+        others = [other for other in range(len(self.master.circuits)) if other != circuit]
+        return [_close(closed, [circuit], both_ends), _close(closed, others, both_ends)]
 
     def _proved(self) -> float:
         """Return the bound of all cases together, in `UNIT`; infinite if all are infeasible.
@@ -420,7 +435,7 @@ class _ProofSearch:
         aim = self._proved()
         needed = self._in_unit(aim)
         numbers = [0]  # the next case to write down; a case is numbered before its parts
-        kept: list[tuple[ProofNode, tuple[int, int, int] | None, int]] = []
+        kept: list[tuple[ProofNode, Split | None, int]] = []
         while len(kept) < len(numbers):
             case = self.cases[numbers[len(kept)]]
             value = math.inf if case.bound.infeasible else self._in_unit(case.bound.value)
@@ -479,6 +494,14 @@ class _ProofSearch:
             "cut_circuits": [list(pair) for pair in circuits],
             "cut_links": names,
         }
+
+
+def _close(closed: Closed, circuits: list[int], terminals: frozenset[int]) -> Closed:
+    """Close terminals to some circuits, too; ``closed[circuit]`` has those closed before."""
+    narrower = dict(closed)
+    for circuit in circuits:
+        narrower[circuit] = closed.get(circuit, frozenset()) | terminals
+    return narrower
 
 
 def _link_name(graph: CellGraph, ends: NDArray[np.int64]) -> str:

@@ -96,7 +96,8 @@ class Master:
         self.wiring = router.wiring
         nothing = np.zeros_like(router.wiring.cell_cost)
         to_go = np.where(router.wiring.to_go < FAR, 0, FAR)
-        nothing.flags.writeable = to_go.flags.writeable = False  # the type of all wiring
+        for array in (nothing, to_go):
+            array.flags.writeable = False  # kernels are compiled for one type
         self.free = router.wiring._replace(cell_cost=nothing, to_go=to_go)
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
@@ -131,23 +132,28 @@ class Master:
         return True
 
     def break_cells(self, wiring: MeshArrays, shut: frozenset[int], cells: Iterable[int]) -> None:
-        """Go on with other faults of the same fabric; routes that they do not break are kept.
+        """Replace the faults of the fabric, and mark the known routes that the new ones break.
+
+        A column is a known route of one circuit, with a variable in the linear programme. Those
+        that a fault breaks are kept for other faults, but take no part from now on: they are in
+        ``self._broken``.
 
         Parameters
         ----------
         wiring
-            The wiring with the ways of stuck cells.
+            The graph of the same fabric, in which a stuck cell leads light one way in both states.
         shut
             The terminals by which no light leaves a cell.
         cells
-            All cells that are broken. Other faults than these are no longer there.
+            All cells that are broken, stuck or dead. Faults of other cells are no longer there.
         """
-        # Routes are listed by cell once, hence only those through the broken cells are checked.
+        # ``self._through[cell]`` lists the routes through a cell, hence only those through broken
+        # cells have to be checked. The first ``self._indexed`` routes are in these lists already.
         self.wiring = wiring
         self.free = self.free._replace(exits=wiring.exits)
         self._shut = shut
         for column in list(self._variables)[self._indexed :]:
-            for cell in {terminal >> 2 for terminal in column.terminals}:
+            for cell in {terminal // 4 for terminal in column.terminals}:  # four to a cell
                 self._through.setdefault(cell, []).append(column)
         self._indexed = len(self._variables)
         self._broken = {
@@ -158,12 +164,12 @@ class Master:
         }
 
     def _passes(self, column: Column) -> bool:
-        """Tell whether all ways of a route are open."""
-        at = int(self.wiring.source[self.circuits[column.circuit][0]])
+        """Tell whether light can still take a route, cell by cell, with the present faults."""
+        entered = int(self.wiring.source[self.circuits[column.circuit][0]])
         for leaving in column.terminals:
-            if leaving in self._shut or leaving not in self.wiring.exits[at]:
+            if leaving in self._shut or leaving not in self.wiring.exits[entered]:
                 return False
-            at = int(self.wiring.mate[leaving])
+            entered = int(self.wiring.mate[leaving])
         return True
 
     def bound(

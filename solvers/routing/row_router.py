@@ -73,20 +73,28 @@ class RowRouter:
         Parameters
         ----------
         fabric
-            The fabric; without cells, distances between all ports are 0.
+            The fabric: its ports, which of them are live, and cells that are stuck.
         """
-        n = fabric.n_ports
-        live = np.zeros(n, dtype=np.bool_)
+        # What is known of the ports: which of them are live, and the least cost of a route between
+        # any two. It is 0 here, for fabrics without cells and with fixed rules; the router of a
+        # mesh replaces it by the shortest routes.
+        n_ports = fabric.n_ports
+        live = np.zeros(n_ports, dtype=np.bool_)
         live[fabric.live_ports] = True
-        least = np.zeros((n, n), dtype=np.int64)
+        least_cost = np.zeros((n_ports, n_ports), dtype=np.int64)
         graph = fabric.graph
         stuck = np.empty(0, dtype=np.int8) if graph is None else graph.stuck
-        self.fabric = fabric
-        for array in (live, least, stuck):
+        for array in (live, least_cost, stuck):
             array.flags.writeable = False  # kernels are compiled for one type
-        self.ports = PortTable(live, least, stuck, fabric.bidirectional)
-        order, partner = np.zeros((2, n), dtype=np.int64)
-        self._room = order, partner, np.zeros(n, dtype=np.int8)
+        self.fabric = fabric
+        self.ports = PortTable(live, least_cost, stuck, fabric.bidirectional)
+
+        # Scratch of the check: source ports of circuits in their order, the destination of each
+        # source, and 1 for each port that is a destination already.
+        order = np.zeros(n_ports, dtype=np.int64)
+        partner = np.zeros(n_ports, dtype=np.int64)
+        is_taken = np.zeros(n_ports, dtype=np.int8)
+        self._scratch = order, partner, is_taken
 
     def route(
         self,
@@ -113,7 +121,7 @@ class RowRouter:
             ``held[k]`` receives `ROUTED`, `NOT_ROUTED` if no routes were found, or `NO_MATCHING`
             if the row is no matching of the live ports.
         """
-        check_rows(self.ports, *self._room, rows, held)
+        check_rows(self.ports, *self._scratch, rows, held)
 
     def change(
         self,
@@ -421,7 +429,7 @@ class WorstRouter(MeshRouter):
                 one = rows[k : k + 1], states[k : k + 1], routes, lengths[k : k + 1]
                 super().route(*one, held[k : k + 1])
             if held[k] == ROUTED:
-                order, partner, taken = self._room
+                order, partner, taken = self._scratch
                 task = RowTask(
                     rows[k], states[k], routes, lengths[k], order, partner, taken, self._max_moves
                 )

@@ -44,6 +44,21 @@ class CellCosts(NamedTuple):
     cross: int
 
 
+class JointBound(NamedTuple):
+    """What link prices prove of all slots of an all-to-all together."""
+
+    cells: float
+    """A bound of the cells on all routes; infinite if so many slots cannot hold the circuits."""
+    slots: int
+    """The fewest slots that can hold the circuits by these prices; 0 if nothing is shown."""
+
+
+_EXACT_IN_FLOAT = 2**53
+"""Whole numbers below this one are exact as floats, and so are their sums below it."""
+
+_MIN_STEPS_IN_SCIPY = 500_000
+"""Searches of fewer steps take less time in Python than SciPy takes to be imported, 0.35 s."""
+
 WHOLE_CELLS = CellCosts(PRICE_UNITS, PRICE_UNITS)
 FREE_CELLS = CellCosts(0, 0)
 
@@ -104,49 +119,68 @@ class ProofChecker:
 
         return self._bound_leaves(proof, circuits, cell_costs, to_loss_db)
 
-    def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> float:
+    def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> JointBound:
         """Bound the cells on the routes of all circuits, shared out among so many slots.
 
-        Each link carries one circuit in a slot, so its price counts `slots` times. Infinite if the
-        proof shows that so many slots cannot hold the circuits.
+        Each link carries one circuit in a slot, so its price counts `slots` times. If the proof
+        claims that so many slots cannot hold the circuits, cells cost nothing, and the circuits
+        have to pay more than the links of all slots are worth. The fewest slots that are worth as
+        much as the circuits pay are then a bound, too.
+
+        Parameters
+        ----------
+        proof
+            The certificate, of a single case: a price for each link.
+        circuits
+            All pairs that have to meet, as terminals.
+        slots
+            The number of slots.
+
+        Returns
+        -------
+        JointBound
+
+        Raises
+        ------
+        ProofError
+            If the prices are for other links, or do not show what the proof claims.
         """
         self._check_sizes(proof, len(circuits))
         if len(proof.circuit) != 1:
             raise ProofError(f"{len(proof.circuit)} cases, where all slots together have one")
         prices = proof.prices[0].tolist()
+        worth_of_slot = sum(prices)
         infeasible = bool(proof.infeasible[0])
         cell_costs = FREE_CELLS if infeasible else WHOLE_CELLS
 
-        total = self._sum_of_circuits(circuits, prices, cell_costs) - slots * sum(prices)
+        paid = self._sum_of_circuits(circuits, prices, cell_costs)
+        if paid == math.inf:
+            return JointBound(math.inf, 0)  # two ports cannot meet in any number of slots
+        total = paid - slots * worth_of_slot
         if not infeasible:
-            return self._round_up_cells(total, circuits)
+            return JointBound(self._round_up_cells(total, circuits), 0)
         if total <= 0:
             raise ProofError(
                 f"claims that {slots} slots do not do, but the circuits pay {total} more than all"
                 " links are worth, which is not > 0"
             )
-        return math.inf
-
-    def count_slots(self, proof: RoutingProof, circuits: list[Circuit]) -> int:
-        """Return the fewest slots that can hold all circuits, by prices that are not all zero.
-
-        Each link carries one circuit in a slot, so a slot pays each price once at most, and the
-        circuits pay at least what their cheapest walks cost.
-        """
-        prices = proof.prices[0].tolist()
-        paid = self._sum_of_circuits(circuits, prices, FREE_CELLS)
-        if paid == math.inf:
-            return 0  # two ports cannot meet in any number of slots
-        n_slots: int = -(-int(paid) // sum(prices))
-        return n_slots
+        return JointBound(math.inf, -(-int(paid) // worth_of_slot))
 
     def _sum_of_circuits(
         self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts
     ) -> float:
         """Add up the cheapest walks of all circuits, prices included; infinite without a walk.
 
-        Many circuits start at the same port: one search serves them all.
+        Many circuits start at the same port: one search serves them all. The sum is exact.
         """
+        # A cheapest walk leaves by a terminal once at most, which bounds what it costs.
+        n_terminals = len(self.mate)
+        dearest_step = max(prices) + max(cell_costs)
+        is_exact_in_float = (n_terminals + 1) * dearest_step < _EXACT_IN_FLOAT
+        n_steps = len({circuit.start for circuit in circuits}) * n_terminals
+        if is_exact_in_float and n_steps > _MIN_STEPS_IN_SCIPY:
+            return self._sum_of_circuits_in_float(circuits, prices, cell_costs)
+
         costs_from: dict[int, dict[int, int]] = {}
         total: float = 0
         for circuit in circuits:
@@ -156,6 +190,44 @@ class ProofChecker:
                 )
             total += costs_from[circuit.start].get(circuit.end, math.inf)
         return total
+
+    def _sum_of_circuits_in_float(
+        self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts
+    ) -> float:
+        """Do the same by the shortest paths of SciPy, whose numbers are exact if below 2**53.
+
+        The nodes of the graph are the terminals, for leaving a cell there, and one more for each
+        start, in front of the link where light enters the fabric.
+        """
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import dijkstra
+
+        n_terminals = len(self.mate)
+        starts = sorted({circuit.start for circuit in circuits})
+        entered_from = {n_terminals + k: start for k, start in enumerate(starts)}
+        entered_from |= {left: mate for left, mate in enumerate(self.mate) if mate >= 0}
+
+        # An edge leads through the cell that is entered, in bar or in cross. In a stuck cell both
+        # states have the same exit, and count once. The first link of a circuit is paid as well.
+        weight_of_edge: dict[tuple[int, int], int] = {}
+        for node, entered in entered_from.items():
+            toll = prices[self.link_of[entered]] if node >= n_terminals else 0
+            for left in self.exits[entered]:
+                state = (left ^ entered) & 1
+                weight = toll + cell_costs[state] + prices[self.link_of[left]]
+                weight_of_edge[node, left] = weight
+        rows, columns = zip(*weight_of_edge, strict=True)
+        size = n_terminals + len(starts)
+        weights = list(map(float, weight_of_edge.values()))
+        graph = csr_array((weights, (rows, columns)), shape=(size, size))
+
+        # All numbers are whole, and Python's integers add them up.
+        costs = dijkstra(graph, indices=range(n_terminals, size))
+        row_of = {start: k for k, start in enumerate(starts)}
+        walks = [costs[row_of[circuit.start], circuit.end] for circuit in circuits]
+        if math.inf in walks:
+            return math.inf
+        return sum(map(int, walks))
 
     def show_infeasible(self, proof: RoutingProof, circuits: list[Circuit]) -> bool:
         """Return whether the proof shows that there is no routing, whatever a cell costs."""

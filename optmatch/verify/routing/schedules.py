@@ -364,13 +364,12 @@ def _bound_jointly(
     ends = problem.fabric.destination_terminals.tolist()
     circuits = [Circuit(starts[source], ends[target]) for source, target in problem.pairs.tolist()]
     bound = checker.bound_slots(proof, circuits, fewest_slots)
-    if bound == math.inf:
+    if bound.cells == math.inf:
         findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
-        by_prices = checker.count_slots(proof, circuits)
-        findings.figures["slots_lower_bound"] = max(fewest_slots, by_prices)
+        findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
         return 0.0
     slots = findings.figures.get("slots", fewest_slots)
-    return bound if slots == fewest_slots else 0.0
+    return bound.cells if slots == fewest_slots else 0.0
 
 
 def list_circuits(problem: Routing) -> list[Circuit]:

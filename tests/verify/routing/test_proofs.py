@@ -14,7 +14,14 @@ from optmatch.problems import RoutingProof
 from optmatch.problems.routing import PRICE_UNITS
 from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.routing.bounds import bound_objective
-from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker
+from optmatch.verify.routing.proofs import (
+    FREE_CELLS,
+    WHOLE_CELLS,
+    Case,
+    CellCosts,
+    Circuit,
+    ProofChecker,
+)
 from optmatch.verify.routing.schedules import check_proof, list_circuits
 from tests.helpers import oracles
 from tests.helpers.modes import examples
@@ -212,12 +219,34 @@ def test_a_loss_rises_to_the_next_that_routes_can_have(name: str, seed: int) -> 
 
 def test_slots_share_the_price_of_a_link() -> None:
     checker, claim = ProofChecker(ROW), priced(ROW, {7: 1}, infeasible=True)
-    assert checker.bound_slots(claim, CLASHING, 1) == math.inf
+    assert checker.bound_slots(claim, CLASHING, 1) == (math.inf, 2)
     with pytest.raises(ProofError, match=r"pay 0 more .* not > 0"):
         checker.bound_slots(claim, CLASHING, 2)
     dear = priced(ROW, {7: PRICE_UNITS})
-    assert checker.bound_slots(dear, CLASHING, 1) == checker.bound_cells(dear, CLASHING)
-    assert checker.bound_slots(dear, CLASHING, 100) < 0
+    assert checker.bound_slots(dear, CLASHING, 1).cells == checker.bound_cells(dear, CLASHING)
+    assert checker.bound_slots(dear, CLASHING, 100).cells < 0
+
+
+@pytest.mark.parametrize("cell_costs", [FREE_CELLS, WHOLE_CELLS])
+def test_walks_add_up_alike_in_floats_and_in_whole_numbers(cell_costs: CellCosts) -> None:
+    """Prices beyond what floats hold exactly take the other way; no walk is infinite."""
+    rng = np.random.default_rng(0)
+    faulty = om.Faulty(om.HexMesh(3, 4, ports=8), stuck_bar=[0], stuck_cross=[7], dead_cells=[9])
+    for fabric in (om.HexMesh(3, 3, ports=6), faulty):
+        checker = ProofChecker(fabric.graph)
+        ends = fabric.source_terminals.tolist()
+        circuits = [Circuit(a, b) for a in ends for b in ends if a < b]
+        circuits += [Circuit(ends[0], int(np.flatnonzero(fabric.graph.mate >= 0)[0]))]
+        for high in (1, 5, 10**6):
+            prices = rng.integers(high, size=checker.n_links).tolist()
+            quick = checker._sum_of_circuits_in_float(circuits, prices, cell_costs)
+            assert quick == sum(
+                checker.cheapest_walk(circuit, Case(), prices, cell_costs) for circuit in circuits
+            )
+            scale = 2**50
+            dear = [price * scale for price in prices]
+            costs = CellCosts(cell_costs.bar * scale, cell_costs.cross * scale)
+            assert checker._sum_of_circuits(circuits, dear, costs) == quick * scale
 
 
 def test_parity_is_fixed_on_bipartite_grids_only() -> None:
