@@ -48,7 +48,7 @@ _TRIES = 4
 _TINY = 1e-6
 
 
-class Split(NamedTuple):
+class CaseSplit(NamedTuple):
     """How a case is divided into two: by one circuit and one link."""
 
     circuit: int
@@ -67,7 +67,7 @@ class ProofNode:
 
     closed: Closed  # for a circuit the terminals by which its light may not leave a cell
     bound: PriceBound  # the best bound of the case so far, and the link prices that prove it
-    split: Split | None = None  # how the case is divided; None if it is not
+    split: CaseSplit | None = None  # how the case is divided; None if it is not
     children: list[int] = field(default_factory=list)  # the numbers of these two cases
 
 
@@ -311,7 +311,7 @@ class _ProofSearch:
             if bound.value > self._upper() or self.clock.remaining_s <= 0:
                 return
 
-    def _where_to_split(self, weights: dict[Column, float]) -> Split:
+    def _where_to_split(self, weights: dict[Column, float]) -> CaseSplit:
         """Pick a circuit and a link that it half uses; one that it uses both ways comes first.
 
         Parameters
@@ -321,7 +321,7 @@ class _ProofSearch:
 
         Returns
         -------
-        Split
+        CaseSplit
             The circuit, a terminal at the link, and whether the circuit uses the link both ways,
             so that only one way of it is closed in each case.
         """
@@ -335,7 +335,7 @@ class _ProofSearch:
                     terminal = next(
                         t for t in column.terminals if self.router.wiring.link[t] == link
                     )
-                    return Split(column.circuit, terminal, one_way=True)
+                    return CaseSplit(column.circuit, terminal, one_way=True)
                 key = column.circuit, int(link)
                 use[key] = use.get(key, 0.0) + weight
         total: dict[int, float] = {}
@@ -353,9 +353,9 @@ class _ProofSearch:
 
         (circuit, link), _ = min(use.items(), key=rank)
         terminal = int(self.router.wiring.ends[link, 0])
-        return Split(circuit, terminal, one_way=False)
+        return CaseSplit(circuit, terminal, one_way=False)
 
-    def _divide(self, closed: Closed, split: Split) -> list[Closed]:
+    def _divide(self, closed: Closed, split: CaseSplit) -> list[Closed]:
         """Divide a case into two, so that each routing of it is in one of them.
 
         A case is the matching with some links closed to some circuits. No circuit passes a link in
@@ -435,7 +435,7 @@ class _ProofSearch:
         aim = self._proved()
         needed = self._in_unit(aim)
         numbers = [0]  # the next case to write down; a case is numbered before its parts
-        kept: list[tuple[ProofNode, Split | None, int]] = []
+        kept: list[tuple[ProofNode, CaseSplit | None, int]] = []
         while len(kept) < len(numbers):
             case = self.cases[numbers[len(kept)]]
             value = math.inf if case.bound.infeasible else self._in_unit(case.bound.value)
