@@ -64,6 +64,7 @@ class Room(NamedTuple):
     routes: NDArray[np.int32]  # (ports, width): the terminals by which light leaves its cells
     states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross, -1 where no light passes
     toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
+    n_lit: NDArray[np.int64]  # (cells,): how many times circuits pass a cell
     queue: NDArray[np.int64]  # (4, places): terminals that wait at this level and the next, twice
     no_cost: NDArray[np.int64]  # (terminals,): zeros, the cost of leaving where nothing is charged
 
@@ -81,6 +82,7 @@ def new_room(wiring: MeshArrays, width: int) -> Room:
         np.zeros((ports, width), dtype=np.int32),
         np.zeros(cells, dtype=np.int8),
         np.zeros((cells, 2), dtype=np.int64),
+        np.zeros(cells, dtype=np.int64),
         np.zeros((4, 8 * cells), dtype=np.int64),
         np.zeros(len(wiring.mate), dtype=np.int64),
     )

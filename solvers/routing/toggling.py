@@ -26,6 +26,7 @@ from optmatch.solvers.routing.pathfinder import (
     Effort,
     RoutedCircuits,
     negotiate,
+    passes_link_twice,
     with_cell_cost,
 )
 from optmatch.solvers.routing.rows import line_up
@@ -197,6 +198,67 @@ def clear_occupation(graph, space, states, toll):
             toll[cell, state] = graph.cell_cost[cell, state]
             if states[cell] == 1 - state:
                 toll[cell, state] += _TOGGLE
+
+
+@inner_kernel
+def _release_route(graph, space, room, states, port):
+    """Undo `occupy_route` for one circuit, while the routes of others stay occupied.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
+    space : RoutingSpace
+        ``space.exit_cost`` of the links becomes 0 again; ``space.use`` counts circuits on links.
+    room : Room
+        ``room.routes`` and ``room.lengths`` have the route. ``room.n_lit[cell]`` is how many
+        times circuits pass a cell; once it is 0, ``room.toll[cell]`` has the costs of an
+        unoccupied cell again.
+    states : int8 array, shape (cells,)
+        The present states, -1 where not known.
+    port : int
+        The source port of the circuit, whose route passes no link twice.
+    """
+    entering = graph.source[port]
+    space.exit_cost[entering] = 0
+    space.use[graph.link[entering]] -= 1
+    for step in range(room.lengths[port]):
+        leaving = room.routes[port, step]
+        link = graph.link[leaving]
+        space.use[link] -= 1
+        for end in range(2):
+            terminal = graph.ends[link, end]
+            if terminal >= 0:
+                space.exit_cost[terminal] = 0
+
+        # A cell that another circuit passes as well stays set: passing it costs no toggle.
+        cell = cell_of(leaving)
+        room.n_lit[cell] -= 1
+        if room.n_lit[cell] == 0:
+            for state in range(2):
+                room.toll[cell, state] = graph.cell_cost[cell, state]
+                if states[cell] == 1 - state:
+                    room.toll[cell, state] += _TOGGLE
+
+
+@inner_kernel
+def _occupy_and_count(graph, space, room, port, route):
+    """Occupy a route as `occupy_route` does, and count it on its cells; False if not simple.
+
+    Parameters
+    ----------
+    graph, space
+        The graph of the fabric, and scratch: ``space.exit_cost`` and ``space.use`` of the links.
+    room : Room
+        ``room.toll`` and ``room.n_lit``, how many times circuits pass a cell, are changed.
+    port : int
+        The source port of the circuit.
+    route : int32 array, shape (cells on the route,)
+        The terminals by which its light leaves the cells.
+    """
+    for step in range(len(route)):
+        room.n_lit[cell_of(route[step])] += 1
+    return occupy_route(graph, space, room.toll, port, route)
 
 
 @inner_kernel
@@ -423,12 +485,14 @@ def _route_in_turn(graph, space, room, states, circuits, max_toggles):
 
     Returns
     -------
-    int
-        The number of toggles of all new routes together, or `NO_ROOM` if a circuit does not fit.
+    (int, int)
+        The number of toggles of all new routes together, and those of the one that was found
+        first; both are `NO_ROOM` if a circuit does not fit.
     """
     n_circuits, n_kept, is_reversed = circuits
     clear_occupation(graph, space, states, room.toll)
     n_toggles = 0
+    n_toggles_of_first = 0
     for place in range(n_circuits):
         # The new circuits hold the places from n_kept to n_circuits - 1: in reverse, the first of
         # these places stands for the last one.
@@ -442,14 +506,16 @@ def _route_in_turn(graph, space, room, states, circuits, max_toggles):
             )
             room.lengths[port] = length
             n_toggles += more
+            if place == n_kept:
+                n_toggles_of_first = more
             if length == 0:
-                return NO_ROOM
+                return NO_ROOM, NO_ROOM
 
         # Later circuits find these links closed, and these cells set without a toggle.
         route = room.routes[port, : room.lengths[port]]
         if not occupy_route(graph, space, room.toll, port, route):
-            return NO_ROOM
-    return n_toggles
+            return NO_ROOM, NO_ROOM
+    return n_toggles, n_toggles_of_first
 
 
 @inner_kernel
@@ -590,12 +656,18 @@ def fit_in_circuits(graph, space, ports, room, change, routed):
     fits = False
     for turn in range(n_orders):
         circuits = (n_circuits, n_kept, turn == 1)
-        n_toggles = _route_in_turn(graph, space, room, routed.states, circuits, max_toggles)
+        n_toggles, n_least = _route_in_turn(
+            graph, space, room, routed.states, circuits, max_toggles
+        )
         if n_toggles != NO_ROOM:
             fits = True
             _copy_routes(order, routed, room.routes, room.lengths)
-            max_toggles = n_toggles - 1  # the other order has to be better
-            if max_toggles < 0:
+
+            # The other order has to be better. It cannot be if the circuit that was routed first
+            # takes all the toggles: any way of it past those that stay needs as many cells to be
+            # driven to their other state, whichever circuit does it.
+            max_toggles = n_toggles - 1
+            if n_toggles == n_least:
                 break
     if fits:
         return _state_cells(graph, order, routed)
@@ -643,7 +715,7 @@ def save_toggles(graph, space, room, order, states):
 
     A way is taken if it has fewer toggles, or as many and its cells cost less. Costs hold both in
     one number: `_TOGGLE` for each toggle, and the cost of the cells, which is always less than one
-    `_TOGGLE`. Each step takes one search and one pass over all routes.
+    `_TOGGLE`. Each step takes a pass over one route, and a search if the circuit has toggles.
 
     Parameters
     ----------
@@ -655,46 +727,47 @@ def save_toggles(graph, space, room, order, states):
         Arrays by source port: ``room.routes``, the terminals by which light leaves its cells, and
         ``room.lengths``, the number of cells, of the circuits in `order` are changed. The routes
         share no link, neither before nor afterwards. ``room.partner`` has the destinations, and
-        ``room.toll`` is scratch.
+        ``room.toll`` and ``room.n_lit`` are scratch.
     order : int64 array, shape (circuits,)
         The source ports of the circuits, which are tried in this order.
     states : int8 array, shape (cells,)
         The states before the change: 0 bar, 1 cross, -1 where not known.
     """
+    # The links of all circuits are closed, and cells that they have set cost no toggle.
+    clear_occupation(graph, space, states, room.toll)
+    for cell in range(len(states)):
+        room.n_lit[cell] = 0
+    for place in range(len(order)):
+        port = order[place]
+        route = room.routes[port, : room.lengths[port]]
+        _occupy_and_count(graph, space, room, port, route)
+
     for _ in range(_REFITS):
         is_better = False
         for place in range(len(order)):
             port = order[place]
-
-            # The links of all other circuits are closed; cells that these have set cost no toggle.
-            clear_occupation(graph, space, states, room.toll)
-            for other_place in range(len(order)):
-                other = order[other_place]
-                if other != port:
-                    route = room.routes[other, : room.lengths[other]]
-                    occupy_route(graph, space, room.toll, other, route)
+            _release_route(graph, space, room, states, port)
 
             # A circuit without toggles of its own cannot get better.
             present = room.routes[port, : room.lengths[port]]
             cost = _sum_tolls(graph, room.toll, port, present)
-            if cost < _TOGGLE:
-                continue
-            length, _toggles = find_fewest_toggles(
-                graph, space, room, port, cost // _TOGGLE, space.spare
-            )
-            if length == 0:
-                continue
+            length = 0
+            if cost >= _TOGGLE:
+                length, _toggles = find_fewest_toggles(
+                    graph, space, room, port, cost // _TOGGLE, space.spare
+                )
 
             # A way of as many toggles may still be cheaper by its cells. One that passes a link
             # twice, once in each direction, is no route.
             route = space.spare[:length]
-            if _sum_tolls(graph, room.toll, port, route) >= cost:
-                continue
-            if occupy_route(graph, space, room.toll, port, route):
+            is_cheaper = length > 0 and _sum_tolls(graph, room.toll, port, route) < cost
+            if is_cheaper and not passes_link_twice(graph, space.use, route):
                 is_better = True
                 room.lengths[port] = length
                 for step in range(length):
                     room.routes[port, step] = route[step]
+            present = room.routes[port, : room.lengths[port]]
+            _occupy_and_count(graph, space, room, port, present)
         if not is_better:
             break
 
