@@ -105,28 +105,30 @@ def bound_by_prices(
     master = _Master(demand[rows, columns])
 
     # The first slots serve one entry alone, each to its end: they bound all prices.
-    for k in range(len(rows)):
-        alone = np.zeros(len(rows))
-        alone[k] = demand[rows[k], columns[k]]
-        master.add(alone, float(max(alone[k], problem.min_slot_ticks) + delay))
+    for entry, ticks in enumerate(demand[rows, columns].tolist()):
+        served = np.zeros(len(rows))
+        served[entry] = ticks
+        master.add(served, float(max(ticks, problem.min_slot_ticks) + delay))
 
     # Column generation, until no slot earns more than it takes.
     best: NDArray[np.float64] | None = None
-    value = 0.0
+    best_bound = 0.0
     for _ in range(_MOST_ROUNDS):
         prices = np.zeros(demand.shape)
         prices[rows, columns] = master.prices()
         slots, worst = pricing.dearest(prices)
         lowered = prices / max(1.0, worst)  # now no slot earns more than it takes
-        if (lowered * demand).sum() > value:
-            value, best = float((lowered * demand).sum()), lowered
+        bound = float((lowered * demand).sum())
+        if bound > best_bound:
+            best_bound = bound
+            best = lowered
         if worst <= 1 + 1e-9 or clock.remaining_s <= 0:
             break
         for duration, matching in slots:
-            held = np.where(
+            served = np.where(
                 matching[rows] == columns, np.minimum(duration, demand[rows, columns]), 0
             )
-            master.add(held.astype(np.float64), float(duration + delay))
+            master.add(served.astype(np.float64), float(duration + delay))
     return None if best is None else _in_units(best, problem)
 
 
@@ -192,7 +194,9 @@ class _Pricing:
             ``matchings[matching, port] = partner``, IDLE without a circuit: all that the fabric
             holds, of bidirectional ports; None for all permutations.
         """
-        self.demand, self.delay, self.matchings = demand, delay, matchings
+        self.demand = demand
+        self.delay = delay
+        self.matchings = matchings
         self.durations = np.unique(np.maximum(demand[demand > 0], shortest))
 
     def dearest(
@@ -215,7 +219,8 @@ class _Pricing:
             At most `_MOST_DURATIONS` slots as (ticks, matching), the greatest rate first; and the
             greatest rate of all, earnings divided by duration and delay, 0 if nothing earns.
         """
-        found, worst = [], 0.0
+        slots = []
+        worst_rate = 0.0
         for duration in self.durations.tolist():
             # The earnings of each circuit in a slot of this duration, and the time of the slot.
             value = prices * np.minimum(self.demand, duration)
@@ -224,16 +229,17 @@ class _Pricing:
             # No matching earns more than the best circuits of all rows, or of all columns. Where
             # that cannot raise the greatest rate, the assignment problem need not be solved.
             most = min(value.max(axis=0).sum(), value.max(axis=1).sum())
-            if worst >= 1.0 and most <= worst * time:
+            if worst_rate >= 1.0 and most <= worst_rate * time:
                 continue
             rows, columns = self._choose(value)
             rate = float(value[rows, columns].sum()) / time
-            worst = max(worst, rate)
+            worst_rate = max(worst_rate, rate)
             if rate > 1 + 1e-9:
                 matching = np.where(value[rows, columns] > 0, columns, -1)
-                found.append((rate, duration, matching))
-        found.sort(key=lambda slot: -slot[0])
-        return [(duration, matching) for _, duration, matching in found[:_MOST_DURATIONS]], worst
+                slots.append((rate, duration, matching))
+        slots.sort(key=lambda slot: -slot[0])
+        dearest = [(duration, matching) for _, duration, matching in slots[:_MOST_DURATIONS]]
+        return dearest, worst_rate
 
     def _choose(self, value: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the matching of the greatest value that there is.
@@ -256,8 +262,9 @@ class _Pricing:
             assigned: tuple[NDArray[Any], NDArray[Any]] = linear_sum_assignment(value, True)
             return assigned
         ports = np.arange(len(value))
-        far = np.where(self.matchings == IDLE, ports, self.matchings)  # no demand of its own
-        return ports, far[value[ports, far].sum(axis=1).argmax()]
+        # A port has no demand for itself: there an idle port earns nothing.
+        partners = np.where(self.matchings == IDLE, ports, self.matchings)
+        return ports, partners[value[ports, partners].sum(axis=1).argmax()]
 
 
 class _Master:
@@ -272,17 +279,17 @@ class _Master:
         self.slots: list[NDArray[np.float64]] = []
         self.times: list[float] = []
 
-    def add(self, held: NDArray[np.float64], time: float) -> None:
+    def add(self, served: NDArray[np.float64], time: float) -> None:
         """Add a slot.
 
         Parameters
         ----------
-        held
+        served
             How many ticks of each entry it serves, shape (entries,).
         time
             The ticks that it takes, with its delay.
         """
-        self.slots.append(held)
+        self.slots.append(served)
         self.times.append(time)
 
     def prices(self) -> NDArray[np.float64]:
@@ -292,6 +299,6 @@ class _Master:
             from scipy.sparse import csr_array
 
         matrix = csr_array(np.stack(self.slots))
-        found = linprog(-self.needs, A_ub=matrix, b_ub=np.array(self.times), method="highs")
-        prices: NDArray[np.float64] = np.maximum(found.x, 0.0)
+        optimum = linprog(-self.needs, A_ub=matrix, b_ub=np.array(self.times), method="highs")
+        prices: NDArray[np.float64] = np.maximum(optimum.x, 0.0)
         return prices

@@ -67,7 +67,8 @@ class Decomposer:
     def __init__(
         self, demand: NDArray[np.int64], rng: np.random.Generator, fabric: Fabric | None = None
     ) -> None:
-        self.demand, self.fabric = demand, fabric
+        self.demand = demand
+        self.fabric = fabric
         self.rng = rng
         self.space = new_workspace(len(demand))
         self.ports = np.arange(len(demand))
@@ -91,18 +92,20 @@ class Decomposer:
 
         # A former term counts as often as its least entry still allows, but no more often than
         # before; on a mesh it may lose circuits that have no routes.
-        rest = self.demand.copy()
-        matchings, weights = list[NDArray[np.int32]](), list[int]()
+        unserved = self.demand.copy()
+        matchings: list[NDArray[np.int32]] = []
+        weights: list[int] = []
         for wished, ticks in zip(former.matchings, former.ticks.tolist(), strict=True):
             matching = self._hold(wished)
-            held = np.flatnonzero(matching != IDLE)
-            weight = min(ticks, int(rest[held, matching[held]].min(initial=ticks)))
-            if weight > 0 and len(held):
-                rest[held, matching[held]] -= weight
+            sources = np.flatnonzero(matching != IDLE)
+            least_entry = int(unserved[sources, matching[sources]].min(initial=ticks))
+            weight = min(ticks, least_entry)
+            if weight > 0 and len(sources):
+                unserved[sources, matching[sources]] -= weight
                 matchings.append(matching)
                 weights.append(weight)
-        kept = Plan.of(matchings, weights, len(rest))
-        self.former = join(kept, self._decompose(rest))
+        former_terms = Plan.of(matchings, weights, len(unserved))
+        self.former = join(former_terms, self._decompose(unserved))
         return self.former
 
     def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -141,15 +144,15 @@ class Decomposer:
         """
         # From 2 to 12 terms go. The power of ticks is drawn as well: with 0 all terms are equally
         # likely to go, with 1 the light ones go more often.
-        slots = len(plan.ticks)
-        count = int(self.rng.integers(2, max(3, min(slots, 12)) + 1))
-        weights = self.rng.random(slots) * plan.ticks.astype(np.float64) ** self.rng.choice(
-            [0.0, 0.5, 1.0]
-        )
-        order = np.argsort(weights, kind="stable")
-        out, kept = order[:count], order[count:]
-        new = self._decompose(serve(plan.take(out)), most=len(out))
-        return plan if len(new.ticks) > len(out) else join(plan.take(kept), new)
+        n_terms = len(plan.ticks)
+        n_removed = int(self.rng.integers(2, max(3, min(n_terms, 12)) + 1))
+        chance = self.rng.random(n_terms)
+        power = self.rng.choice([0.0, 0.5, 1.0])
+        order = np.argsort(chance * plan.ticks.astype(np.float64) ** power, kind="stable")
+        removed = plan.take(order[:n_removed])
+        staying = plan.take(order[n_removed:])
+        new = self._decompose(serve(removed), most=len(removed.ticks))
+        return plan if len(new.ticks) > len(removed.ticks) else join(staying, new)
 
     def _decompose(self, demand: NDArray[np.int64], most: int | None = None) -> Plan:
         """Take terms until nothing is left, or there are more than `most`.
@@ -166,22 +169,23 @@ class Decomposer:
         Plan
             Matchings, and as ticks their weights: each is the least entry of its matching.
         """
-        rest = demand.copy()
+        left = demand.copy()
         matchings: list[NDArray[np.int32]] = []
         weights: list[int] = []
 
         # How terms are chosen is drawn once for the whole, so that decompositions differ.
-        zeros, noise = self.rng.choice([0.02, 0.1, 0.3, 1.0]), self.rng.choice([0.1, 1.0, 3.0])
-        while rest.any() and (most is None or len(weights) <= most):
-            matching = self._term(rest, float(zeros), float(noise))
-            held = np.flatnonzero(matching != IDLE)
-            weight = int(rest[held, matching[held]].min())
-            rest[held, matching[held]] -= weight
+        zeros = float(self.rng.choice([0.02, 0.1, 0.3, 1.0]))
+        noise = float(self.rng.choice([0.1, 1.0, 3.0]))
+        while left.any() and (most is None or len(weights) <= most):
+            matching = self._term(left, zeros, noise)
+            sources = np.flatnonzero(matching != IDLE)
+            weight = int(left[sources, matching[sources]].min())
+            left[sources, matching[sources]] -= weight
             matchings.append(matching)
             weights.append(weight)
         return Plan.of(matchings, weights, len(demand))
 
-    def _term(self, rest: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
+    def _term(self, left: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
         """Choose a permutation by its least entry, and by the entries that it makes zero.
 
         Both count, because few terms come of great weights and of entries that are used up. The
@@ -190,8 +194,8 @@ class Decomposer:
 
         Parameters
         ----------
-        rest
-            ``rest[source, destination]`` in ticks, shape (n, n), of which all lines have one sum.
+        left
+            ``left[source, destination]`` in ticks, shape (n, n), of which all lines have one sum.
         zeros
             The score of an entry that becomes zero, beside weight divided by the bottleneck.
         noise
@@ -209,30 +213,33 @@ class Decomposer:
         """
         # Bisection for the bottleneck: the greatest size at which the entries of at least that
         # size have a perfect matching, which is one of value n where each of them counts 1.
-        sizes = np.unique(rest[rest > 0])
-        low, high = 0, len(sizes) - 1  # of the greatest least entry of a permutation
+        sizes = np.unique(left[left > 0])
+        low = 0
+        high = len(sizes) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            if assign_afresh(self.space, rest >= sizes[middle]) > len(rest) - 0.5:
+            if assign_afresh(self.space, left >= sizes[middle]) > len(left) - 0.5:
                 low = middle
             else:
                 high = middle - 1
-        top = sizes[low]
+        bottleneck = sizes[low]
 
         # Each weight gets the permutation of entries no less than it that has the most entries of
         # just that size, which become zero, and otherwise small ones.
-        best, chosen = -1.0, None
-        jitter = self.rng.random(rest.shape) * noise
+        best_score = -1.0
+        best: NDArray[np.int32] | None = None
+        jitter = self.rng.random(left.shape) * noise
         for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
-            worth = np.where(rest == size, 4.0 + jitter, jitter - rest / sizes[-1])
-            assign_afresh(self.space, np.where(rest >= size, worth, _CLOSED))
-            made = int((rest[self.ports, self.space.column_of] == size).sum())
-            score = made * zeros + float(size) / float(top)
-            if score > best:
-                best, chosen = score, self.space.column_of.astype(np.int32)
-        if chosen is None:
+            worth = np.where(left == size, 4.0 + jitter, jitter - left / sizes[-1])
+            assign_afresh(self.space, np.where(left >= size, worth, _CLOSED))
+            n_zeros = int((left[self.ports, self.space.column_of] == size).sum())
+            score = n_zeros * zeros + float(size) / float(bottleneck)
+            if score > best_score:
+                best_score = score
+                best = self.space.column_of.astype(np.int32)
+        if best is None:
             raise ValueError("the lines of the matrix have different sums")
-        return chosen
+        return best
 
 
 _LEVELS = (0.0, 0.0, 0.25, 0.5)  # the quantiles of remaining entries that a term's weight aims at
@@ -260,15 +267,15 @@ class RealisedDecomposer(Decomposer):
             return everyone
         return super().draw()
 
-    def _term(self, rest: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
+    def _term(self, left: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
         """Choose a matching of entries of a certain size or more, some of them of just this size.
 
         Ports with many entries left come first: each of these needs a term of its own.
 
         Parameters
         ----------
-        rest
-            ``rest[source, destination]`` in ticks, shape (n, n), not all zero.
+        left
+            ``left[source, destination]`` in ticks, shape (n, n), not all zero.
         zeros
             How much more an entry of just the size counts, which becomes zero by this term.
         noise
@@ -280,13 +287,13 @@ class RealisedDecomposer(Decomposer):
             The destination of each source, shape (n,), IDLE where the term has no circuit. It has
             routes, and no circuit without an entry.
         """
-        size = np.quantile(rest[rest > 0], self.rng.choice(_LEVELS), method="lower")
-        entries = (rest > 0).sum(axis=1)[:, None] + (rest > 0).sum(axis=0)
-        worth = entries / entries.max() + zeros * (rest == size)
-        worth = worth + 0.1 * noise * self.rng.random(rest.shape)
-        rows, columns = np.nonzero(rest >= size)
+        size = np.quantile(left[left > 0], self.rng.choice(_LEVELS), method="lower")
+        entries = (left > 0).sum(axis=1)[:, None] + (left > 0).sum(axis=0)
+        worth = entries / entries.max() + zeros * (left == size)
+        worth = worth + 0.1 * noise * self.rng.random(left.shape)
+        rows, columns = np.nonzero(left >= size)
         order = np.argsort(-worth[rows, columns], kind="stable")
-        pairs = [(int(rows[k]), int(columns[k])) for k in order]
+        pairs = list(zip(rows[order].tolist(), columns[order].tolist(), strict=True))
         return self.realiser.place(pairs)
 
 
@@ -371,7 +378,10 @@ def take_fewest(
         if former is not None:
             yield float(len(former.ticks)), former
         for plan in itertools.islice(draw(searches[0]), most if unlimited else None):
-            yield (float(len(plan.ticks)), plan) if lasts(problem, plan) else None
+            if lasts(problem, plan):
+                yield float(len(plan.ticks)), plan
+            else:
+                yield None
 
     best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
@@ -408,14 +418,15 @@ def _draw(search: Decomposer) -> Iterator[Plan]:
         walk = VertexWalk(search.demand, search.rng)
     for turn in itertools.count():
         if best is None or turn < _RUNS:
-            found = search.draw()
+            plan = search.draw()
         elif walk is not None and turn % 2:
-            found = walk.walk(len(best.ticks)) or best
+            plan = walk.walk(len(best.ticks)) or best
         else:
-            found = search.redraw(best)
-        if best is None or len(found.ticks) <= len(best.ticks):
-            best = found  # an equally good plan: the search goes on from it
-        yield found
+            plan = search.redraw(best)
+        # The search goes on from an equally good plan, too, which leads out of plateaus.
+        if best is None or len(plan.ticks) <= len(best.ticks):
+            best = plan
+        yield plan
 
 
 def holds_all_permutations(search: Decomposer) -> bool:

@@ -1,9 +1,9 @@
 """The least completion time: CP-SAT gets a model for each number of slots that could do.
 
 A plan with k slots takes the sum of their durations and k delays, so the number of slots is fixed
-first: the model of k slots then minimises the sum of durations alone. A pair (of a source and a
-destination) is *held* in a slot if the slot has its circuit; how long a pair is held over all
-slots may exceed its demand, by its *spare* ticks at most. A *line* is a source or a destination
+first: the model of k slots then minimises the sum of durations alone. A pair is a source and a
+destination; how long its circuit is up over all slots may exceed its demand, by its *spare* ticks
+at most. A *line* is a source or a destination
 with all its entries.
 """
 
@@ -53,7 +53,7 @@ class SlotModel(ExactModel[Plan]):
         For each slot, by pair, whether the slot has the circuit of the pair.
     parts
         For each slot, by pair, the duration of the slot if it has the circuit, else 0.
-    held
+    ticks_up
         By pair, the sum of its parts: how many ticks its circuit is up.
     """
 
@@ -78,9 +78,9 @@ class SlotModel(ExactModel[Plan]):
         model = self.model
         self.n = len(demand)
 
-        # While a pair is held, neither of its ports serves another entry. A pair can therefore be
-        # held for what its busier line leaves of `most`, beyond the other entries of that line,
-        # and no slot is longer than the longest of these.
+        # While the circuit of a pair is up, neither of its ports serves another entry. It can be
+        # up for what its busier line leaves of `most`, beyond the other entries of that line, and
+        # no slot is longer than the longest of these.
         sums = np.maximum.outer(demand.sum(axis=1), demand.sum(axis=0))
         largest = max(int((demand + most - sums)[demand > 0].max()), shortest)
         self.longest = min(largest, most)
@@ -97,16 +97,18 @@ class SlotModel(ExactModel[Plan]):
         pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
         self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
         self.parts: list[dict[tuple[int, int], cp_model.IntVar]] = [{} for _ in range(k)]
-        self.held = {
-            pair: self._hold(pair, int(demand[pair]), int(most - sums[pair])) for pair in pairs
+        self.ticks_up = {
+            pair: self._serve_pair(pair, int(demand[pair]), int(most - sums[pair]))
+            for pair in pairs
         }
         for line in range(self.n):
             for axis, entries in ((0, demand[line]), (1, demand[:, line])):
                 if entries.any():
-                    self._share([p for p in pairs if p[axis] == line], entries[entries > 0])
+                    pairs_of_line = [pair for pair in pairs if pair[axis] == line]
+                    self._share_port(pairs_of_line, entries[entries > 0])
 
-    def _hold(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
-        """Hold a circuit long enough, over all slots.
+    def _serve_pair(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
+        """Let the circuit of a pair be up long enough, over all slots.
 
         Parameters
         ----------
@@ -125,12 +127,12 @@ class SlotModel(ExactModel[Plan]):
         model = self.model
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
             parts[pair] = self.new_amount_if(uses[pair], ticks, self.longest)
-        held = model.new_int_var(size, size + spare, "")
-        model.add(sum(parts[pair] for parts in self.parts) == held)
+        ticks_up = model.new_int_var(size, size + spare, "")
+        model.add(sum(parts[pair] for parts in self.parts) == ticks_up)
         model.add_bool_or([uses[pair] for uses in self.uses])
-        return held
+        return ticks_up
 
-    def _share(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
+    def _share_port(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
         """Let a port have one circuit or none at a time, and bound its slots by its entries.
 
         Parameters
@@ -140,34 +142,42 @@ class SlotModel(ExactModel[Plan]):
         sizes
             Their demands in ticks, > 0, in any order, shape (pairs,).
         """
-        model, k = self.model, len(self.ticks)
+        model = self.model
+        n_slots = len(self.ticks)
 
         # In each slot the port serves one pair or is idle, and this takes the whole slot.
         idle_ticks = []
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
-            idle = model.new_bool_var("")
-            model.add_exactly_one([uses[pair] for pair in pairs] + [idle])
-            idle_ticks.append(self.new_amount_if(idle, ticks, self.longest))
+            is_idle = model.new_bool_var("")
+            model.add_exactly_one([uses[pair] for pair in pairs] + [is_idle])
+            idle_ticks.append(self.new_amount_if(is_idle, ticks, self.longest))
             model.add(sum(parts[pair] for pair in pairs) + idle_ticks[-1] == ticks)
-        model.add(sum(self.held[pair] for pair in pairs) + sum(idle_ticks) == self.total)
-        # These rows follow from the others, and help the solver. The smaller entries of the line
-        # need a slot each, so that the m largest ones share at most k - len(pairs) + m slots,
-        # which last no longer than the longest ones. The second loop says so of the shortest.
+        model.add(sum(self.ticks_up[pair] for pair in pairs) + sum(idle_ticks) == self.total)
+
+        # The rows that follow are implied by the others, and help the solver. The smaller entries
+        # of the line need a slot each, so that the m largest ones share at most
+        # n_slots - len(pairs) + m slots, which last no longer than the longest ones.
+        n_spare_slots = n_slots - len(pairs)
         ascending = np.sort(sizes)
         for m, largest in enumerate(np.cumsum(ascending[::-1]).tolist(), start=1):
-            model.add(sum(self.ticks[: k - len(pairs) + m]) >= largest)
+            model.add(sum(self.ticks[: n_spare_slots + m]) >= largest)
+
+        # All slots but the m shortest last as long as all entries but the m smallest, or longer.
         for m, smallest in enumerate(np.cumsum(ascending).tolist(), start=1):
-            model.add(sum(self.ticks[k - m :]) <= self.total - int(ascending.sum()) + smallest)
-        for pair in pairs:  # the other circuits need a slot each
-            model.add(sum(uses[pair] for uses in self.uses) <= k - len(pairs) + 1)
+            all_but_smallest = int(ascending.sum()) - smallest
+            model.add(sum(self.ticks[n_slots - m :]) <= self.total - all_but_smallest)
+
+        # The other circuits of the line need a slot each.
+        for pair in pairs:
+            model.add(sum(uses[pair] for uses in self.uses) <= n_spare_slots + 1)
 
     def read(self, outcome: Outcome) -> Plan:
         """Return the plan of a solution."""
         matchings = np.full((len(self.uses), self.n), -1, dtype=np.int32)
         for slot, uses in enumerate(self.uses):
-            for (i, j), use in uses.items():
+            for (source, destination), use in uses.items():
                 if outcome.holds(use):
-                    matchings[slot, i] = j
+                    matchings[slot, source] = destination
         ticks = [outcome.value(ticks) for ticks in self.ticks]
         return Plan(matchings, np.array(ticks, dtype=np.int64))
 
@@ -211,27 +221,29 @@ def solve_makespan(
         It is OPTIMAL where the line bound or prices prove it, or where CP-SAT refutes all else;
         ``stats["bound_by"]`` is ``"cp-sat"`` if CP-SAT is the only witness of the bound.
     """
-    plain = problem.fabric.graph is None and not problem.fabric.bidirectional
-    alone = problem.planes == 1 and problem.packet_share == 0
-    if not (plain and alone and problem.switching == "all-stop"):
-        if not plain or problem.fabric.n_ports > MOST_PORTS:
-            return solve_demand(problem, limits, rng, on_event, "ilp", rebuild, start=start)
+    holds_permutations = problem.fabric.graph is None and not problem.fabric.bidirectional
+    has_one_plane = problem.planes == 1 and problem.packet_share == 0
+    if holds_permutations and has_one_plane and problem.switching == "all-stop":
+        search = _MakespanSearch(problem, limits, rng, on_event, start)
+        try:
+            limit = search.run()
+        except (KeyboardInterrupt, TimeUp) as stop:
+            limit = limit_of(stop)
+        return certify(search.conclude(limit), search.clock)
+    if not holds_permutations or problem.fabric.n_ports > MOST_PORTS:
+        return solve_demand(problem, limits, rng, on_event, "ilp", rebuild, start=start)
 
-        # Half of the time for plans from rules, the rest for the model of all planes.
-        clock = limits.start()
-        half = limits.time_s and limits.time_s / 2
-        few = replace(limits, time_s=half, iterations=min(_FEW_STARTS, limits.iterations or 10**9))
-        start = solve_demand(problem, few, rng, on_event, "ilp", rebuild, start=start)
-        if start.limit is Limit.INTERRUPTED:
-            return start
-        return finish_small(problem, start, clock, rng, on_event)
-    search = _MakespanSearch(problem, limits, rng, on_event, start)
-    limit: Limit | None = None
-    try:
-        limit = search.run()
-    except (KeyboardInterrupt, TimeUp) as stop:
-        limit = limit_of(stop)
-    return certify(search.conclude(limit), search.clock)
+    # Half of the time for plans from rules, the rest for the model of all planes.
+    clock = limits.start()
+    half_s = None if limits.time_s is None else limits.time_s / 2
+    n_starts = _FEW_STARTS
+    if limits.iterations is not None:
+        n_starts = min(n_starts, limits.iterations)
+    few = replace(limits, time_s=half_s, iterations=n_starts)
+    start = solve_demand(problem, few, rng, on_event, "ilp", rebuild, start=start)
+    if start.limit is Limit.INTERRUPTED:
+        return start
+    return finish_small(problem, start, clock, rng, on_event)
 
 
 class _MakespanSearch:
@@ -263,9 +275,13 @@ class _MakespanSearch:
         on_event: OnEvent,
         start: Solution | None,
     ) -> None:
-        self.problem, self.rng, self.on_event, self.start = problem, rng, on_event, start
+        self.problem = problem
+        self.rng = rng
+        self.on_event = on_event
+        self.start = start
         self.clock: Clock = limits.start()
-        self.demand, self.delay = problem.ticks, problem.delay_ticks
+        self.demand = problem.ticks
+        self.delay = problem.delay_ticks
         self.shortest = problem.min_slot_ticks
         lines = np.concatenate([self.demand, self.demand.T])
         self.busiest = int(lines.sum(axis=1).max())
@@ -295,7 +311,8 @@ class _MakespanSearch:
     def _lift(self, bound: int) -> None:
         """Raise the bound to what CP-SAT has proved, in ticks with delays, if that is more."""
         if bound > self.bound:
-            self.bound, self.by_search = bound, True
+            self.bound = bound
+            self.by_search = True
             self.on_event(Bound(bound * self.problem.tick_s))
 
     def _warm_start(self) -> None:
@@ -303,14 +320,15 @@ class _MakespanSearch:
         work = CoverTask(
             self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock
         )
-        most, starts = self.clock.limits.iterations, _WARM_STARTS
+        n_starts = _WARM_STARTS
         former = former_plan(self.problem, self.start)
         if former is not None:
-            starts = _FEW_STARTS
+            n_starts = _FEW_STARTS
             self._take(only_demanded(repair(self.problem, former), self.demand, self.shortest))
             work = work._replace(former=self.best)
-        most = starts if most is None else min(most, starts)
-        for plan in itertools.islice(rebuild(work), most):
+        if self.clock.limits.iterations is not None:
+            n_starts = min(n_starts, self.clock.limits.iterations)
+        for plan in itertools.islice(rebuild(work), n_starts):
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
             if self._proved() or self.clock.remaining_s <= 0:
                 return
@@ -399,15 +417,16 @@ class _MakespanSearch:
 
     def conclude(self, limit: Limit | None) -> Solution:
         """Make a solution of the best plan and the proved bound."""
-        tick, best = self.problem.tick_s, self.best
+        tick_s = self.problem.tick_s
+        best = self.best
         stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
-        bound = max(self.problem.lower_bound(), self.bound * tick)
+        bound = max(self.problem.lower_bound(), self.bound * tick_s)
         if best is None:
             return conclude(self.problem, "ilp", None, bound, limit, stats=stats)
         return conclude(
             self.problem,
             "ilp",
-            best.cost(self.delay) * tick,
+            best.cost(self.delay) * tick_s,
             bound,
             limit,
             rtol=ROUNDING,
@@ -423,5 +442,8 @@ def _busiest_line(problem: Demand) -> LineProof | None:
     if not lines.any():
         return None
     loads = lines.sum(axis=1) + problem.delay_ticks * (lines > 0).sum(axis=1)
-    line, n = int(loads.argmax()), problem.fabric.n_ports
-    return LineProof("source", line) if line < n else LineProof("destination", line - n)
+    line = int(loads.argmax())
+    n_ports = problem.fabric.n_ports
+    if line < n_ports:
+        return LineProof("source", line)
+    return LineProof("destination", line - n_ports)

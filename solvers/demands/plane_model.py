@@ -41,7 +41,7 @@ _MOST_PARTS = 2**40  # the most parts of a tick in the end, so that sums of them
 
 def finish_small(
     problem: Demand,
-    found: Solution,
+    solution: Solution,
     clock: Clock,
     rng: np.random.Generator,
     on_event: OnEvent,
@@ -54,7 +54,7 @@ def finish_small(
     ----------
     problem
         The demand, with objective ``"completion-s"``, on an ideal switch.
-    found
+    solution
         The solution so far. CP-SAT searches only for schedules that end before it.
     clock
         Its limits end the search; iterations are conflicts of CP-SAT.
@@ -68,13 +68,13 @@ def finish_small(
     Returns
     -------
     Solution
-        The better schedule, or `found`, with the higher of both bounds in seconds. It is OPTIMAL
-        if CP-SAT refutes all that end earlier. ``stats["bound_by"]`` is ``"cp-sat"`` where its
-        bound counts. If the model is too large the limit is ``Limit.MEMORY``.
+        The better schedule, or `solution`, with the higher of both bounds in seconds. It is
+        OPTIMAL if CP-SAT refutes all that end earlier. ``stats["bound_by"]`` is ``"cp-sat"`` where
+        its bound counts. If the model is too large the limit is ``Limit.MEMORY``.
     """
-    end = found.objective
-    if found.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
-        return found
+    end = solution.objective
+    if solution.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
+        return solution
 
     # The end of the schedule in ticks, exact to a part of a tick. A better one has fewer ticks on
     # each plane, which with a delay and a shortest slot each leave room for so many slots.
@@ -83,34 +83,35 @@ def finish_small(
     ticks = round(end / problem.tick_s * parts) / parts
     most = max(0, int(np.ceil(ticks)) - 1)
     slots = most // (problem.delay_ticks + problem.min_slot_ticks)
-    if (
-        problem.switching == "all-stop" or not problem.delay_ticks
-    ):  # a slot for each permutation will do
+    if problem.switching == "all-stop" or not problem.delay_ticks:
+        # A slot for each permutation will do.
         slots = min(slots, factorial(problem.fabric.n_ports))
     circuits = slots * problem.planes * np.count_nonzero(problem.ticks)
     if circuits > _MOST_CIRCUITS or max(ticks, 1) * max(parts, share.denominator) > _MOST_PARTS:
-        return replace(found, limit=Limit.MEMORY)
+        return replace(solution, limit=Limit.MEMORY)
 
     # From here on an interrupt returns what there is, also while the model is written.
     with stoppable() as stop:
         model = PlaneModel(problem, share, slots, round(ticks * parts) - 1)
     if stop.limit is not None:
-        return replace(found, limit=stop.limit)
+        return replace(solution, limit=stop.limit)
     outcome = model.solve(clock, on_event, seed=draw_seed(rng), work=work)
 
-    # The model has only what ends before `found`: if it is infeasible, that end is the bound.
+    # The model has only what ends before `solution`: if it is infeasible, that end is the bound.
     proved = end if outcome.infeasible else outcome.lower_bound / parts * problem.tick_s
     if outcome.found:
         schedules = model.read(outcome)
         end = completion_s(problem, schedules)
         answer = None if problem.planes == 1 else PlaneSchedules(schedules=schedules)
         schedule = schedules[0] if problem.planes == 1 else None
-        counted = {**found.stats, "slots": sum(part.n_slots for part in schedules)}
-        found = replace(found, schedule=schedule, answer=answer, objective=end, stats=counted)
+        counted = {**solution.stats, "slots": sum(part.n_slots for part in schedules)}
+        solution = replace(
+            solution, schedule=schedule, answer=answer, objective=end, stats=counted
+        )
     optimal = outcome.infeasible or outcome.optimal
     bound = end if optimal else min(proved, end)
-    stats = dict(found.stats)
-    bound_is_higher = bound > found.lower_bound * (1 + RTOL)
+    stats = dict(solution.stats)
+    bound_is_higher = bound > solution.lower_bound * (1 + RTOL)
     if bound_is_higher:
         stats["bound_by"] = "cp-sat"
 
@@ -120,10 +121,10 @@ def finish_small(
         if bound_is_higher:
             on_event(Bound(bound))
     return replace(
-        found,
+        solution,
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         limit=None if optimal else stop.limit or outcome.limit,
-        lower_bound=max(found.lower_bound, bound),
+        lower_bound=max(solution.lower_bound, bound),
         stats=stats,
     )
 
@@ -153,7 +154,7 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         The pairs that may have a circuit.
     longest
         The ticks of the longest slot that could be of use.
-    held
+    service
         By pair, the terms whose sum is how many ticks circuits serve it on all planes.
     uses
         ``uses[plane][slot][pair]``: whether the slot has the circuit of a pair.
@@ -171,7 +172,7 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         # Demands over their link budget have no circuit; packets carry them.
         self.joined = [(int(i), int(j)) for i, j in np.argwhere(problem.ticks)]
         self.longest = max(int(demand.max(initial=0)), problem.min_slot_ticks)
-        self.held: dict[tuple[int, int], list[Any]] = {p: [] for p in self.pairs}
+        self.service: dict[tuple[int, int], list[Any]] = {pair: [] for pair in self.pairs}
         self.uses: list[list[dict[tuple[int, int], cp_model.IntVar]]] = []
         self.ticks: list[list[cp_model.IntVar]] = []
         parts = share.numerator or 1
@@ -182,7 +183,7 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         # Planes are alike: an order of their ends leaves one of many equal plans.
         for later, earlier in pairwise(lasts):
             self.model.add(later >= earlier)
-        self._leave(demand, share, end)
+        self._leave_to_packets(demand, share, end)
         self.model.minimize(end)
 
     def _add_plane(self) -> Any:
@@ -193,29 +194,32 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         linear expression
             The ticks of all its slots, and a delay for each that is in use.
         """
-        model, problem = self.model, self.problem
+        model = self.model
+        problem = self.problem
         used = [model.new_bool_var("") for _ in range(self.slots)]
         ticks = [model.new_int_var(0, self.longest, "") for _ in used]
         uses = [{pair: model.new_bool_var("") for pair in self.joined} for _ in used]
-        for slot, (on, duration, circuits) in enumerate(zip(used, ticks, uses, strict=True)):
+        for slot, (is_used, duration, circuits) in enumerate(zip(used, ticks, uses, strict=True)):
             # A slot in use has a length and circuits, one of each port at most; others have none.
-            model.add(duration >= problem.min_slot_ticks * on)
-            model.add(duration <= self.longest * on)
+            model.add(duration >= problem.min_slot_ticks * is_used)
+            model.add(duration <= self.longest * is_used)
             for axis in (0, 1):
                 for port in range(problem.fabric.n_ports):
-                    model.add(sum(c for p, c in circuits.items() if p[axis] == port) <= on)
+                    of_port = [use for pair, use in circuits.items() if pair[axis] == port]
+                    model.add(sum(of_port) <= is_used)
 
             # A circuit serves its pair for no longer than the slot lasts, and only if it is up.
             for pair, circuit in circuits.items():
                 part = model.new_int_var(0, self.longest, "")
                 model.add(part <= duration)
                 model.add(part <= self.longest * circuit)
-                self.held[pair].append(part)
-            if not slot:
+                self.service[pair].append(part)
+            if slot == 0:
                 continue
+
             # Slots in use come first, and under all-stop the longest ones: that leaves one of many
             # equal orders. With other switching a circuit that stays serves during the delay too.
-            model.add_implication(on, used[slot - 1])
+            model.add_implication(is_used, used[slot - 1])
             if problem.switching == "all-stop":
                 model.add(ticks[slot - 1] >= duration)
                 continue
@@ -223,12 +227,14 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
                 stays = model.new_bool_var("")
                 model.add_implication(stays, circuit)
                 model.add_implication(stays, uses[slot - 1][pair])
-                self.held[pair].append(problem.delay_ticks * stays)
+                self.service[pair].append(problem.delay_ticks * stays)
         self.uses.append(uses)
         self.ticks.append(ticks)
         return sum(ticks) + problem.delay_ticks * sum(used)
 
-    def _leave(self, demand: NDArray[np.int64], share: Fraction, end: cp_model.IntVar) -> None:
+    def _leave_to_packets(
+        self, demand: NDArray[np.int64], share: Fraction, end: cp_model.IntVar
+    ) -> None:
         """Let packets take the rest that circuits leave, if there are any, until the end.
 
         Parameters
@@ -244,13 +250,13 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         for pair in self.pairs:
             size = int(demand[pair])
             left[pair] = self.model.new_int_var(0, size if share else 0, "")
-            self.model.add(sum(self.held[pair]) + left[pair] >= size)
+            self.model.add(sum(self.service[pair]) + left[pair] >= size)
 
         # Each tick that a port leaves to packets takes as many parts as the denominator.
         for axis in (0, 1):
             for port in range(len(demand)):
-                line = sum(rest for pair, rest in left.items() if pair[axis] == port)
-                self.model.add(share.denominator * line <= end)
+                left_of_port = [ticks for pair, ticks in left.items() if pair[axis] == port]
+                self.model.add(share.denominator * sum(left_of_port) <= end)
 
     def read(self, outcome: Outcome) -> tuple[Schedule, ...]:
         """Read the schedules of all planes from a solution; slots without duration are left out.
@@ -265,14 +271,16 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         tuple of Schedule
             One for each plane, in the order of `uses`.
         """
-        found = []
+        schedules = []
         for uses, ticks in zip(self.uses, self.ticks, strict=True):
             durations = [outcome.value(duration) for duration in ticks]
-            kept = [slot for slot, duration in enumerate(durations) if duration]
-            matchings = np.full((len(kept), self.problem.fabric.n_ports), -1, dtype=np.int32)
-            for row, slot in zip(matchings, kept, strict=True):
+            used_slots = [slot for slot, duration in enumerate(durations) if duration]
+            shape = (len(used_slots), self.problem.fabric.n_ports)
+            matchings = np.full(shape, -1, dtype=np.int32)
+            for matching, slot in zip(matchings, used_slots, strict=True):
                 for (source, destination), circuit in uses[slot].items():
                     if outcome.holds(circuit):
-                        row[source] = destination
-            found.append(self.problem.schedule(matchings, [durations[slot] for slot in kept]))
-        return tuple(found)
+                        matching[source] = destination
+            used_ticks = [durations[slot] for slot in used_slots]
+            schedules.append(self.problem.schedule(matchings, used_ticks))
+        return tuple(schedules)

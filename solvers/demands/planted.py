@@ -303,8 +303,9 @@ def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf)
     # Where ticks are rounded, the weights of an entry may be some ticks less than it: the summand
     # of the entry that comes last takes these, too.
     ticks_of_summand = weights.ticks[summands.weight]
-    decoded_ticks = np.bincount(summands.entry, ticks_of_summand, len(entries.ticks))
-    missing = np.maximum(entries.ticks - decoded_ticks.astype(np.int64), 0)
+    missing = entries.ticks.copy()
+    np.subtract.at(missing, summands.entry, ticks_of_summand)
+    missing = np.maximum(missing, 0)
     last_summand = np.zeros(len(entries.ticks), dtype=np.int64)
     last_summand[summands.entry] = np.arange(len(summands.entry))
     is_decoded = np.zeros(len(entries.ticks), dtype=bool)

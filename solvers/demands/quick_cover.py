@@ -299,12 +299,34 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
         best = plan if plan.cost(delay) <= best.cost(delay) else best
         yield plan
 
+    yield from yield_moves(task, best, size, endless=endless)
+
+
+def yield_moves(task: QuickTask, best: Plan, size: Size, *, endless: bool) -> Iterator[Plan]:
+    """Yield plans of moves, each from the best plan so far; the same ones each time.
+
+    Parameters
+    ----------
+    task
+        At its deadline `TimeUp` is raised.
+    best
+        The plan to start from.
+    size
+        The size of the demand.
+    endless
+        Whether moves go on until the deadline; else there is a fixed number of them.
+
+    Yields
+    ------
+    Plan
+        Plans that serve the demand, each with equal slots put together and without surplus.
+    """
     rng = np.random.default_rng(0)
     for _ in count() if endless else range(_MOVES):
         if len(best.ticks) < 2:
             return
         plan = cover_part_anew(task, best, rng, size)
-        best = plan if plan.cost(delay) <= best.cost(delay) else best
+        best = plan if plan.cost(task.delay) <= best.cost(task.delay) else best
         yield plan
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -59,32 +58,34 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
         Some slots of the plan, perhaps shorter: those for which the later end, of circuits or of
         packets, comes first.
     """
-    demand, delay = problem.directed_ticks, problem.delay_ticks
+    demand = problem.directed_ticks
     ports = np.arange(problem.fabric.n_ports)
 
-    # The service of a slot of w ticks, divided by w and the delay; the best slots are kept.
-    use = [
-        np.minimum(demand[ports, m], w)[m >= 0].sum() / (w + delay)
-        for m, w in zip(plan.matchings, plan.ticks.tolist(), strict=True)
-    ]
-    order = np.argsort(-np.array(use), kind="stable")
-    kept = [plan.take(order[:count]) for count in range(len(order) + 1)]
-    best = min(kept, key=lambda part: max(_ends(problem, part)))
+    # The rate of a slot is the demand that it serves, divided by its ticks and the delay.
+    rates = []
+    for matching, ticks in zip(plan.matchings, plan.ticks.tolist(), strict=True):
+        served = np.minimum(demand[ports, matching], ticks)[matching != IDLE].sum()
+        rates.append(served / (ticks + problem.delay_ticks))
 
-    def shorter(k: int) -> Plan:
-        """Shorten all slots to k parts of `_PARTS`, but not below the shortest slot."""
-        ticks = np.maximum(best.ticks * k // _PARTS, problem.min_slot_ticks)
+    # Keep the slots of highest rate, as many as let the later end come first.
+    order = np.argsort(-np.array(rates), kind="stable")
+    heads = [plan.take(order[:count]) for count in range(len(order) + 1)]
+    best = min(heads, key=lambda head: max(_ends(problem, head)))
+
+    def shortened(n_parts: int) -> Plan:
+        """Shorten all slots to so many parts of `_PARTS`, but not below the shortest slot."""
+        ticks = np.maximum(best.ticks * n_parts // _PARTS, problem.min_slot_ticks)
         return Plan(best.matchings, ticks)
 
-    def is_long(k: int) -> bool:
-        """Tell whether circuits end no earlier than packets with slots of k parts."""
-        circuits, packets = _ends(problem, shorter(k))
-        return circuits >= packets
+    def circuits_end_last(n_parts: int) -> bool:
+        """Tell whether circuits end no earlier than packets with slots of so many parts."""
+        circuits_end, packets_end = _ends(problem, shortened(n_parts))
+        return circuits_end >= packets_end
 
     # Longer slots end later and leave packets less: search the factor at which both end together.
-    k = bisect_left(range(_PARTS), True, key=is_long)
-    near = best, shorter(k), shorter(max(k - 1, 0))
-    return min(near, key=lambda part: max(_ends(problem, part)))
+    n_parts = bisect_left(range(_PARTS), True, key=circuits_end_last)
+    choices = best, shortened(n_parts), shortened(max(n_parts - 1, 0))
+    return min(choices, key=lambda choice: max(_ends(problem, choice)))
 
 
 def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
@@ -125,39 +126,39 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
     list of Plan
         A plan for each plane; together they serve the same.
     """
-    planes, delay = problem.planes, problem.delay_ticks
-    if planes == 1:
+    if problem.planes == 1:
         return [plan]
 
     # List scheduling by the longest processing time first.
-    slots: list[dict[int, int]] = [{} for _ in range(planes)]  # slot: ticks, for each plane
-    ends = np.zeros(planes, dtype=np.int64)
+    ticks_by_slot: list[dict[int, int]] = [{} for _ in range(problem.planes)]  # for each plane
+    ends = np.zeros(problem.planes, dtype=np.int64)
     for slot in np.argsort(-plan.ticks, kind="stable").tolist():
         plane = int(ends.argmin())
-        slots[plane][slot] = int(plan.ticks[slot])
-        ends[plane] += plan.ticks[slot] + delay
+        ticks_by_slot[plane][slot] = int(plan.ticks[slot])
+        ends[plane] += plan.ticks[slot] + problem.delay_ticks
 
-    # A few long slots leave gaps, which parts of slots fill.
-    for _ in range(64 * planes):  # each step halves a gap, so there are few that matter
-        if not _equalise(slots, ends, delay, problem.min_slot_ticks):
+    # A few long slots leave gaps, which parts of slots fill. Each step halves a gap, so that few
+    # of them matter.
+    for _ in range(64 * problem.planes):
+        if not _equalise(ticks_by_slot, ends, problem.delay_ticks, problem.min_slot_ticks):
             break
-    shares = []
-    for held in slots:
-        order = np.array(list(held), dtype=np.int64)
-        ticks = np.array([held[slot] for slot in held], dtype=np.int64)
-        shares.append(Plan(plan.matchings[order], ticks))
-    return shares
+    plans = []
+    for ticks_of_slot in ticks_by_slot:
+        slots = np.array(list(ticks_of_slot), dtype=np.int64)
+        ticks = np.array(list(ticks_of_slot.values()), dtype=np.int64)
+        plans.append(Plan(plan.matchings[slots], ticks))
+    return plans
 
 
 def _equalise(
-    slots: list[dict[int, int]], ends: NDArray[np.int64], delay: int, shortest: int
+    ticks_by_slot: list[dict[int, int]], ends: NDArray[np.int64], delay: int, shortest: int
 ) -> bool:
     """Move a slot, or a part of one, from the plane that ends last to the one that ends first.
 
     Parameters
     ----------
-    slots
-        The ticks of each slot, by its number, for each plane; changes.
+    ticks_by_slot
+        For each plane the ticks of each of its slots, by the number of the slot; changes.
     ends
         When each plane ends, in ticks with delays, shape (planes,); changes.
     delay
@@ -170,34 +171,42 @@ def _equalise(
     bool
         False if no move brings both ends nearer; then nothing has changed.
     """
-    last, first = int(ends.argmax()), int(ends.argmin())
-    gap = int(ends[last] - ends[first])
+    last_plane = int(ends.argmax())
+    first_plane = int(ends.argmin())
+    gap = int(ends[last_plane] - ends[first_plane])
+    source = ticks_by_slot[last_plane]
+    target = ticks_by_slot[first_plane]
+
     # Choose the longest of the parts that make both planes end together, and of whole slots that
     # fit the gap and are at most a delay longer: moving all of a slot saves its delay.
-    best, moved, chosen = 0, 0, -1
-    for slot, ticks in slots[last].items():
-        extra = 0 if slot in slots[first] else delay  # the same matching needs no second delay
+    most_moved = 0
+    chosen: int | None = None
+    for slot, ticks in source.items():
+        # The same matching needs no second delay on the plane that holds it already.
+        extra = 0 if slot in target else delay
         part = (gap - extra) // 2
-        if part >= shortest and ticks - part >= shortest and part > best:
-            best, moved, chosen = part, part, slot
-        elif ticks <= part + delay and ticks + extra < gap and ticks > best:
-            best, moved, chosen = ticks, ticks, slot
-    if chosen < 0:
+        if part >= shortest and ticks - part >= shortest and part > most_moved:
+            most_moved = part
+            chosen = slot
+        elif ticks <= part + delay and ticks + extra < gap and ticks > most_moved:
+            most_moved = ticks
+            chosen = slot
+    if chosen is None:
         return False
 
     # A slot that moves as a whole takes its delay along; a part needs a delay of its own where the
     # first plane does not hold this matching already.
-    if moved == slots[last][chosen]:
-        del slots[last][chosen]
-        ends[last] -= delay
+    if most_moved == source[chosen]:
+        del source[chosen]
+        ends[last_plane] -= delay
     else:
-        slots[last][chosen] -= moved
-    if chosen not in slots[first]:
-        slots[first][chosen] = 0
-        ends[first] += delay
-    slots[first][chosen] += moved
-    ends[last] -= moved
-    ends[first] += moved
+        source[chosen] -= most_moved
+    if chosen not in target:
+        target[chosen] = 0
+        ends[first_plane] += delay
+    target[chosen] += most_moved
+    ends[last_plane] -= most_moved
+    ends[first_plane] += most_moved
     return True
 
 
@@ -217,20 +226,25 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
     ndarray
         The numbers of the slots in the new order, shape (slots,).
     """
-    slots = len(matchings)
-    if slots < 3:
-        return np.arange(slots)
-    stays = np.zeros((slots, slots), dtype=np.int64)
-    for k in range(slots):
-        # Idle ports do not count: an idle port that stays idle keeps no circuit.
-        stays[k] = ((matchings == matchings[k]) & (matchings != IDLE)).sum(axis=1)
-    np.fill_diagonal(stays, 0)
-    order = [int(stays.sum(axis=1).argmin())]
-    free = np.ones(slots, dtype=bool)
-    free[order[0]] = False
-    while len(order) < slots:
-        order.append(int(np.where(free, stays[order[-1]], -1).argmax()))
-        free[order[-1]] = False
+    n_slots = len(matchings)
+    if n_slots < 3:
+        return np.arange(n_slots)
+
+    # How many circuits each two slots share. Idle ports do not count: an idle port that stays idle
+    # keeps no circuit.
+    n_shared = np.zeros((n_slots, n_slots), dtype=np.int64)
+    for slot in range(n_slots):
+        is_shared = (matchings == matchings[slot]) & (matchings != IDLE)
+        n_shared[slot] = is_shared.sum(axis=1)
+    np.fill_diagonal(n_shared, 0)
+
+    order = [int(n_shared.sum(axis=1).argmin())]
+    is_unplaced = np.ones(n_slots, dtype=bool)
+    is_unplaced[order[0]] = False
+    while len(order) < n_slots:
+        nearest = int(np.where(is_unplaced, n_shared[order[-1]], -1).argmax())
+        order.append(nearest)
+        is_unplaced[nearest] = False
     return np.array(order)
 
 
@@ -253,27 +267,32 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
         The same matchings in the order of `order_slots`; no slot is shorter than
         ``problem.min_slot_ticks``.
     """
-    order = order_slots(plan.matchings)
-    matchings, ticks = plan.matchings[order], plan.ticks[order].copy()
-    if not len(ticks):
+    if not len(plan.ticks):
         return plan
-    demand, ports = problem.ticks, np.arange(problem.fabric.n_ports)
+    order = order_slots(plan.matchings)
+    matchings = plan.matchings[order]
+    ticks = plan.ticks[order].copy()
+    demand = problem.ticks
+    ports = np.arange(problem.fabric.n_ports)
+
     # The service of each circuit in ticks, with the delays before slots that keep it.
     served = np.zeros_like(demand)
     for slot, matching in enumerate(matchings):
-        used = matching != IDLE
-        gained = np.full(len(ports), ticks[slot])
-        if slot:
-            gained += np.where(matching == matchings[slot - 1], problem.delay_ticks, 0)
-        served[ports[used], matching[used]] += gained[used]
+        is_busy = matching != IDLE
+        service = np.full(len(ports), ticks[slot])
+        if slot > 0:
+            service += np.where(matching == matchings[slot - 1], problem.delay_ticks, 0)
+        served[ports[is_busy], matching[is_busy]] += service[is_busy]
+
     # Shorten a slot, the shortest first, by the least spare service of its circuits.
     for slot in np.argsort(ticks, kind="stable"):
-        used = ports[matchings[slot] != IDLE]
-        far = matchings[slot][used]
-        slack = int((served[used, far] - demand[used, far]).min(initial=ticks[slot]))
+        sources = ports[matchings[slot] != IDLE]
+        destinations = matchings[slot][sources]
+        spare = served[sources, destinations] - demand[sources, destinations]
+        slack = int(spare.min(initial=ticks[slot]))
         slack = max(0, min(slack, int(ticks[slot]) - problem.min_slot_ticks))
         ticks[slot] -= slack
-        served[used, far] -= slack
+        served[sources, destinations] -= slack
     return Plan(matchings, ticks)
 
 
@@ -293,17 +312,20 @@ def repair(problem: Demand, former: Plan) -> Plan:
         Slots that serve the whole demand, trimmed of what it does not need. Beside packets it is
         the former plan, tidied, since packets carry what it leaves.
     """
-    plan, demand, shortest = tidy(former), problem.ticks, problem.min_slot_ticks
+    plan = tidy(former)
     if problem.packet_share > 0:
-        return plan  # packets take what it leaves
+        return plan
 
     # An entry that is served too little makes the longest slot that has its circuit last longer;
     # entries without such a slot are left to `complete`.
-    for i, j in np.argwhere(demand > serve(plan)):
-        own = plan.matchings[:, i] == j
-        missing = demand[i, j] - plan.ticks[own].sum()
-        if missing > 0 and own.any():
-            plan.ticks[np.where(own, plan.ticks, 0).argmax()] += missing
+    demand = problem.ticks
+    for source, destination in np.argwhere(demand > serve(plan)):
+        has_circuit = plan.matchings[:, source] == destination
+        missing = demand[source, destination] - plan.ticks[has_circuit].sum()
+        if missing > 0 and has_circuit.any():
+            longest = np.where(has_circuit, plan.ticks, 0).argmax()
+            plan.ticks[longest] += missing
+    shortest = problem.min_slot_ticks
     return trim(complete(plan, demand, shortest), demand, shortest)
 
 
@@ -326,13 +348,14 @@ def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
     if start is None or start.objective is None:
         return None
     schedules = [start.schedule] if start.schedule is not None else start.answer.schedules
-    matchings = np.concatenate([each.matchings for each in schedules])
+    matchings = np.concatenate([schedule.matchings for schedule in schedules])
     if matchings.shape[1] != problem.fabric.n_ports:
         return None
 
     # Durations of a millionth of a tick too much are rounding errors of seconds.
-    lasts = np.concatenate([each.durations_s for each in schedules]) / problem.tick_s
-    return Plan(matchings, np.ceil(np.round(lasts, 6)).astype(np.int64))
+    durations_s = np.concatenate([schedule.durations_s for schedule in schedules])
+    ticks = np.ceil(np.round(durations_s / problem.tick_s, 6))
+    return Plan(matchings, ticks.astype(np.int64))
 
 
 class CoverTask(NamedTuple):
@@ -402,74 +425,132 @@ def solve_demand(
             " decomposition: best, ilp or one of birkhoff-*",
             where="method",
         )
-    with uncounted():
-        from optmatch.solvers.demands import small_meshes
-
     clock = limits.start()
-    bound: float = problem.lower_bound()
-    proof: ConfigurationProof | None = None
     former = former_plan(problem, start)
-    former = None if former is None else repair(problem, former)
-    work = CoverTask(
+    if former is not None:
+        former = repair(problem, former)
+    task = CoverTask(
         problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock, former
     )
-    # A former solution of this very problem is an answer as it is, without its plan.
-    known: tuple[float, Candidate] | None = None
-    if start is not None and start.problem == problem and start.objective is not None:
-        schedules = (start.schedule,) if start.answer is None else start.answer.schedules
-        known = start.objective, Candidate(schedules, start.objective, 0)
-
-    def candidates() -> Iterator[tuple[float, Candidate] | Bound | None]:
-        """Yield what `take_best` takes: an objective with its candidate, a bound, or None.
-
-        None is a plan that cannot be better; it counts as an iteration. After the first plan, and
-        only once, small meshes yield a bound from the prices of their entries (`bound` and `proof`
-        of the enclosing function become those), and the plan that goes with it.
-        """
-        nonlocal bound, proof
-        finish, plain, least = _finisher(problem), _plain(problem), np.inf
-        nothing = Plan.of([], [], problem.fabric.n_ports)
-        first = [] if former is None else [former]
-        for plan in chain(first, build(work)) if work.demand.any() else [nothing]:
-            # Where slots and delays alone decide, a longer plan needs no schedule.
-            if plain and plan.cost(work.delay) >= least:
-                yield None
-                continue
-            found = finish(only_demanded(plan, work.demand, work.shortest))
-            begun, least = least < np.inf, min(least, found.ticks)
-            yield found.objective, found
-            # The bound of a small mesh comes once, after a first answer.
-            if begun or plain or not small_meshes.suits(problem):
-                continue
-            prices = small_meshes.bound_on_mesh(problem, clock)
-            if prices is not None and bound_of(prices, problem) > bound:
-                bound, proof = bound_of(prices, problem), prices
-            yield Bound(bound)
-            plan, states = small_meshes.plan_on_mesh(problem, clock)
-            if len(plan.ticks):
-                found = candidate(problem, plan, states)
-                yield found.objective, found
-
-    rtol = ROUNDING if problem.packet_share == 0 else RTOL  # packets end between two ticks
-    best, limit, done = take_best(
-        candidates(), bound, clock, on_event, "plans", rtol=rtol, start=known
+    search = _CandidateSearch(task, build)
+    # The end of packets is no whole number of ticks.
+    rtol = ROUNDING if problem.packet_share == 0 else RTOL
+    best, limit, n_plans = take_best(
+        search.yield_candidates(),
+        search.bound_s,
+        clock,
+        on_event,
+        "plans",
+        rtol=rtol,
+        start=_known_candidate(problem, start),
     )
-    stats: dict[str, object] = {"plans": done}
+    stats: dict[str, object] = {"plans": n_plans}
     if best is None:
-        return conclude(problem, name, None, bound, limit, stats=stats)
-    alone = problem.planes == 1
+        return conclude(problem, name, None, search.bound_s, limit, stats=stats)
+    has_one_plane = problem.planes == 1
     return conclude(
         problem,
         name,
         best.objective,
-        bound,
+        search.bound_s,
         limit,
         rtol=rtol,
-        certificate=proof,
-        schedule=best.schedules[0] if alone else None,
-        answer=None if alone else PlaneSchedules(schedules=best.schedules),
+        certificate=search.proof,
+        schedule=best.schedules[0] if has_one_plane else None,
+        answer=None if has_one_plane else PlaneSchedules(schedules=best.schedules),
         stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
     )
+
+
+def _known_candidate(problem: Demand, start: Solution | None) -> tuple[float, Candidate] | None:
+    """Return a former solution of this very problem as an answer, with its objective.
+
+    Returns
+    -------
+    (float, Candidate) or None
+        The completion time in seconds and the schedules; None if it is of another problem.
+    """
+    if start is None or start.problem != problem or start.objective is None:
+        return None
+    schedules = (start.schedule,) if start.answer is None else start.answer.schedules
+    return start.objective, Candidate(schedules, start.objective, 0)
+
+
+class _CandidateSearch:
+    """The candidates of a method, and the bound that small meshes add to them.
+
+    Attributes
+    ----------
+    bound_s
+        No schedule is complete earlier, in seconds.
+    proof
+        The prices that prove the bound; None if it is that of the problem itself.
+    """
+
+    def __init__(self, task: CoverTask, build: Build) -> None:
+        """Begin with the bound of the problem.
+
+        Parameters
+        ----------
+        task
+            The demand, its limits and the plan of a former solution.
+        build
+            The method, which yields further plans.
+        """
+        self.bound_s: float = task.problem.lower_bound()
+        self.proof: ConfigurationProof | None = None
+        self._task = task
+        self._build = build
+
+    def yield_candidates(self) -> Iterator[tuple[float, Candidate] | Bound | None]:
+        """Yield what `take_best` takes: an objective with its candidate, a bound, or None.
+
+        None is a plan that cannot be better; it counts as an iteration. After the first plan, and
+        only once, small meshes yield a bound, and the plan that goes with it.
+        """
+        task = self._task
+        is_plain = _is_plain(task.problem)
+        finish = _choose_finish(task.problem)
+        least_ticks: float = np.inf
+        for plan in self._yield_plans():
+            # Where slots and delays alone decide, a longer plan needs no schedule.
+            if is_plain and plan.cost(task.delay) >= least_ticks:
+                yield None
+                continue
+            is_first = least_ticks == np.inf
+            candidate = finish(only_demanded(plan, task.demand, task.shortest))
+            least_ticks = min(least_ticks, candidate.ticks)
+            yield candidate.objective, candidate
+            if is_first and not is_plain:
+                yield from self._yield_mesh_bound()
+
+    def _yield_plans(self) -> Iterator[Plan]:
+        """Yield the former plan and those of the method; without demand, the empty plan alone."""
+        task = self._task
+        if not task.demand.any():
+            yield Plan.of([], [], task.problem.fabric.n_ports)
+            return
+        if task.former is not None:
+            yield task.former
+        yield from self._build(task)
+
+    def _yield_mesh_bound(self) -> Iterator[tuple[float, Candidate] | Bound]:
+        """Yield the bound of a small mesh, from prices of its entries, and the plan for them."""
+        with uncounted():
+            from optmatch.solvers.demands import small_meshes
+
+        problem = self._task.problem
+        if not small_meshes.suits(problem):
+            return
+        prices = small_meshes.bound_on_mesh(problem, self._task.clock)
+        if prices is not None and bound_of(prices, problem) > self.bound_s:
+            self.bound_s = bound_of(prices, problem)
+            self.proof = prices
+        yield Bound(self.bound_s)
+        plan, states = small_meshes.plan_on_mesh(problem, self._task.clock)
+        if len(plan.ticks):
+            candidate = schedule_plan(problem, plan, states)
+            yield candidate.objective, candidate
 
 
 class Candidate(NamedTuple):
@@ -480,7 +561,7 @@ class Candidate(NamedTuple):
     ticks: int  # the sum of all slots and delays, as if one plane held them one after the other
 
 
-def _plain(problem: Demand) -> bool:
+def _is_plain(problem: Demand) -> bool:
     """Tell whether only the slots and delays of a plan decide when it ends.
 
     That is so if every matching has routes, on one plane that stops as a whole, without packets.
@@ -493,7 +574,7 @@ def _plain(problem: Demand) -> bool:
     )
 
 
-def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
+def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
     """Choose how a plan becomes schedules: as it is, routed, or cut down to what has routes.
 
     Parameters
@@ -520,21 +601,21 @@ def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
         def finish(plan: Plan) -> Candidate:
             """Route a plan; pairings on a switch that holds all of them stay as they are."""
             if fabric.graph is None and is_mutual(plan):
-                return candidate(problem, plan)
-            return candidate(problem, realiser.realise(plan), realiser.states)
+                return schedule_plan(problem, plan)
+            return schedule_plan(problem, realiser.realise(plan), realiser.states)
 
         return finish
     if fabric.graph is None:
-        return lambda plan: candidate(problem, plan)
+        return lambda plan: schedule_plan(problem, plan)
     with uncounted():
         from optmatch.solvers.feedforward.router import route_cheaply  # loads its kernels
 
-    return lambda plan: candidate(
+    return lambda plan: schedule_plan(
         problem, plan, lambda share: route_cheaply(fabric, share.matchings).states
     )
 
 
-def candidate(
+def schedule_plan(
     problem: Demand,
     plan: Plan,
     states: Callable[[Plan], NDArray[np.int8] | None] | None = None,
@@ -564,11 +645,15 @@ def candidate(
     plan = tidy(plan)
     if problem.packet_share > 0:
         plan = leave_to_packets(problem, plan)
-    alone = problem.planes == 1 and problem.packet_share == 0
+    circuits_go_on = problem.switching == "per-circuit"
+    is_alone = problem.planes == 1 and problem.packet_share == 0
     schedules = []
-    for share in spread(plan, problem):
-        if alone and problem.switching == "per-circuit":
-            share = keep_circuits(share, problem)
-        schedules.append(problem.schedule(share.matchings, share.ticks, states and states(share)))
+    for plan_of_plane in spread(plan, problem):
+        if circuits_go_on and is_alone:
+            plan_of_plane = keep_circuits(plan_of_plane, problem)
+        cell_states = None if states is None else states(plan_of_plane)
+        schedules.append(
+            problem.schedule(plan_of_plane.matchings, plan_of_plane.ticks, cell_states)
+        )
     ticks = plan.cost(problem.delay_ticks)
     return Candidate(tuple(schedules), completion_s(problem, schedules), ticks)
