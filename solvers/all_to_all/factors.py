@@ -51,20 +51,31 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
 
 
 def _circle(n: int) -> NDArray[np.int64]:
-    """Let ports meet whose numbers add up to the round; a port left alone meets the last.
+    """Make a round-robin tournament of an even number of ports by the circle method.
 
-    Numbers are added modulo n - 1, for an even number n of ports. Returns ``rounds[round, port]``,
-    the partner, int64 of shape (n - 1, n).
+    In round k, ports meet whose numbers add up to k modulo n - 1; the one that would meet itself
+    meets the last port. For 4 ports the rounds are 0-3 1-2, 0-1 2-3 and 0-2 1-3.
+
+    Parameters
+    ----------
+    n
+        The number of ports, an even number.
+
+    Returns
+    -------
+    int64 array, shape (n - 1, n)
+        ``rounds[round, port]``: the partner of a port.
     """
-    m = n - 1
-    vertex = np.arange(m, dtype=np.int64)
-    rounds = np.full((m, n), IDLE, dtype=np.int64)
-    for k in range(m):
-        partner = (k - vertex) % m
-        alone = int(np.flatnonzero(partner == vertex)[0])
-        partner[alone] = m
-        rounds[k, :m] = partner
-        rounds[k, m] = alone
+    n_rounds = n - 1
+    last = n - 1
+    others = np.arange(last, dtype=np.int64)
+    rounds = np.full((n_rounds, n), IDLE, dtype=np.int64)
+    for number in range(n_rounds):
+        partner = (number - others) % n_rounds
+        alone = int(np.flatnonzero(partner == others)[0])
+        partner[alone] = last
+        rounds[number, :last] = partner
+        rounds[number, last] = alone
     return rounds
 
 

@@ -221,10 +221,22 @@ class SlotPlanner:
             spare.put(CellRouter(self.problem.fabric))
 
         def route(partner: NDArray[np.int64], failed: RoutedSlot | None = None) -> RoutedSlot:
-            """Route a factor from scratch; or on from a failed slot, if that gets better.
+            """Route the circuits of a slot, or try once more to route a slot that failed.
 
-            ``partner[vertex]`` is the factor: who meets whom. The queue `spare` has routers that
-            no thread is using; one is borrowed meanwhile.
+            The queue `spare` has routers that no thread is using; one is borrowed meanwhile.
+
+            Parameters
+            ----------
+            partner
+                ``partner[vertex]``: who meets whom in the slot.
+            failed
+                The slot as it was routed before, with links that several circuits want. Its routes
+                are the beginning, and it is returned if the new ones are no better. None to begin
+                without routes.
+
+            Returns
+            -------
+            RoutedSlot
             """
             router = spare.get()
             try:

@@ -308,6 +308,13 @@ def count_cells(
 def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
     """Return matchings as a contiguous int32 array, shape (k, n).
 
+    Parameters
+    ----------
+    fabric
+        A fabric of n inputs and n outputs.
+    matchings
+        ``matchings[row, source] = destination``, -1 where idle; a row alone has shape (n,).
+
     Raises
     ------
     InputError
@@ -327,7 +334,7 @@ def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
 
 @kernel
 def find_clash(matchings, last):
-    """Return the first row that is no matching, -1 for none.
+    """Find the first row that is no matching: with a number that is no port, or one port twice.
 
     Parameters
     ----------
@@ -335,6 +342,11 @@ def find_clash(matchings, last):
         ``matchings[row, source] = destination``, -1 where idle.
     last : int array, shape (n,)
         Scratch, -1 at the beginning: the last row in which the port is a destination.
+
+    Returns
+    -------
+    int
+        The number of the row; -1 if all are matchings.
     """
     ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):

@@ -90,6 +90,14 @@ class RerouteModel(ExactModel[ModelledPlan]):
     def _ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:
         """Return the nodes where a circuit may start and end, with their literals.
 
+        A literal is a variable of the model that is 0 or 1. An end at a lost unit moves to the
+        spare that takes over for the unit, which the model chooses.
+
+        Parameters
+        ----------
+        circuit
+            The number of the circuit.
+
         Returns
         -------
         starts, goals : dict of int to literal
@@ -212,6 +220,17 @@ class RerouteModel(ExactModel[ModelledPlan]):
         """Read out of a solution the route of each circuit, and which spares take over.
 
         A route is followed along the arcs of its flow, from the start where the circuit has one.
+
+        Parameters
+        ----------
+        outcome
+            Tells which variables of the model are 1: of each circuit the arcs of the flow graph
+            that it takes, and of each lost unit its spare.
+
+        Returns
+        -------
+        ModelledPlan
+            The nodes on the path of each circuit, and the spare of each lost unit.
         """
         graph = self.routing.graph
         paths: list[Path] = []

@@ -41,6 +41,12 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
         First chip and sides of each job. Boxes do not overlap, and may wrap around. Sides longer
         than those of a rack fill the racks from the first on.
 
+    Returns
+    -------
+    Reroute
+        The state as a problem without a failure: the circuits of all jobs with their routes, and
+        the spares.
+
     Raises
     ------
     InputError
@@ -69,6 +75,9 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
         circuits += links
         owners += [job] * len(links)
     idle = [chip for chip in range(rack.n_chips) if chip not in taken]
+
+    # All circuits are routed together in the empty rack, in random order: neighbours in the order
+    # of the jobs would contend for the same fibres.
     empty = Reroute(
         rack,
         np.empty((0, 2), dtype=np.int32),
@@ -82,6 +91,9 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
         raise InputError(
             "the fibres do not suffice for the circuits of these boxes", where="boxes"
         )
+
+    # The paths, back in the order of the circuits, get the numbers of ports and fibres; on a rack
+    # of cells they say the states.
     paths: list[Any] = [None] * len(ends)
     for k, path in zip(order.tolist(), found.paths, strict=True):
         paths[k] = path
@@ -107,6 +119,11 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
         ``matching[source] = destination``, -1 for none; ports in no circuit are spares.
     seed
         Of the routing.
+
+    Returns
+    -------
+    Reroute
+        The state as a problem without a failure: each circuit is a job of its own.
 
     Raises
     ------

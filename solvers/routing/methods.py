@@ -297,7 +297,21 @@ def _cell_cost(problem: Routing) -> NDArray[np.int64]:
 
 
 def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
-    """Return the objective, in cells or dB, of ``states[0, cell]`` that hold the matching."""
+    """Return the objective of states that hold the matching of a problem.
+
+    Parameters
+    ----------
+    problem
+        One matching; its objective is the cells of the longest route, the loss of all routes, or
+        their cells.
+    states
+        ``states[0, cell]``: 0 bar, 1 cross, -1 where no light passes; shape (1, cells).
+
+    Returns
+    -------
+    float
+        In cells or in dB.
+    """
     passed, crossed = count_cells(problem.fabric, problem.matching[None], states)
     if problem.objective == "worst-cells":
         return float(passed.max(initial=0))

@@ -206,9 +206,22 @@ class ForwardRouter(RowRouter):
         )
 
     def route(self, rows, states, routes, lengths, held) -> None:
-        """Route rows by the rule of the fabric; arguments are those of `RowRouter.route`.
+        """Route matchings by the rule of a feed-forward fabric, each for itself.
 
         Nothing is routed if some row is no matching.
+
+        Parameters
+        ----------
+        rows : int32 array, shape (rows, ports)
+            ``rows[k, source] = destination``, -1 where idle.
+        states : int8 array, shape (rows, cells)
+            Receives 0 bar, 1 cross, -1 where no light passes.
+        routes : int32 array, shape (ports, width)
+            Receives, for the last row, the terminals by which light leaves its cells.
+        lengths : int64 array, shape (rows, ports)
+            Receives the number of cells on each route.
+        held : int8 array, shape (rows,)
+            Receives `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
         """
         super().route(rows, states, routes, lengths, held)
         if (held == NO_MATCHING).any():
@@ -222,10 +235,27 @@ class ForwardRouter(RowRouter):
         read_rows(self._paths, RowBatch(rows, states, routes, lengths, held))
 
     def change(self, given, row, states, routes, lengths, clock=None) -> int:
-        """Route a row with few toggles from given states; arguments as of `RowRouter.change`.
+        """Route a matching with few toggles: few cells that are driven to their other state.
 
-        Where the rule knows some of the ways only, the row is routed as on any mesh, too, and the
-        states with fewer toggles count: with fewer cells driven to their other state.
+        Where the rule of the fabric knows some of the ways only, the matching is routed as on any
+        mesh, too, and the states with fewer toggles count.
+
+        Parameters
+        ----------
+        given : int8 array, shape (cells,)
+            The present states: 0 bar, 1 cross, -1 where not known.
+        row : int32 array, shape (ports,)
+            ``row[source] = destination``, -1 where idle.
+        states, routes, lengths
+            Receive the states after the change, the terminals by which light leaves its cells, and
+            the number of cells on each route.
+        clock : Clock or None
+            Searches for fewer toggles end when its time is over.
+
+        Returns
+        -------
+        int
+            `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
         """
         checked = super().change(given, row, states, routes, lengths)
         if checked != ROUTED:
@@ -234,7 +264,9 @@ class ForwardRouter(RowRouter):
         held = bool(found.held[0])
         lit = found.states[0]
         stuck = self.ports.stuck
-        stays = (lit == FREE) & ((stuck == FREE) | (stuck == given))  # dark cells are not driven
+
+        # Dark cells are not driven: they keep their states, as far as stuck cells allow that.
+        stays = (lit == FREE) & ((stuck == FREE) | (stuck == given))
         states[:] = np.where(stays, given, lit)
 
         # Only by turning loops all ways are tried. Otherwise the row is changed as on any mesh,
@@ -298,18 +330,34 @@ class MeshRouter(ForwardRouter):
         self._work = new_room(router.wiring, router.width)
 
     def route(self, rows, states, routes, lengths, held) -> None:
-        """Route rows by negotiation, each for itself; arguments as of `RowRouter.route`."""
+        """Route matchings by negotiation, each for itself; arguments as of `RowRouter.route`."""
         router = self._router
         batch = RowBatch(rows, states, routes, lengths, held)
         route_rows(router.wiring, router.workspace, self.ports, self._work, TRIES, batch)
 
     def change(self, given, row, states, routes, lengths, clock=None) -> int:
-        """Route a row with few toggles from given states; arguments as of `RowRouter.change`.
+        """Route a matching with few toggles: few cells that are driven to their other state.
 
-        A toggle is a cell that is driven to its other state. Circuits that the states hold already
-        stay, and new ones are fitted in between. If they do not fit, circuits are rerouted at
-        falling prices of toggles; at last the row is routed as if no state were given, and toggles
-        are saved afterwards.
+        Circuits that the states hold already stay, and new ones are fitted in between. If they do
+        not fit, circuits are rerouted at falling prices of toggles; at last the matching is routed
+        as if no state were given, and toggles are saved afterwards.
+
+        Parameters
+        ----------
+        given : int8 array, shape (cells,)
+            The present states: 0 bar, 1 cross, -1 where not known.
+        row : int32 array, shape (ports,)
+            ``row[source] = destination``, -1 where idle.
+        states, routes, lengths
+            Receive the states after the change, the terminals by which light leaves its cells, and
+            the number of cells on each route.
+        clock : Clock or None
+            Rerouting at prices of toggles is left out where it has no time for that.
+
+        Returns
+        -------
+        int
+            `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
         """
         router = self._router
         routed = RoutedRow(states, routes, lengths)
@@ -410,10 +458,23 @@ class WorstRouter(MeshRouter):
         self._by_worst = objective == "worst-loss-db"
 
     def route(self, rows, states, routes, lengths, held) -> None:
-        """Route rows and improve the worst circuit, or the power, of each.
+        """Route matchings, and improve the worst circuit, or the power, of each.
 
-        Arguments are those of `RowRouter.route`. Feed-forward fabrics begin with the routes of
-        their rule, others with negotiated ones; then circuits are moved as long as that helps.
+        Feed-forward fabrics begin with the routes of their rule, others with negotiated ones; then
+        circuits are moved as long as that helps.
+
+        Parameters
+        ----------
+        rows : int32 array, shape (rows, ports)
+            ``rows[k, source] = destination``, -1 where idle.
+        states : int8 array, shape (rows, cells)
+            Receives 0 bar, 1 cross, -1 where no light passes.
+        routes : int32 array, shape (ports, width)
+            Receives, for the last row, the terminals by which light leaves its cells.
+        lengths : int64 array, shape (rows, ports)
+            Receives the number of cells on each route.
+        held : int8 array, shape (rows,)
+            Receives `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
         """
         if self._forward:
             RowRouter.route(self, rows, states, routes, lengths, held)

@@ -323,20 +323,26 @@ class _Search:
     def _ratio(self) -> float:
         """Return the largest ratio of crosstalk to signal of the circuits so far.
 
-        A beam that enters a cell beside another one leaks into it; the ratio at that place is the
-        leaked share times the ratio of their powers there.
+        A beam is the light of one circuit: the terminals where it enters cells, and what it has
+        lost until there, in dB. Two beams that enter a cell side by side, at terminals that differ
+        in the last bit, leak into each other: the ratio at that place is the leaked share times
+        the ratio of their powers there. The ratios of a beam add up.
         """
         beam_at = {
-            at: (number, lost) for number, beam in enumerate(self.beams) for at, lost in beam
+            entered: (number, loss_db)
+            for number, beam in enumerate(self.beams)
+            for entered, loss_db in beam
         }
         worst = 0.0
         for number, beam in enumerate(self.beams):
             ratio = 0.0
-            for at, lost in beam:
-                beside = beam_at.get(at ^ 1)
-                if beside is not None and beside[0] != number:
-                    share = self.leak[at >> 2][self.set[at >> 2]]
-                    ratio += share * 10 ** ((lost - beside[1]) / 10)
+            for entered, loss_db in beam:
+                beside = beam_at.get(entered ^ 1)
+                if beside is None or beside[0] == number:
+                    continue
+                cell = entered // 4
+                share = self.leak[cell][self.set[cell]]
+                ratio += share * 10 ** ((loss_db - beside[1]) / 10)
             worst = max(worst, ratio)
         return worst
 

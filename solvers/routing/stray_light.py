@@ -97,6 +97,11 @@ class ChipOptics(NamedTuple):
         seed
             Of the phase errors of the chip, as `measure_optics` draws them. None: errors that the
             device says to be there are unknown.
+
+        Returns
+        -------
+        ChipOptics
+            The device with the errors of each cell in radians, shape (cells, 2).
         """
         graph = fabric.graph
         assert graph is not None  # the caller has refused a fabric without cells
@@ -224,9 +229,17 @@ def _find_returns(graph: CellGraph) -> NDArray[np.bool_]:
     Light can come back to a terminal if the terminal is on a closed way: strongly connected with
     another one. In feed-forward fabrics no terminal is.
 
-    Returns a bool array, shape (cells,). The graph of terminals has a step from each terminal
-    where light enters a cell to those where it then enters the next one, in either state.
+    Parameters
+    ----------
+    graph
+        The cells, with four terminals each, and how these are joined.
+
+    Returns
+    -------
+    bool array, shape (cells,)
     """
+    # The graph of terminals has a step from each terminal where light enters a cell to those where
+    # it then enters the next one, in either state.
     terminals = np.arange(len(graph.mate))
     exits = 4 * (terminals // 4)[:, None] + EXITS[terminals % 4]
     entered_next = graph.mate[exits]
@@ -236,6 +249,8 @@ def _find_returns(graph: CellGraph) -> NDArray[np.bool_]:
         (np.ones(joined.sum()), (entered[joined], entered_next[joined])),
         shape=(len(terminals), len(terminals)),
     )
+
+    # A strong component of several terminals is a closed way.
     component = connected_components(steps, connection="strong")[1]
     is_shared = np.bincount(component)[component] > 1
     returns: NDArray[np.bool_] = is_shared.reshape(-1, 4).any(axis=1)
@@ -367,11 +382,20 @@ class StrayLight:
         return np.concatenate(after, axis=1)
 
     def _ratios(self, arriving: NDArray[np.complex128]) -> NDArray[np.float64]:
-        """Return crosstalk over signal of each circuit, from ``arriving[..., receiver, sender]``.
+        """Return the ratio of crosstalk to signal of each circuit.
 
         The power from the own sender is the signal, or what is certain of it where phases are not
-        known; the powers from all other senders are the crosstalk. The result has the shape
-        (..., receivers).
+        known; the powers from all other senders together are the crosstalk.
+
+        Parameters
+        ----------
+        arriving
+            ``arriving[..., receiver, sender]``: complex amplitudes; circuits number both.
+
+        Returns
+        -------
+        float array, shape (..., receivers)
+            Ratios of powers.
         """
         power = np.abs(arriving) ** 2
         from_own_source = np.einsum("...rr->...r", power)

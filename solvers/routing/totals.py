@@ -117,7 +117,15 @@ class RouteModel(ExactModel[list[list[int]]]):
     """
 
     def __init__(self, negotiation: Negotiation, most_cells: int) -> None:
-        """Write the flows of all circuits."""
+        """Write the flows of all circuits, and that no two of them share a link.
+
+        Parameters
+        ----------
+        negotiation
+            The circuits, and the router with the cells and their links.
+        most_cells
+            No route has more cells.
+        """
         super().__init__()
         router = negotiation.router
         graph = router.graph
@@ -145,7 +153,19 @@ class RouteModel(ExactModel[list[list[int]]]):
 
 
 def _make_routes(negotiation: Negotiation, terminals_of_circuit: list[list[int]]) -> Routes:
-    """Make routes of ``terminals_of_circuit[circuit]``, by which its light leaves the cells."""
+    """Make the record of routes that the model found.
+
+    Parameters
+    ----------
+    negotiation
+        The matching, its circuits and the router of its fabric.
+    terminals_of_circuit
+        ``terminals_of_circuit[circuit]``: the terminals by which its light leaves the cells.
+
+    Returns
+    -------
+    Routes
+    """
     router = negotiation.router
     routes, lengths = router.empty_routes()
     longest = max(map(len, terminals_of_circuit))
@@ -215,9 +235,11 @@ class LossTotals:
         self.even = even
 
     def rise(self, value: float) -> float:
-        """Return the least total in dB that is not below a bound in units.
+        """Return the least total of losses, in dB, that is not below a bound.
 
-        `value` is a bound in the units of `loss_units`, of which ``per_db`` make a dB.
+        A total is a number of dear cells times their loss, plus a number of cheap cells times
+        theirs: cells in the state that loses more, and in the one that loses less. `value` is the
+        bound, in the units of `loss_units`, of which ``per_db`` make a dB.
         """
         # For each number of dear cells, the fewest cheap cells that reach the bound. If the parity
         # of all cells is known and does not fit, there is one more.
@@ -236,9 +258,12 @@ class LossTotals:
         return float((times * self.dear + counts * self.cheap).min(initial=most))
 
     def enough(self, objective: float) -> float:
-        """Return the bound in units above which no total is less than an objective.
+        """Return the bound above which no total of losses is less than an objective.
 
-        `objective` is in dB. A case whose bound is larger than the result holds no better routes.
+        A total is a number of dear cells times their loss, plus a number of cheap cells times
+        theirs: cells in the state that loses more, and in the one that loses less. `objective` is
+        in dB, the result in units, of which ``per_db`` make a dB. A case whose bound is larger
+        than the result holds no better routes.
         """
         # The largest total below the objective: for each number of dear cells, as many cheap ones
         # as still fit. If the parity of all cells is known and does not fit, there is one less.

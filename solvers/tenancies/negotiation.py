@@ -44,13 +44,29 @@ Answer = tuple[TenancyPlan, Schedule]
 def list_choices(
     problem: Tenancy, rng: np.random.Generator, start: Solution | None = None
 ) -> Iterator[Ports]:
-    """List good choices of ports: first no job moves, then one job, then all.
+    """List good choices of the ports of all jobs, the ones that move few jobs first.
 
-    Before all, those in which jobs are where a former solution had them.
+    A job that runs already holds ports, and moves if it gets others. In the first choices no such
+    job moves, then one of them, then all. Before all of these come choices in which jobs have the
+    ports of a former solution.
 
-    The other jobs lie one after the other along the free ports, in the order of the terminals on
-    the boundary. Of all places to start, and some orders of jobs, those come first in which the
-    shortest routes within jobs are shortest.
+    Jobs that move, or are new, lie one after the other along the free ports, in the order of the
+    terminals on the boundary. Of all places to start, and of some orders of jobs, those come first
+    in which the shortest routes within jobs are shortest.
+
+    Parameters
+    ----------
+    problem
+        The jobs and the fabric that they share.
+    rng
+        Draws some of the orders.
+    start
+        A former solution, perhaps of another problem with jobs of the same names; or None.
+
+    Yields
+    ------
+    tuple of tuple of int
+        ``ports[job]``: the ports of a job, in the order of its ranks.
     """
     if start is not None and start.answer is not None:
         yield from _lay_jobs(problem, _former_ports(problem, start), rng)[:1]
@@ -68,7 +84,23 @@ def list_choices(
 
 
 def _former_ports(problem: Tenancy, start: Solution) -> dict[int, tuple[int, ...]]:
-    """Return by job the ports that it had in a former solution, where it can have them again."""
+    """Return by job the ports that it had in a former solution, where it can have them again.
+
+    Jobs are found by their names. A job of another size, or one whose ports are no longer live,
+    is left out.
+
+    Parameters
+    ----------
+    problem
+        The jobs, and the fabric with the ports that are live now.
+    start
+        The former solution, whose answer is a `TenancyPlan`.
+
+    Returns
+    -------
+    dict
+        ``ports[job]``, in the order of the ranks of the job.
+    """
     former_problem: Any = start.problem
     former_plan: Any = start.answer
     names = [tenant.name for tenant in former_problem.tenants]
@@ -163,11 +195,35 @@ def plan_tenancy(
     start: Solution | None = None,
     params: TenancyParams | None = None,
 ) -> Solution:
-    """Solve a tenancy.
+    """Solve a tenancy: ports for each job, and slots in which the jobs run side by side.
 
-    An iteration is one choice of ports and slots. Without a limit it takes a second or two of
-    processor time for 32 ports. The solution is OPTIMAL where nobody moves and there are no more
-    slots than the worst job needs.
+    All choices of ports (`list_choices`) are tried with more and more slots. In each try, the rows
+    of jobs, which say who meets whom, are spread over the slots and routed; a local search
+    exchanges rows where circuits have no routes.
+
+    Without a limit it takes a second or two of processor time for 32 ports.
+
+    Parameters
+    ----------
+    problem
+        The jobs and the fabric that they share.
+    limits
+        Limits of time, of the gap and of iterations; an iteration is one choice of ports and
+        slots.
+    rng
+        Draws orders of jobs, rows and exchanges.
+    on_event
+        Receives progress, new best answers and bounds.
+    start
+        A former solution: jobs keep its ports in the first choices.
+    params
+        The most exchanges, for each slot and in all; None for the defaults.
+
+    Returns
+    -------
+    Solution
+        Its answer is a `TenancyPlan`, beside the schedule. It is OPTIMAL where nobody moves and
+        there are no more slots than the worst job needs.
     """
     clock = limits.start()
     search = _SlotSearch(problem, limits, rng, on_event, params or TenancyParams())
@@ -208,14 +264,29 @@ class _SlotSearch:
         self.best_cost_s = np.inf
 
     def cost_s(self, ports: Ports, schedule: Schedule) -> float:
-        """Return the objective of an answer."""
+        """Return the objective of an answer: seconds of all slots and of circuits that change.
+
+        `ports` are those of each job.
+        """
         n_changed = self.problem.changed_circuits(ports, schedule.matchings)
         return schedule.makespan_s + self.problem.delay_s * n_changed
 
     def answers(self, start: Solution | None) -> Iterator[tuple[float, Answer] | None]:
         """Try more and more slots, each with all choices of ports, while that can be better.
 
-        Each answer comes after its cost; None stands for a try that failed.
+        The rows of a job say who meets whom, one row in a slot. Those of a demand and of an
+        all-to-all are drawn anew for each number of slots; those of a collective, which have an
+        order, are made once.
+
+        Parameters
+        ----------
+        start
+            A former solution, whose ports are tried first; or None.
+
+        Yields
+        ------
+        (float, (TenancyPlan, Schedule)) or None
+            The cost in seconds and the answer; None for a try that failed.
         """
         problem = self.problem
         choices = list(list_choices(problem, self.rng, start))
@@ -243,7 +314,22 @@ class _SlotSearch:
     def _try_ports(
         self, ports: Ports, works: list[JobRows], n_slots: int
     ) -> tuple[float, Answer] | None:
-        """Let jobs do their rows in some slots, on some ports; None if that has no routes."""
+        """Let jobs do their rows in some slots, on some ports.
+
+        Parameters
+        ----------
+        ports
+            The ports of each job, in the order of its ranks.
+        works
+            The rows of each job: who meets whom.
+        n_slots
+            The number of slots, no fewer than the rows of any job.
+
+        Returns
+        -------
+        (float, (TenancyPlan, Schedule)) or None
+            The cost in seconds, and the answer; None if some circuit has no route.
+        """
         lanes = [_spread_rows(work, n_slots, self.rng) for work in works]
         states = None
         if self.router is not None:
@@ -262,7 +348,22 @@ class _SlotSearch:
         return cost_s, (plan, schedule)
 
     def _unite(self, ports: Ports, lanes: list[NDArray[np.int64]]) -> NDArray[np.int32]:
-        """Put the rows of all jobs together: ``matchings[slot, port]`` of the switch."""
+        """Put the rows of all jobs together into matchings of the switch.
+
+        Parameters
+        ----------
+        ports
+            The ports of each job, in the order of its ranks.
+        lanes
+            ``lanes[job][slot, vertex]``: the partner of a vertex, -1 where idle. Vertices are the
+            ports of the job, counted from 0; of ports with two directions first all inputs, then
+            all outputs.
+
+        Returns
+        -------
+        int32 array, shape (slots, ports)
+            ``matchings[slot, source] = destination``, -1 where idle.
+        """
         n_slots = len(lanes[0]) if lanes else 0
         matchings = np.full((n_slots, self.problem.fabric.n_ports), IDLE, dtype=np.int32)
         for ports_of_job, lane in zip(ports, lanes, strict=True):
@@ -281,15 +382,28 @@ class _SlotSearch:
         works: list[JobRows],
         lanes: list[NDArray[np.int64]],
     ) -> NDArray[np.int8] | None:
-        """Route all slots, and exchange rows of `lanes` where that helps.
+        """Route all slots, and exchange rows of jobs between slots where that helps.
 
         A local search: a move exchanges rows of one job between a few slots, among them one with
-        circuits that have no route or take more cells than they need, and stays if it is no worse.
+        excess: one whose circuits have no routes, or take more cells than the shortest ones. The
+        move stays if the excess in all does not grow.
+
+        Parameters
+        ----------
+        router
+            The router of the fabric; its workspace is overwritten.
+        ports
+            The ports of each job, in the order of its ranks.
+        works
+            The rows of each job, and whether they have to stay in their order.
+        lanes
+            ``lanes[job][slot, vertex]``: the partner of a vertex, -1 where idle. Changed by the
+            moves that stay.
 
         Returns
         -------
-        array or None
-            ``states[slot, cell]``; None if a circuit has no route in the end.
+        int8 array, shape (slots, cells), or None
+            The states: 0 bar, 1 cross, -1 free. None if a circuit has no route in the end.
         """
         n_slots = len(lanes[0]) if lanes else 0
         problem = AllToAll(self.problem.fabric)
@@ -334,7 +448,21 @@ class _SlotSearch:
         job: int,
         change: RowChange,
     ) -> None:
-        """Give a job new rows in some slots, and take them back where the routes become worse."""
+        """Give a job new rows in some slots, and take them back where the routes become worse.
+
+        Parameters
+        ----------
+        planner
+            Has the routes of all slots, which are replaced if the change stays.
+        ports
+            The ports of each job.
+        lanes
+            ``lanes[job][slot, vertex]``: the partner of a vertex, -1 where idle; changed.
+        job
+            The number of the job.
+        change
+            The slots, and the new row of each.
+        """
         slots = change.slots
         rows_before = lanes[job][slots]
         lanes[job][slots] = change.rows
@@ -349,8 +477,23 @@ class _SlotSearch:
         """Choose a few slots of a job, among them `slot`, and new rows for them at random.
 
         Three rows without idle ports are split anew, as in an all-to-all. Of two rows, either all
-        is exchanged or the vertices that hang together. None if nothing would change, or rows that
-        have an order would lose it.
+        is exchanged, or the vertices that hang together: that are partners of each other in one of
+        both rows, directly or by others.
+
+        Parameters
+        ----------
+        work
+            The rows of the job, and whether they have to stay in their order.
+        lane
+            ``lane[slot, vertex]``: the partner of a vertex in each slot, -1 where idle.
+        slot
+            A slot with circuits that have no route, or a long one.
+
+        Returns
+        -------
+        RowChange or None
+            The slots and their new rows; None if nothing would change, or if rows that have an
+            order would lose it.
         """
         n_slots, n_vertices = lane.shape
         if not work.in_order and n_slots > 2 and self.rng.integers(2):
@@ -376,16 +519,21 @@ class _SlotSearch:
         return RowChange([slot, other], two_rows)
 
     def _split_anew(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Split the pairs of three rows into three others; None if a port idles, or that fails."""
+        """Split the pairs of three rows into three others at random.
+
+        `rows` and the result have shape (3, vertices): the partner of each vertex. None if a port
+        idles, or if the random split fails.
+        """
         n_vertices = rows.shape[1]
         new_rows = np.empty((3, n_vertices), dtype=np.int64)
         place = np.empty(n_vertices, np.int64)
         path = np.empty(n_vertices + 2, np.int64)
         start = int(self.rng.integers(n_vertices))
         coins = int(self.rng.integers(1 << 31))
-        if (rows == IDLE).any() or not exchange(rows, start, coins, new_rows, place, path):
+        if (rows == IDLE).any():
             return None
-        return new_rows
+        is_split = exchange(rows, start, coins, new_rows, place, path)
+        return new_rows if is_split else None
 
 
 class RowChange(NamedTuple):

@@ -49,9 +49,24 @@ class JobRows(NamedTuple):
 def plan_job(
     problem: Tenancy, tenant: Tenant, n_slots: int, rng: np.random.Generator
 ) -> JobRows | None:
-    """Split the question of a job into rows; None if that failed.
+    """Split what a job asks for into rows, each of which says who meets whom in one slot.
 
-    A demand has at most `n_slots` rows. The rows of a collective are always the same.
+    Parameters
+    ----------
+    problem
+        The tenancy, with the fabric and the length of a slot.
+    tenant
+        The job: a demand, an all-to-all or a collective of some ports.
+    n_slots
+        A demand has at most so many rows; the rows of other jobs do not depend on it.
+    rng
+        Draws names of ports and orders of circuits.
+
+    Returns
+    -------
+    JobRows or None
+        The rows, in numbers of the job's own ports; None if the circuits of a demand found no
+        place in so many slots.
     """
     two_way = problem.fabric.bidirectional
     if tenant.question == "demand":
@@ -64,7 +79,23 @@ def plan_job(
 
 
 def _draw_tournament(n_ports: int, two_way: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return rows in which each two ports meet once, in random order."""
+    """Draw a round-robin tournament: rows in which each two ports meet once.
+
+    Parameters
+    ----------
+    n_ports
+        The number of ports.
+    two_way
+        Whether a circuit connects a pair both ways; else each pair meets once in each direction.
+    rng
+        Draws the names of the ports.
+
+    Returns
+    -------
+    int64 array, shape (rows, vertices)
+        The partner of each vertex, -1 where idle. Vertices are the ports; without `two_way` the
+        inputs of all ports, then their outputs.
+    """
     rounds = factors.tournament(n_ports, two_way)
     if not two_way:
         # Inputs and outputs of a port get one name. The last round joins each port to itself.
@@ -80,7 +111,23 @@ def _draw_tournament(n_ports: int, two_way: bool, rng: np.random.Generator) -> N
 
 
 def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
-    """Take the algorithm whose epochs need the fewest slots."""
+    """Plan a collective by the algorithm that needs the fewest slots.
+
+    The plan of an algorithm has epochs, in which its circuits stay; each takes as many slots as
+    its duration needs. Plans with an epoch of no circuits are left out.
+
+    Parameters
+    ----------
+    problem
+        The tenancy, with the length of a slot.
+    tenant
+        The job that runs the collective.
+
+    Returns
+    -------
+    JobRows
+        The circuits of each epoch, repeated for each of its slots, and the plan.
+    """
     collective = problem.question(tenant, tuple(range(tenant.n_ports)))
     assert isinstance(collective, Collective)
     alone = replace(collective, fabric=IdealSwitch(tenant.n_ports))
@@ -118,6 +165,18 @@ def _cut_for_slots(problem: Tenancy, alone: Collective) -> Iterator[HeldPlan]:
     The algorithm cuts pieces as fine as the latency of a round allows. Here each round takes a
     whole slot at least, so pieces are cut as if rounds had a latency of a part of a slot, and the
     plan is timed anew without it.
+
+    Parameters
+    ----------
+    problem
+        The tenancy, with the length of a slot in seconds.
+    alone
+        The collective on an ideal switch of its own.
+
+    Yields
+    ------
+    (CollectivePlan, array)
+        A plan, and the seconds that the circuits of each of its epochs are held.
     """
     if not suits(alone, PIPELINED):
         return
@@ -142,7 +201,21 @@ def _cut_for_slots(problem: Tenancy, alone: Collective) -> Iterator[HeldPlan]:
 
 
 def _rows_of_matchings(matchings: NDArray[np.int64], two_way: bool) -> NDArray[np.int64]:
-    """Turn ``matchings[slot, port]`` into rows of the vertices."""
+    """Turn matchings of ports into rows of vertices.
+
+    Parameters
+    ----------
+    matchings
+        ``matchings[slot, source] = destination``, -1 where idle.
+    two_way
+        Whether ports are the vertices. Else the vertices are all inputs, then all outputs of the
+        ports, and a circuit joins an input and an output.
+
+    Returns
+    -------
+    int64 array, shape (slots, vertices)
+        The partner of each vertex, -1 where idle.
+    """
     if two_way:
         return matchings
     n_slots, n_ports = matchings.shape
@@ -202,11 +275,23 @@ def _split_demand(
 
 
 def _place_circuit(rows: NDArray[np.int64], vertex: int, other: int) -> bool:
-    """Give a circuit a slot, and return whether it has one; `rows` are changed.
+    """Give a circuit a slot in which both of its ends are free.
 
-    If no slot is free at both ends, two slots are taken of which one is free at each end. Their
-    rows are exchanged on the alternating path (Kempe chain) from the second end, which frees it in
-    the slot of the first, unless the path ends at the first.
+    If there is none, two slots are taken of which one is free at each end. Their rows are
+    exchanged on the alternating path (Kempe chain) from the second end, which frees it in the slot
+    of the first, unless the path ends at the first.
+
+    Parameters
+    ----------
+    rows
+        ``rows[slot, vertex]``: the partner of a vertex, -1 where idle. Changed.
+    vertex, other
+        The two ends of the circuit.
+
+    Returns
+    -------
+    bool
+        Whether the circuit has a slot now; if not, `rows` are as before.
     """
     check_time()
     free = np.flatnonzero(rows[:, vertex] == IDLE)

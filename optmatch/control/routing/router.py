@@ -145,7 +145,23 @@ class Router:
         cells: CellDevice | None = None,
         warm: bool = False,
     ) -> None:
-        """Check the arguments, which the class describes, and make the first workspace."""
+        """Check the arguments, and make the workspace of the first thread.
+
+        Parameters
+        ----------
+        fabric
+            A switch, which may have faults.
+        check
+            Whether the light of every answer is traced.
+        time_limit_s
+            How long a matching that is not routed at once may take, in seconds; None: no limit.
+        prefer
+            What the routes are for; None for few cells in all.
+        cells
+            The device of each cell, for `prefer`; None for cells that are all alike.
+        warm
+            Whether to compile, or to load, all kernels now.
+        """
         from optmatch.solvers.routing.row_router import new_row_router
         from optmatch.verify.routing import quick
 
@@ -263,6 +279,12 @@ class Router:
         threads
             How many threads share the work; None for one on each processor of this process.
 
+        Returns
+        -------
+        RoutedBatch
+            The states of the cells for each matching, the lengths of its routes in cells, and
+            whether it is held.
+
         Raises
         ------
         InputError
@@ -284,6 +306,7 @@ class Router:
         outcome = np.empty(n_rows, dtype=np.int8)
 
         def route_share(first: int) -> None:
+            """Route some successive rows, from row `first` on, in a workspace of their own."""
             share = slice(first, first + _MATCHINGS_PER_SHARE)
             workspace = self._take_workspace()
             routes = np.empty(self._shapes[1], dtype=np.int32)
@@ -396,9 +419,25 @@ class Router:
         routed: Routed,
         clock: Clock | None,
     ) -> int:
-        """Route a matching by the fast methods; return the outcome.
+        """Route a matching by the compiled methods of this router.
 
-        `change` is the pair of present states, None to route anew, and the matching.
+        Parameters
+        ----------
+        router
+            The compiled methods, with arrays to work in.
+        change
+            The present states, int8 of shape (cells,), or None to route anew; and the matching,
+            int32 of shape (ports,).
+        routed
+            Receives the states, routes and lengths.
+        clock
+            The clock of the call; None without a limit.
+
+        Returns
+        -------
+        int
+            `_ROUTED`; or another outcome if the states are not valid, the row is no matching, or
+            no routes were found.
         """
         given, row = change
         states, routes, lengths = routed
@@ -419,7 +458,7 @@ class Router:
             return _Workspace(router, self._quick.new_marks(self.fabric))
 
     def _check_out(self, out: Routed) -> Routed:
-        """Refuse arrays that the kernels cannot write to."""
+        """Return `out` if the kernels can write to its arrays; raise an `InputError` if not."""
         try:
             states, routes, lengths = out
             shapes = states.shape, routes.shape, lengths.shape
@@ -472,7 +511,20 @@ class Router:
     def _search_in_batch(
         self, row: NDArray[np.int32], states: NDArray[np.int8], lengths: NDArray[np.int64]
     ) -> bool:
-        """Search for one row of a batch; return whether states were found."""
+        """Search for one row of a batch that the compiled methods did not route.
+
+        Parameters
+        ----------
+        row
+            ``row[source] = destination``, -1 where idle.
+        states, lengths
+            Receive the states of all cells, and the number of cells on each route.
+
+        Returns
+        -------
+        bool
+            Whether states were found.
+        """
         states[:] = FREE
         lengths[:] = 0
         workspace = self._take_workspace()

@@ -433,10 +433,19 @@ def forward_lengths(
 
 
 def _sort_cells(mate: NDArray[np.int32]) -> list[NDArray[np.int64]] | None:
-    """Sort cells topologically, in waves, each after all cells that lead to it (Kahn).
+    """Sort the cells of a feed-forward fabric topologically, in waves (Kahn 1962).
 
-    ``mate[cell, terminal]`` is joined to the terminal. None if some cells lead to each other in a
-    ring.
+    Parameters
+    ----------
+    mate
+        ``mate[cell, place]``, shape (cells, 4): the terminal that one of a cell is joined to, -1
+        if none. Light enters a cell at the places 0 and 1, and leaves it at 2 and 3.
+
+    Returns
+    -------
+    list of int array, or None
+        The cells of each wave: all cells that lead to them are in earlier waves. None if some
+        cells lead to each other in a ring.
     """
     n_waiting_for = (mate[:, :2] >= 0).sum(axis=1)  # by cell
     wave = np.flatnonzero(n_waiting_for == 0)
@@ -455,9 +464,22 @@ def _sort_cells(mate: NDArray[np.int32]) -> list[NDArray[np.int64]] | None:
 def _count_forward(
     graph: CellGraph, waves: list[NDArray[np.int64]], starts: NDArray[np.int32]
 ) -> NDArray[np.float32]:
-    """Return ``cells[terminal, port]``: passed by light from a port until it is there.
+    """Count the fewest cells that light passes from some ports to every terminal.
 
-    Infinite where no light of the port comes; exact in float32, as far as 2**24 cells.
+    Parameters
+    ----------
+    graph
+        The cells of a feed-forward fabric.
+    waves
+        The cells in topological order: those of a wave are led to by cells of earlier waves.
+    starts
+        The terminals where the light of the ports enters.
+
+    Returns
+    -------
+    float32 array, shape (terminals, ports)
+        Cells passed, the one that is left at the terminal included; infinite where no light of the
+        port comes. Numbers are exact as far as 2**24.
     """
     cells = np.full((len(graph.mate), len(starts)), np.inf, dtype=np.float32)
     cells[starts, np.arange(len(starts))] = 0

@@ -165,9 +165,22 @@ def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[
 def sum_power(
     graph: CellGraph | None, cells: CellDevice, states: NDArray[np.int8] | None
 ) -> list[float]:
-    """Return the power of all heaters in each slot, in mW.
+    """Add up the power of all heaters in each slot.
 
-    ``states[slot, cell]``; a free cell is in the state that takes less. Empty without cells.
+    Parameters
+    ----------
+    graph
+        The cells and which of them are stuck; None for a fabric without cells.
+    cells
+        The heater power of each cell in bar and in cross, in mW.
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free. A free cell counts in the state that takes
+        less.
+
+    Returns
+    -------
+    list of float
+        The power of each slot in mW; empty without cells.
     """
     if graph is None:
         return []
@@ -228,7 +241,19 @@ def chip_figures(
 ) -> dict[str, float]:
     """Name the figures of the worst circuit and of the heaters, and the objective if it is one.
 
-    ``power_mw[slot]`` is that of all heaters.
+    Parameters
+    ----------
+    problem
+        Its objective may be the worst loss, the worst crosstalk or the power.
+    quality
+        The loss in dB and the ratio of crosstalk to signal of each circuit.
+    power_mw
+        ``power_mw[slot]``: the power of all heaters, in mW.
+
+    Returns
+    -------
+    dict
+        Figures of the report by name, in dB and mW.
     """
     worst_loss_db = float(quality.loss_db.max(initial=0.0))
     worst_ratio = float(quality.crosstalk.max(initial=0.0))

@@ -86,7 +86,27 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
 def _count_cells(
     fabric: Fabric, matchings: NDArray[np.int32], states: NDArray[np.int8], light: Light
 ) -> Traced:
-    """Count the cells on each beam; of the two beams of a mutual circuit, on one."""
+    """Count the cells that the light of each circuit passes, and those that it passes in cross.
+
+    Between bidirectional ports light goes both ways on one route, which is counted once: at the
+    port of the lower number.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, with bidirectional ports or not.
+    matchings
+        ``matchings[slot, source] = destination``, -1 where idle.
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
+    light
+        The steps of all light, one entry for each cell that is passed.
+
+    Returns
+    -------
+    Traced
+        Cells and crossed cells, int64 of shape (slots, ports), and the light.
+    """
     counted = matchings != IDLE
     if fabric.bidirectional:
         counted &= np.arange(fabric.n_ports) < matchings
@@ -108,7 +128,20 @@ def _check_arrival(
 ) -> None:
     """Compare where the light of each circuit comes out with where it must.
 
-    ``ends[slot, source]`` is the terminal where it must come out, -1 without a circuit.
+    Parameters
+    ----------
+    fabric
+        The fabric, for the names of ports and terminals.
+    matchings
+        ``matchings[slot, source] = destination``, -1 where idle.
+    rule
+        The rule that is violated if light goes astray.
+    light
+        Where the light of each port came out, or was lost.
+    ends
+        ``ends[slot, source]``: the terminal where it must come out, -1 without a circuit.
+    findings
+        The report, to which violations are added.
     """
     graph: CellGraph = fabric.graph  # type: ignore[assignment]  # light was traced through it
     for slot, port in np.argwhere(light.arrived != ends):

@@ -32,10 +32,19 @@ def check_shapes(
 
     Parameters
     ----------
-    fabric, schedule, findings
-        As everywhere.
+    fabric
+        The fabric, with so many ports and cells.
+    schedule
+        Has a matching, a duration and the states of all cells for each slot.
+    findings
+        The report, to which violations are added.
     own_delays
         Whether each slot has a delay of its own, in ``delays_s``.
+
+    Returns
+    -------
+    bool
+        Whether all shapes are right, and there are states where there are cells.
     """
     n_slots = len(schedule.matchings)
     shape = list(schedule.matchings.shape)

@@ -96,11 +96,25 @@ class ProofChecker:
         bar_loss_db: float,
         cross_loss_db: float,
     ) -> float:
-        """Bound the loss of all routes together, in dB; infinite if there is no routing.
+        """Bound the loss of all routes together.
 
         Losses are rounded down to whole price units. Routes lose a whole number of times what a
         bar cell loses, and a whole number of times what a cross cell loses. The bound therefore
         rises to the next such sum; where all ways have one parity, to the next of that parity.
+
+        Parameters
+        ----------
+        proof
+            The certificate: a tree of cases, each leaf with a price for each link.
+        circuits
+            The circuits of the matching, as terminals.
+        bar_loss_db, cross_loss_db
+            The loss of a cell in each state, in dB.
+
+        Returns
+        -------
+        float
+            The bound in dB; infinite if the proof shows that there is no routing.
         """
         units = loss_units(bar_loss_db, cross_loss_db)
         cell_costs = CellCosts(units.bar, units.cross)
@@ -109,6 +123,7 @@ class ProofChecker:
         cheap_db, dear_db = sorted((bar_loss_db, cross_loss_db))
 
         def to_loss_db(value: float) -> float:
+            """Turn price units into the next loss in dB that routes can have."""
             loss_db = value / units.per_db
             if loss_db <= 0 or dear_db * max_passages < loss_db:
                 return loss_db
@@ -169,9 +184,23 @@ class ProofChecker:
     def _sum_of_circuits(
         self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts
     ) -> float:
-        """Add up the cheapest walks of all circuits, prices included; infinite without a walk.
+        """Add up the cheapest walks of all circuits, prices of links included; exact.
 
-        Many circuits start at the same port: one search serves them all. The sum is exact.
+        Many circuits start at the same port: one search serves them all.
+
+        Parameters
+        ----------
+        circuits
+            The circuits, as terminals.
+        prices
+            ``prices[link]``, whole numbers that are not negative.
+        cell_costs
+            The cost of passing a cell in bar and in cross, in the same unit.
+
+        Returns
+        -------
+        float
+            The sum; infinite if some circuit has no walk.
         """
         # A cheapest walk leaves by a terminal once at most, which bounds what it costs.
         n_terminals = len(self.mate)
@@ -194,10 +223,25 @@ class ProofChecker:
     def _sum_of_circuits_in_float(
         self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts
     ) -> float:
-        """Do the same by the shortest paths of SciPy, whose numbers are exact if below 2**53.
+        """Add up the cheapest walks of all circuits by the shortest paths of SciPy.
 
-        The nodes of the graph are the terminals, for leaving a cell there, and one more for each
-        start, in front of the link where light enters the fabric.
+        These are computed in floats, which are exact for whole numbers below 2**53. The nodes of
+        the graph are the terminals, for leaving a cell there, and one more for each start, in
+        front of the link where light enters the fabric.
+
+        Parameters
+        ----------
+        circuits
+            The circuits, as terminals.
+        prices
+            ``prices[link]``, whole numbers that are not negative.
+        cell_costs
+            The cost of passing a cell in bar and in cross, in the same unit.
+
+        Returns
+        -------
+        float
+            The sum; infinite if some circuit has no walk.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
@@ -242,7 +286,29 @@ class ProofChecker:
     ) -> float:
         """Return the least bound of all leaves: one of their cases holds in every routing.
 
-        `convert` turns a finite sum in price units into the unit of the bound.
+        A proof is a tree of cases. Each node forbids some links to some circuits; an inner one is
+        divided into two cases, and a leaf has prices that bound the routings of its case.
+
+        Parameters
+        ----------
+        proof
+            The tree.
+        circuits
+            The circuits of the matching, as terminals.
+        cell_costs
+            The cost of passing a cell in bar and in cross, in price units.
+        convert
+            Turns a finite sum in price units into the unit of the bound.
+
+        Returns
+        -------
+        float
+            The bound of all routings; infinite if no leaf has one.
+
+        Raises
+        ------
+        ProofError
+            If the proof is about other links or circuits, or a leaf does not show what it claims.
         """
         self._check_sizes(proof, len(circuits))
         # Depth-first search of the tree. Each routing falls into the case of some leaf, hence the
@@ -389,6 +455,7 @@ class ProofChecker:
         waiting: list[tuple[int, int]] = []
 
         def enter(terminal: int, cost_before: int) -> None:
+            """Put all exits of a cell that is entered at a terminal into the queue."""
             # A stuck cell has the same exit in both states.
             for left in self.exits[terminal]:
                 link = self.link_of[left]

@@ -56,7 +56,7 @@ def new_marks(fabric: Fabric) -> NDArray[np.int32]:
 
 
 def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
-    """Return the first row whose circuits do not all have their own light, -1 if there is none.
+    """Trace the light of many matchings; find the first one whose circuits are not all served.
 
     Each circuit must enter at its source, come out at its partner, and share no link with another
     circuit. Light back takes the same way, as a set cell leads it out where it leads light in. A
@@ -72,9 +72,17 @@ def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
         ``matchings[row, source]``: the destination, -1 where idle.
     states : int8 array, shape (rows, cells)
         0 bar, 1 cross, -1 free.
+
+    Returns
+    -------
+    int
+        The first row in which a circuit has no light or shares a link, or in which a cell is in no
+        state that it can take; -1 if there is none.
     """
     for row in range(len(matchings)):
         marks[:] = -1
+
+        # States are 0, 1 or free, and those of stuck cells the states that they have.
         for cell in range(len(wires.stuck)):
             state = states[row, cell]
             stuck = wires.stuck[cell]
@@ -83,6 +91,8 @@ def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
             if stuck != FREE and stuck != DEAD and state != FREE and state != stuck:
                 return row
 
+        # Light is followed from cell to cell, and marks its links with the number of its circuit;
+        # both directions of a mutual circuit have the same number.
         for source in range(matchings.shape[1]):
             destination = matchings[row, source]
             if destination == IDLE:

@@ -64,12 +64,14 @@ def verify_schedule(
         return
 
     def replay(schedule: Schedule | None) -> bool:
+        """Replay the schedule; return whether its light could be traced."""
         replayed = _replay(problem, schedule, findings)
         if replayed:
             check_slots(subject, findings)
         return replayed
 
     def prove(proof: Any) -> float:
+        """Return the bound that a certificate shows, in the unit of the objective."""
         counted = findings.figures.get("slots_lower_bound")
         bound = check_proof(problem, findings, proof)
         if counted is not None and subject.stats.get("slots_lower_bound") == counted:
@@ -133,7 +135,18 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
 
 
 def _check_times(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check durations, delays and the kind of switching, and add up the time."""
+    """Check the durations and delays of slots and the kind of switching, and add up the time.
+
+    Parameters
+    ----------
+    problem
+        Says how long a slot lasts, and what a reconfiguration takes: always the same, or as long
+        as the slowest cell that is set anew.
+    schedule
+        States durations and delays in seconds.
+    findings
+        The report: violations and the figure ``makespan_s`` are added.
+    """
     if isinstance(problem.delay_s, str):
         delays_s = _check_delays(problem, schedule, findings)
         delay_s = max(delays_s, default=0.0)
@@ -298,9 +311,10 @@ def _add_figures(
 
 
 def count_toggles(schedule: Schedule) -> int:
-    """Count how often a cell is driven to the other state.
+    """Count how often cells are driven to their other state in the course of a schedule.
 
-    A free cell keeps the state it was last driven to; the first setting of a cell is no toggle.
+    ``schedule.cell_states[slot, cell]`` is 0 bar, 1 cross or -1 free. A free cell keeps the state
+    that it was last driven to; the first setting of a cell is no toggle.
     """
     if schedule.cell_states is None:
         return 0
@@ -358,7 +372,28 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
 def _bound_jointly(
     problem: AllToAll, checker: ProofChecker, proof: RoutingProof, findings: Findings
 ) -> float:
-    """Return the bound that link prices show for all slots together, if there are the fewest."""
+    """Bound the cells of an all-to-all by link prices, for all slots together.
+
+    The prices either bound the cells on all routes of a schedule in the fewest slots, or prove
+    that there is no such schedule.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    checker
+        Checks proofs on the graph of its fabric.
+    proof
+        The certificate, with a price for each link.
+    findings
+        The report. Its figure ``slots_lower_bound``, the fewest slots by counting, is raised if
+        the prices prove more; ``slots`` is that of the schedule, if there is one.
+
+    Returns
+    -------
+    float
+        The bound; 0 where the prices say nothing about the cells of the schedule at hand.
+    """
     fewest_slots = int(findings.figures["slots_lower_bound"])
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()
@@ -373,7 +408,10 @@ def _bound_jointly(
 
 
 def list_circuits(problem: Routing) -> list[Circuit]:
-    """List the circuits of the matching by source port, of bidirectional ports each once."""
+    """List the circuits of the matching by source port, of bidirectional ports each once.
+
+    A `Circuit` is a pair of terminals: where its light enters the fabric, and where it leaves.
+    """
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()
     circuits = []
@@ -385,7 +423,16 @@ def list_circuits(problem: Routing) -> list[Circuit]:
 
 
 def check_slots(solution: Solution, findings: Findings) -> None:
-    """Check that an optimal schedule of all pairs has the fewest slots, which come first."""
+    """Check that a schedule of all pairs that is claimed to be optimal has the fewest slots.
+
+    Parameters
+    ----------
+    solution
+        Claims a status, and in its statistics what proved the number of slots.
+    findings
+        The report, with the figures ``slots`` and ``slots_lower_bound``; a violation is added, or
+        a doubt where the number rests on a search without a certificate.
+    """
     figures = findings.figures
     if solution.status is not Status.OPTIMAL or "slots_lower_bound" not in figures:
         return

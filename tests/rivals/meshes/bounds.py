@@ -11,10 +11,27 @@ from tests.rivals.meshes.routes import Pairs
 
 
 def bound_slots_by_flows(fabric: Fabric, pairs: Pairs) -> float:
-    """Return the least multiple of all links that carries the flows of all pairs.
+    """Bound the slots of an all-to-all by a linear programme over flows of light.
+
+    Light of each pair is a flow of size 1, which may split up. If a schedule has T slots, a link
+    carries at most T of it. The least T for which there are such flows is therefore a bound.
 
     The flow of each source splits up among its destinations. One variable for each source and
-    terminal is the flow that leaves there; the last one is the number of slots.
+    terminal is the flow that leaves there; the last variable is the number of slots. For each side
+    of a cell one equation says that what enters there leaves by the other side; for each link one
+    inequality that all flows on it are no more than the slots.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    pairs
+        Source and destination ports.
+
+    Returns
+    -------
+    float
+        The least number of slots, which need not be whole.
     """
     graph = fabric.graph
     assert graph is not None
@@ -22,7 +39,7 @@ def bound_slots_by_flows(fabric: Fabric, pairs: Pairs) -> float:
     sources = sorted({source for source, _ in pairs})
     n_variables = len(sources) * n_terminals + 1
     entries: list[tuple[int, int, float]] = []  # of equations: row, column, coefficient
-    right: list[float] = []
+    right: list[float] = []  # of equations
     loads: list[tuple[int, int, float]] = []  # of links
     port_load = np.zeros(graph.links.count)
     upper = np.full(n_variables, np.inf)

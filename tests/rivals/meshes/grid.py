@@ -43,7 +43,23 @@ class Cell(NamedTuple):
 
 
 def draw_cells(rng: np.random.Generator, count: int, most_rows: int = 20) -> Iterator[Cell]:
-    """Draw so many cells on meshes of `most_rows` at most; ports that cannot meet are no cell."""
+    """Draw cells of the grid: a mesh with ports and faults, a question and a time limit each.
+
+    Meshes whose ports cannot all meet, or that have fewer than four live ports, are drawn again.
+
+    Parameters
+    ----------
+    rng
+        Draws all of it.
+    count
+        The number of cells.
+    most_rows
+        The most rows of a mesh; each question has its own limit as well.
+
+    Yields
+    ------
+    Cell
+    """
     drawn = 0
     while drawn < count:
         question = str(rng.choice(QUESTIONS))
@@ -59,7 +75,23 @@ def draw_cells(rng: np.random.Generator, count: int, most_rows: int = 20) -> Ite
 
 
 def _draw_fabric(rng: np.random.Generator, rows: int, layout: str) -> om.Fabric | None:
-    """Draw a mesh with ports and faults; None if it has too little room for them."""
+    """Draw a mesh with ports and faults; None if it has too little room for them.
+
+    Parameters
+    ----------
+    rng
+        Draws the kind of the mesh, the number of ports and the cells that are stuck.
+    rows
+        The number of rows and of columns.
+    layout
+        Where the ports are on the rim: spread evenly ("spread", and "tx and rx" with separate
+        terminals for sending and receiving), side by side from the first place on ("one side") or
+        from anywhere ("corner"), or at random ("random").
+
+    Returns
+    -------
+    Fabric or None
+    """
     kind: Any = (om.HexMesh, om.SquareMesh, om.TriangularMesh)[int(rng.integers(3))]
     n_places = len(kind(rows, rows).graph.perimeter)
     n_ports = 2 * int(rng.integers(2, max(3, min(n_places, 6 * rows) // 4 + 1)))
@@ -86,7 +118,7 @@ def _draw_fabric(rng: np.random.Generator, rows: int, layout: str) -> om.Fabric 
 
 
 def race(cell: Cell) -> Race:
-    """Answer a cell, and let its rival try."""
+    """Answer a cell, and let its rival try; the first of two runs compiles and is not timed."""
     rng = np.random.default_rng(cell.seed)
     races = {
         "route": _race_route,
@@ -120,7 +152,15 @@ def pairs_of(fabric: om.Fabric, matching: NDArray[np.int32]) -> Pairs:
 
 
 def _race_route(cell: Cell, rng: np.random.Generator) -> tuple[float, float, str]:
-    """Compare the cells of all routes; no routes are infinitely many."""
+    """Compare the cells on all routes of a random matching; no routes are infinitely many.
+
+    The rival is an exact model on small meshes without faults, else plain negotiation.
+
+    Returns
+    -------
+    (float, float, str)
+        The cells of our routes, those of the rival, and the name of the rival.
+    """
     matching = draw_matching(cell.fabric, rng)
     solution = om.solve(om.Routing(cell.fabric, matching), seed=0, time_limit_s=cell.limit_s)
     ours = math.inf if solution.objective is None else float(solution.objective)
@@ -133,8 +173,18 @@ def _race_route(cell: Cell, rng: np.random.Generator) -> tuple[float, float, str
 
 
 def _race_reroute(cell: Cell, rng: np.random.Generator) -> tuple[float, float, str]:
-    """Compare the toggles of a change; an error counts as infinitely many."""
-    before, after = draw_matching(cell.fabric, rng), draw_matching(cell.fabric, rng)
+    """Compare the cells that are driven to their other state when all circuits are changed.
+
+    The rival routes the new circuits as if no cell had a state. An error of ours counts as
+    infinitely many toggles.
+
+    Returns
+    -------
+    (float, float, str)
+        Our toggles, those of the rival, and the name of the rival.
+    """
+    before = draw_matching(cell.fabric, rng)
+    after = draw_matching(cell.fabric, rng)
     standing = negotiate(cell.fabric, pairs_of(cell.fabric, before), rounds=20)
     anew = negotiate(cell.fabric, pairs_of(cell.fabric, after), rounds=20)
     states = set_cells(cell.fabric, standing or {})
@@ -153,7 +203,7 @@ def _count_toggles(before: NDArray[np.int8], after: NDArray[np.int8]) -> float:
 
 
 def _race_all_to_all(cell: Cell, rng: np.random.Generator) -> tuple[float, float, str]:
-    """Compare slots."""
+    """Compare the slots of our all-to-all with those of `first_fit`; fewer are better."""
     problem = om.AllToAll(cell.fabric)
     solution = om.solve(problem, seed=0, time_limit_s=cell.limit_s)
     ours = math.inf if solution.schedule is None else float(solution.schedule.n_slots)
@@ -163,7 +213,13 @@ def _race_all_to_all(cell: Cell, rng: np.random.Generator) -> tuple[float, float
 
 
 def _race_bound(cell: Cell, rng: np.random.Generator) -> tuple[float, float, str]:
-    """Compare the slots of our plan by our bound with those by the rival's bound."""
+    """Compare our bound on slots with that of flows, each as the slots of our plan by the bound.
+
+    Returns
+    -------
+    (float, float, str)
+        The ratio by our bound, that by the rival's, and the name of the rival; less is better.
+    """
     problem = om.AllToAll(cell.fabric)
     solution = om.solve(problem, seed=0, time_limit_s=cell.limit_s)
     if solution.schedule is None:
@@ -175,7 +231,16 @@ def _race_bound(cell: Cell, rng: np.random.Generator) -> tuple[float, float, str
 
 
 def _race_free_cells(cell: Cell, rng: np.random.Generator) -> tuple[float, float, str]:
-    """Compare the worst ratio of crosstalk to signal, by the states of free cells."""
+    """Compare the worst ratio of crosstalk to signal, by the states of cells without light.
+
+    Such cells lead stray light on, and their states are free. The rival is the best of some random
+    choices of these states.
+
+    Returns
+    -------
+    (float, float, str)
+        The ratio of powers with our states, that of the rival, and the name of the rival.
+    """
     problem = om.Routing(cell.fabric, draw_matching(cell.fabric, rng))
     solution = om.solve(problem, seed=0, time_limit_s=cell.limit_s)
     if solution.schedule is None or solution.schedule.cell_states is None:

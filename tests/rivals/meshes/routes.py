@@ -19,9 +19,21 @@ Routes = dict[tuple[int, int], list[int]]
 def cheapest_route(
     fabric: Fabric, pair: tuple[int, int], price: Mapping[int, float]
 ) -> list[int] | None:
-    """Find a route of the fewest cells and prices of links (Dijkstra 1959); None if all is shut.
+    """Find the route of a circuit that costs least (Dijkstra 1959): 1 for a cell, and link prices.
 
-    ``price[link]`` is infinite for a link that is shut, and 0 where it is not given.
+    Parameters
+    ----------
+    fabric
+        A fabric with cells. A terminal is a corner of a cell, where light enters or leaves.
+    pair
+        The source and the destination port.
+    price
+        ``price[link]``: infinite for a link that is shut; links without a price cost nothing.
+
+    Returns
+    -------
+    list of int or None
+        The terminals by which light leaves the cells, in its order; None if there is no route.
     """
     graph = fabric.graph
     assert graph is not None
@@ -53,7 +65,7 @@ def cheapest_route(
 
 
 def _walk_back(came_from: dict[int, int], leaving: int) -> list[int]:
-    """List the terminals left, from the first one on."""
+    """List the terminals of a route in order; ``came_from[terminal]`` is the one before, or -1."""
     route = [leaving]
     while came_from[route[-1]] >= 0:
         route.append(came_from[route[-1]])
@@ -68,7 +80,27 @@ def links_of(fabric: Fabric, pair: tuple[int, int], route: list[int]) -> list[in
 
 
 def negotiate(fabric: Fabric, pairs: Pairs, rounds: int = 60) -> Routes | None:
-    """Route pairs by negotiated congestion (McMurchie and Ebeling 1995); None without success."""
+    """Route circuits by negotiated congestion (McMurchie and Ebeling 1995).
+
+    In each round every circuit is ripped up and routed anew at the prices of the moment. The price
+    of a link is its history, plus the pressure of the round for each circuit that uses it. Links
+    that several circuits use get a longer history after the round.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    pairs
+        The source and the destination port of each circuit.
+    rounds
+        How often all circuits are routed, at most.
+
+    Returns
+    -------
+    dict or None
+        ``routes[pair]``: the terminals by which light leaves the cells. None if circuits still
+        share a link after all rounds.
+    """
     history: dict[int, float] = {}
     users: dict[int, int] = {}
     routes: Routes = {}
@@ -93,7 +125,24 @@ def negotiate(fabric: Fabric, pairs: Pairs, rounds: int = 60) -> Routes | None:
 
 
 def first_fit(fabric: Fabric, pairs: Pairs) -> list[Routes]:
-    """Fill slots one after the other: pairs of the ports with most meetings left come first."""
+    """Fill the slots of an all-to-all one after the other, with every pair that still fits.
+
+    Pairs come first whose ports have the most meetings left. A pair fits if its ports are idle in
+    the slot, and if it has a route over links that nobody uses there.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    pairs
+        The source and the destination port of each circuit.
+
+    Returns
+    -------
+    list of dict
+        For each slot ``routes[pair]``: the terminals by which light leaves the cells. Pairs that
+        have no route even in an empty slot are left out.
+    """
     left = list(pairs)
     slots: list[Routes] = []
     while left:
@@ -124,9 +173,26 @@ def first_fit(fabric: Fabric, pairs: Pairs) -> list[Routes]:
 
 
 def fewest_cells(fabric: Fabric, pairs: Pairs, limit_s: float = 10.0) -> int | None:
-    """Return the fewest cells on all routes, by CP-SAT; None if no proof is found in time.
+    """Find the fewest cells that routes of given circuits take together, by CP-SAT.
 
-    The fabric has no faults. Light that enters a side of a cell leaves it by the other side.
+    For each circuit and terminal, a variable says whether its light leaves a cell there. Light
+    that enters a side of a cell, which has two terminals, leaves it by the other side. Each link
+    carries one circuit at most.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells and without faults.
+    pairs
+        The source and the destination port of each circuit.
+    limit_s
+        Seconds after which the search gives up.
+
+    Returns
+    -------
+    int or None
+        The number of cells on all routes; None if it was not proved in time, or if there are no
+        routes.
     """
     graph = fabric.graph
     assert graph is not None
@@ -166,13 +232,17 @@ def total_cells(routes: Routes) -> int:
 
 
 def set_cells(fabric: Fabric, routes: Routes) -> NDArray[np.int8]:
-    """Return the cell states of routes, -1 where no light passes."""
+    """Return the cell states that routes need: 0 bar, 1 cross, -1 where no light passes.
+
+    ``routes[pair]`` are the terminals by which light leaves its cells, and the result has shape
+    (cells,). ``graph.exits[entered, state]`` is where light leaves that enters at a terminal.
+    """
     assert fabric.graph is not None
     states = np.full(fabric.n_cells, -1, dtype=np.int8)
     for (source, _), route in routes.items():
         entered = int(fabric.source_terminals[source])
         for leaving in route:
             state = int(np.flatnonzero(fabric.graph.exits[entered] == leaving)[0])
-            states[leaving >> 2] = state
+            states[leaving // 4] = state  # four terminals to a cell
             entered = int(fabric.graph.mate[leaving])
     return states
