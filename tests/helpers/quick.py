@@ -1,7 +1,9 @@
 """The tests that a change needs, chosen by the rooms of the changed files.
 
-``make quick`` runs them. Tests that take more than a second are left out, and so are the checks of
-other rooms: this is for the time between two edits, `make test` for the time before a commit.
+``make quick`` runs them for all files that differ from the last commit, and
+``python -m tests.helpers.quick FILE...`` for some files. Tests that take more than a second are
+left out, and so are the checks of other rooms: this is for the time between two edits, `make test`
+for the time before a commit.
 """
 
 import subprocess
@@ -12,6 +14,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ALWAYS = "tests/test_architecture.py"
 """Rules that a change of any room can break."""
+OF_PAGES = ("tests/test_docs.py", "tests/test_tables.py", "tests/test_prose.py")
+"""What a change of a page can break."""
+OF_ENTRANCES = ("tests/smoke", "tests/test_plugins.py", "tests/test_wrong_calls.py")
+"""What a change of a module of no layer can break, such as `optmatch/kinds.py`."""
 
 
 def changed_files() -> list[str]:
@@ -28,7 +34,11 @@ def changed_files() -> list[str]:
 
 
 def tests_of(file: str) -> list[str]:
-    """Return the tests of the room of a file: those of its question, else those of its layer.
+    """Return the tests of the room of a file, as paths within the checkout.
+
+    They are those of the innermost folder of `tests` that has the names of the file's folders. A
+    module that belongs to no question, such as `optmatch/io/cells.py`, has the tests of its own
+    name, or else those that lie beside the folders of questions.
 
     Examples
     --------
@@ -36,18 +46,33 @@ def tests_of(file: str) -> list[str]:
     (['tests/verify/demands'], ['tests/solvers/slices'])
     >>> tests_of("optmatch/model/limits.py"), tests_of("LICENSE")
     (['tests/model'], [])
+    >>> tests_of("optmatch/io/netlists/gdsfactory.py"), tests_of("optmatch/sweeps/store.py")
+    (['tests/io/netlists'], ['tests/sweeps'])
     """
     path = Path(file)
     if path.parts[0] == "tests" and path.name.startswith("test_"):
         return [file]
     if path.parts[0] == "docs" or path.suffix == ".md":
-        return ["tests/test_docs.py"]
-    layers = {"optmatch": path.parts[1:], "solvers": path.parts}
-    parts = layers.get(path.parts[0], ())
-    for depth in (2, 1):
-        room = Path("tests", *parts[:depth])
-        if len(parts) > depth and (ROOT / room).is_dir():
+        return list(OF_PAGES)
+    folders_of_layer = {"optmatch": path.parts[1:-1], "solvers": path.parts[:-1]}
+    folders = folders_of_layer.get(path.parts[0], ())
+    if path.parts[0] == "optmatch" and not folders:
+        return list(OF_ENTRANCES)
+    for depth in range(len(folders), 0, -1):
+        room = Path("tests", *folders[:depth])
+        # What several commands share has tests of its own, and all of theirs.
+        if not (ROOT / room).is_dir() or room.name == "shared":
+            continue
+        is_whole = "shared" in folders or not any((ROOT / room).glob("*/test_*.py"))
+        if depth > 1 or is_whole:
             return [room.as_posix()]
+
+        # A whole layer would take minutes: of these tests the ones that name the module.
+        own_tests = room / f"test_{path.stem}.py"
+        if (ROOT / own_tests).exists():
+            return [own_tests.as_posix()]
+        shared_tests = sorted((ROOT / room).glob("test_*.py"))
+        return [test.relative_to(ROOT).as_posix() for test in shared_tests]
     return []
 
 
@@ -58,8 +83,8 @@ def choose_tests(files: Iterable[str]) -> list[str]:
 
 
 def main() -> None:
-    """List the tests, then run them."""
-    tests = choose_tests(changed_files())
+    """List the tests of the files that are named, or else of those that have changed; run them."""
+    tests = choose_tests(sys.argv[1:] or changed_files())
     print("tests of the changed rooms:", *tests, sep="\n  ", flush=True)
     words = ["-m", "pytest", "-q", "-x", "-n", "2", "-m", "not slow", *tests]
     raise SystemExit(subprocess.run([sys.executable, *words], check=False, cwd=ROOT).returncode)
