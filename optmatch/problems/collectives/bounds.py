@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 MOST_MORE = 32
 """Rounds beyond the fewest for which detours are counted."""
+MOST_PARTS = 1e9
+"""If the best plan has more parts of rounds, its start-ups are nothing beside its bytes."""
 _ROUNDING = 1e-12
 """Numbers of bytes that differ by no more are equal."""
 
@@ -433,11 +435,17 @@ def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool
 def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
     """Bound a broadcast over circuits that stay, by the cuts that its bytes pass one by one.
 
-    Some rank is so many hops from the root, at least, so with R rounds each byte makes hop j in
-    one of the m rounds from j on, m = R - distance + 1. Hop j crosses a cut: from the ranks that
-    are j - 1 hops from the root to those at j hops; and as well from those that are so many hops
-    before that rank. Hence these m rounds together last as long as the cut takes for all bytes.
-    The times of cuts whose rounds do not overlap add up; the least sum over all m is the bound.
+    Some rank is so many hops from the root, at least. With R rounds each byte makes hop j in one
+    of the m rounds from j on, where m = R - distance + 1 is the *window*: it has left the root by
+    round m. Each window has two bounds, and the least one over all windows holds for all plans.
+
+    - Hop j crosses a cut, so the rounds from j to j + m - 1 together last as long as the cut takes
+      for all bytes (`_bound_by_cuts`).
+    - Let g be distance - 1, and Out(r) the bytes that have left the root after round r. Rounds up
+      to r last as long as its circuits take for Out(r). The far rank has at most Out(r - g) after
+      round r, and the rounds after it last as long as its circuits take for the rest. Together
+      these are all bytes and those that leave the root in g rounds in a row. Of the ceil(m / g)
+      times g rounds that the m rounds make up, the busiest g carry that part of all bytes.
 
     Parameters
     ----------
@@ -451,27 +459,119 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
     BoundTerms
         The bound in seconds, and the name of the count.
     """
+    whole_s = _sending_s(problem, problem.size_bytes)
+    gap = distance - 1
+    least_s = math.inf
+    for window in range(1, distance + 1):
+        sending_s = _bound_by_cuts(problem, distance, window)
+        if window == 1:
+            sending_s = max(sending_s, _bound_in_fewest_rounds(problem, distance))
+        if gap:
+            sending_s = max(sending_s, whole_s * (1 + 1 / math.ceil(window / gap)))
+        rounds_s = (gap + window) * problem.alpha_s
+        least_s = min(least_s, rounds_s + sending_s)
+        if rounds_s >= least_s:
+            break
+
+    # Beyond these windows the second bound alone counts. With c parts of g rounds each it is
+    # convex in c: alpha (c g + 1) + whole (1 + 1 / c), least near the root of whole / (alpha g).
+    if gap:
+        least_parts = distance // gap + 1
+        best_parts = math.inf
+        if problem.alpha_s > 0:
+            best_parts = math.sqrt(whole_s / problem.alpha_s / gap)
+        if best_parts < MOST_PARTS:
+            for parts in (math.floor(best_parts), math.floor(best_parts) + 1):
+                n_parts = max(parts, least_parts)
+                rounds_s = (gap * n_parts + 1) * problem.alpha_s
+                least_s = min(least_s, rounds_s + whole_s * (1 + 1 / n_parts))
+        else:
+            least_s = min(least_s, whole_s)
+    else:
+        least_s = min(least_s, problem.alpha_s + whole_s)
+    seconds = _first_delay_s(problem) + least_s
+    return BoundTerms(seconds, "cut" if whole_s > 0 else "reach", 1)
+
+
+def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
+    """Bound the time in which circuits carry the bytes of a broadcast, by cuts one after another.
+
+    Hop j of each byte falls into one of the `window` rounds from j on, and crosses two cuts: from
+    the ranks j - 1 hops from the root to those at j hops; and from those that are so many hops
+    before the farthest rank. Times of cuts whose rounds do not overlap add up.
+
+    Parameters
+    ----------
+    problem
+        The broadcast.
+    distance
+        The hops to the farthest rank.
+    window
+        In how many rounds a byte can make one of its hops.
+
+    Returns
+    -------
+    float
+        Seconds, without the start-ups of rounds.
+    """
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes
     whole_s = _sending_s(problem, problem.size_bytes)
-    least_s = math.inf
-    for window in range(1, distance + 1):
-        # Cuts near the root or near the rank are narrow; one at hop j has the circuits of a tree.
-        cuts_s = 0.0
-        first = 1
-        last = distance
-        while first <= last:
-            cuts_s += whole_s / onward ** (first - 1)
-            if first + window <= last:
-                cuts_s += whole_s / onward ** (distance - last)
-            first += window
-            last -= window
-        n_rounds = distance - 1 + window
-        least_s = min(least_s, n_rounds * problem.alpha_s + cuts_s)
-        if n_rounds * problem.alpha_s >= least_s:
-            break
-    seconds = _first_delay_s(problem) + least_s
-    return BoundTerms(seconds, "cut" if whole_s > 0 else "reach", 1)
+
+    # Cuts near the root or near the rank are narrow; one at hop j has the circuits of a tree.
+    cuts_s = 0.0
+    first = 1
+    last = distance
+    while first <= last:
+        cuts_s += whole_s / onward ** (first - 1)
+        if first + window <= last:
+            cuts_s += whole_s / onward ** (distance - last)
+        first += window
+        last -= window
+    return cuts_s
+
+
+def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
+    """Bound the time of the bytes of a broadcast with as many rounds as hops to the farthest rank.
+
+    Each byte makes hop j in round j then, from a rank at j - 1 hops from the root to one at j.
+    Counting says how many ranks are at the last hop at least, and how many circuits lead there at
+    most: some rank has no more of them than the quotient, and all bytes come over them in the last
+    round. The ranks before it have these bytes, and so on back to the root.
+
+    Two circuits to one rank at hop j leave out a rank there and all that would be reached from it.
+    If counting allows few ranks more than there are, there are few such circuits.
+
+    Parameters
+    ----------
+    problem
+        The broadcast.
+    distance
+        The hops to the farthest rank, and the number of rounds.
+
+    Returns
+    -------
+    float
+        Seconds, without the start-ups of rounds.
+    """
+    lanes = problem.lanes
+    onward = lanes - 1 if problem.two_way else lanes
+    n_ranks = problem.n_ranks
+    n_far = n_ranks - reach(distance - 1, lanes, problem.two_way)
+    n_spare = reach(distance, lanes, problem.two_way) - n_ranks
+    bytes_s = problem.size_bytes / problem.rate_bytes_per_s  # over one circuit
+
+    # What one circuit carries in each round, from the last round back to the first one.
+    n_circuits = min(lanes, lanes * onward ** (distance - 1) // n_far)
+    total_s = 0.0
+    n_left_out = 1  # ranks that are left out if two circuits lead to the same rank of this hop
+    for hop in range(distance, 0, -1):
+        if hop < distance:
+            n_left_out = 1 + onward * n_left_out
+            n_circuits *= min(lanes, 1 + n_spare // n_left_out)
+        cut_s = bytes_s / (lanes * onward ** (hop - 1))
+        total_s += max(bytes_s / n_circuits, cut_s)
+    return float(total_s)
 
 
 def _first_delay_s(problem: Any) -> float:
