@@ -210,6 +210,14 @@ def _draw_delays(head: str, first: int, names: tuple[str, ...], unit: float, lab
 
 
 @chart
+def rails_sharing() -> Any:
+    """Draw two jobs that share rails by servers."""
+    problem = om.load("instances/rails/two-jobs-by-ports.json")
+    shared = replace(problem, by="servers")
+    return om.solve(shared, seed=0).plot()
+
+
+@chart
 def rails_figures_mixtral() -> Any:
     """Draw steps of Mixtral on 1,024 GPUs against the delay."""
     head = "| preset, all links |"

@@ -57,7 +57,7 @@ def warm_up(
     Traceback (most recent call last):
     ...
     optmatch.model.errors.InputError: kinds: 'mesh' is none of all-to-all, collective, demand, \
-placement, port-sharing, rail-job, reroute, routing, slice-allocation, tenancy
+placement, port-sharing, rail-job, rail-sharing, reroute, routing, slice-allocation, tenancy
     """
     form_of(bool).check("controllers", controllers)
     form_of(Callable).check("on_event", on_event)

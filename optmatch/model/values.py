@@ -103,6 +103,8 @@ def _is_default(field: Field[Any], value: Any) -> bool:
     default = field.default
     if field.default_factory is not MISSING:
         default = field.default_factory()
+    if isinstance(value, np.ndarray) and isinstance(default, np.ndarray):
+        return bool(np.array_equal(value, default))
     return value is default or (type(value) is type(default) and bool(value == default))
 
 

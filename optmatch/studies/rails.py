@@ -1,16 +1,14 @@
-"""Several training jobs on the same rails: the ports of each switch divided among them."""
+"""Several training jobs on the same rails, as a function of a mapping of jobs."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
-from optmatch.entrances import solve, verify
-from optmatch.model import InputError, LimitReached, Limits, Solution, VerificationError, integer
-from optmatch.problems import RailJob
-from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.entrances import solve
+from optmatch.model import IDLE, Limit, LimitReached, Limits, Solution, Status
+from optmatch.problems import NamedJob, RailJob, RailPlan, RailShare, RailShares, RailSharing
+from optmatch.problems.rail_sharing import Divided, give_share, stretch
 
 
 class RailTenant(NamedTuple):
@@ -19,37 +17,36 @@ class RailTenant(NamedTuple):
     ports_per_gpu: int
     """What it has beside the others; alone it has as many as it asks for, if they fit."""
     ports: Mapping[int, range]
-    """By rail: its ports of the switch there, which no other job has."""
+    """By rail: its ports of the switch there. Jobs that run at once have different ports."""
     alone: Solution[RailPlan]
     beside: Solution[RailPlan]
+    """The plan of a step beside the others; where time is divided, of a step in its turn."""
+    replicas: int
+    """Its degree of data parallelism beside the others."""
+    steps_per_round: int
+    """How many steps it runs in its turn; 1 where jobs run at once."""
+    step_s: float
+    """The time from one of its steps to the next, beside the others."""
 
     @property
     def slowdown(self) -> float:
-        """The step beside the others over the step alone."""
-        return _step_s(self.beside) / _step_s(self.alone)
-
-
-def _step_s(plan: Solution[RailPlan]) -> float:
-    assert plan.objective is not None  # every job has a plan
-    return float(plan.objective)
+        """Its step beside the others over its step alone; 1 where a step takes no time."""
+        alone_s: float = self.alone.answer.step_s
+        return stretch(self.step_s, alone_s)
 
 
 def share_rails(
     jobs: Mapping[str, RailJob],
     radix: int,
     *,
+    by: Divided = "ports",
+    handover_s: float = 0.0,
+    round_s: float = 60.0,
     method: str | None = None,
     limits: Limits | None = None,
     seed: int = 0,
 ) -> dict[str, RailTenant]:
-    """Divide the ports of each rail's switch among jobs on servers of their own.
-
-    Each job has 1 to `ports_per_gpu` ports for each of its GPUs, as many on all rails. The step of
-    each job is planned and verified for each such number. Numbers are then chosen so that the
-    worst slowdown is the smallest one that these plans allow; ports that are left go where they
-    help most. A circuit joins ports of one job, and a switch that changes circuits one by one
-    stops no other circuit, so the plan of a job is the same alone on its ports and beside other
-    jobs.
+    """Divide rails among jobs, by ports, servers or time: solve a `RailSharing`.
 
     Parameters
     ----------
@@ -57,14 +54,21 @@ def share_rails(
         By name.
     radix
         Ports of the switch of each rail.
+    by, handover_s, round_s
+        What is divided, the time between turns, and the longest round; as of `RailSharing`.
     method, limits, seed
-        Of each plan, as of `optmatch.solve`.
+        Of `optmatch.solve`; the method is one for rail jobs, by which each step is planned.
+
+    Returns
+    -------
+    dict
+        By name, the share of each job, and its verified plans alone and beside the others.
 
     Raises
     ------
     InputError
-        Of a switch that stops as a whole when it changes, one with a fabric of its own, or jobs
-        that need more ports than there are with one for each GPU.
+        Of jobs that cannot share their switches, or need more ports than there are with the least
+        share of each.
     LimitReached
         Of a job for which the method finds no plan.
     VerificationError
@@ -82,188 +86,48 @@ def share_rails(
     >>> [(tenant.ports_per_gpu, tenant.ports[0]) for tenant in shares.values()]
     [(2, range(0, 8)), (1, range(8, 12))]
     """
-    radix = integer("radix", radix, at_least=1)
-    gpus_of_job = {name: _count_gpus(name, job) for name, job in jobs.items()}
+    named_jobs = tuple(NamedJob(name, job) for name, job in jobs.items())
+    problem = RailSharing(
+        jobs=named_jobs, radix=radix, by=by, handover_s=handover_s, round_s=round_s
+    )
+    solution = solve(problem, method, limits=limits, seed=seed)
+    answer = solution.answer
+    if answer is None:
+        raise LimitReached(f"method {solution.method}: {solution.stats.get('reason', 'no plan')}")
 
-    # Each GPU needs one port at least.
-    one_port_each = dict.fromkeys(jobs, 1)
-    for rail, n_ports in _ports_in_use(one_port_each, gpus_of_job).items():
-        if n_ports > radix:
-            text = f"radix = {radix} ports: rail {rail} has {n_ports} GPUs of {len(jobs)} jobs"
-            raise InputError(text, where="radix")
-
-    plans_of_job = {}
-    for name, job in jobs.items():
-        plans_of_job[name] = _plan_each_number_of_ports(
-            job, radix, gpus_of_job[name], method=method, limits=limits, seed=seed
-        )
-    ports_per_gpu = _divide_ports(plans_of_job, gpus_of_job, radix)
-
-    # Jobs get consecutive ports of each rail, in their order.
-    tenants: dict[str, RailTenant] = {}
-    next_port: dict[int, int] = defaultdict(int)
-    for name, n_ports in ports_per_gpu.items():
+    steps_s = problem.measure_steps(answer)
+    tenants = {}
+    for number, named in enumerate(named_jobs):
+        beside = answer.beside[number]
+        n_ports = problem.ports_of_rails(named.job, beside.ports_per_gpu, beside.replicas)
         ports = {}
-        for rail, n_gpus in gpus_of_job[name].items():
-            first_port = next_port[rail]
-            next_port[rail] = first_port + n_ports * n_gpus
-            ports[rail] = range(first_port, next_port[rail])
-        alone = min(plans_of_job[name].values(), key=_step_s)
-        tenants[name] = RailTenant(n_ports, ports, alone, plans_of_job[name][n_ports])
+        for rail, first_port in enumerate(answer.first_port[number].tolist()):
+            if first_port != IDLE:
+                ports[rail] = range(first_port, first_port + n_ports[rail])
+        tenants[named.name] = RailTenant(
+            ports_per_gpu=beside.ports_per_gpu,
+            ports=ports,
+            alone=_make_solution(named.job, answer.alone[number], solution),
+            beside=_make_solution(named.job, beside, solution),
+            replicas=beside.replicas,
+            steps_per_round=answer.steps[number],
+            step_s=steps_s[number],
+        )
     return tenants
 
 
-def _count_gpus(name: str, job: RailJob) -> dict[int, int]:
-    """Count the GPUs of a job on each rail; refuse a job that cannot share its switches."""
-    network = job.network
-    if network.switching != "per-circuit" or network.fabric is not None:
-        obstacle = f"switching = {network.switching!r}"
-        if network.fabric:
-            obstacle = "a fabric of its own"
-        text = f"job {name}: {obstacle}; jobs share ideal switches that change one by one"
-        raise InputError(text, where="network")
-    if job.workload.recorded is not None:
-        ranks_of_rail = ranks_of_rails(job.workload.recorded)
-        return {rail: len(ranks) for rail, ranks in ranks_of_rail.items()}
-    n_rails = network.gpus_per_server
-    return dict.fromkeys(range(n_rails), job.n_gpus // n_rails)
-
-
-def _ports_in_use(
-    ports_per_gpu: Mapping[str, int], gpus_of_job: Mapping[str, Mapping[int, int]]
-) -> dict[int, int]:
-    """Count the ports that all jobs together need on each rail.
-
-    Parameters
-    ----------
-    ports_per_gpu
-        By job.
-    gpus_of_job
-        By job, and by rail: the number of its GPUs there.
-    """
-    n_ports: dict[int, int] = defaultdict(int)
-    for name, ports_of_gpu in ports_per_gpu.items():
-        for rail, n_gpus in gpus_of_job[name].items():
-            n_ports[rail] += ports_of_gpu * n_gpus
-    return n_ports
-
-
-def _plan_each_number_of_ports(
-    job: RailJob,
-    radix: int,
-    n_gpus_of_rail: Mapping[int, int],
-    *,
-    method: str | None,
-    limits: Limits | None,
-    seed: int,
-) -> dict[int, Solution[RailPlan]]:
-    """Plan a job, alone on its switches, with each number of ports for a GPU that fits.
-
-    Parameters
-    ----------
-    job
-        The job, which asks for the largest number.
-    radix
-        Ports of the switch of each rail.
-    n_gpus_of_rail
-        The number of its GPUs on each rail.
-    method, limits, seed
-        Of each plan.
-
-    Returns
-    -------
-    dict
-        By the number of ports for a GPU: the plan. Numbers without a plan are left out.
-    """
-    plans: dict[int, Solution[RailPlan]] = {}
-    for ports_per_gpu in range(1, job.network.ports_per_gpu + 1):
-        n_ports = ports_per_gpu * max(n_gpus_of_rail.values(), default=0)
-        if n_ports > radix:
-            break
-        network = replace(job.network, ports_per_gpu=ports_per_gpu, radix=max(n_ports, 1))
-        job_with_ports = replace(job, network=network)
-        plan = solve(job_with_ports, method, limits=limits, seed=seed)
-        if plan.answer is None:
-            continue
-        report = verify(job_with_ports, plan)
-        if not report.valid:
-            raise VerificationError(f"{ports_per_gpu} ports for each GPU: {report.violations[0]}")
-        plans[ports_per_gpu] = plan
-    if not plans:
-        raise LimitReached(f"method {method}: no plan with 1 to {job.network.ports_per_gpu} ports")
-    return plans
-
-
-def _divide_ports(
-    plans_of_job: Mapping[str, Mapping[int, Solution[RailPlan]]],
-    gpus_of_job: Mapping[str, Mapping[int, int]],
-    radix: int,
-) -> dict[str, int]:
-    """Choose the ports for a GPU of each job so that the worst slowdown is smallest.
-
-    A bound on all slowdowns gives each job the fewest ports that keep it. The smallest bound whose
-    ports fit on the switches is the worst slowdown. Ports that are left then go, one step at a
-    time, to the job whose slowdown falls most.
-
-    Parameters
-    ----------
-    plans_of_job
-        By job, and by ports for a GPU: its plan.
-    gpus_of_job
-        By job, and by rail: the number of its GPUs.
-    radix
-        Ports of each switch.
-    """
-    # The slowdown of a job with some ports: its step over its fastest one.
-    slowdown: dict[str, dict[int, float]] = {}
-    for name, plans in plans_of_job.items():
-        fastest_s = min(_step_s(plan) for plan in plans.values())
-        slowdown[name] = {ports: _step_s(plan) / fastest_s for ports, plan in plans.items()}
-
-    def fits(ports_per_gpu: Mapping[str, int]) -> bool:
-        n_ports = _ports_in_use(ports_per_gpu, gpus_of_job)
-        return max(n_ports.values(), default=0) <= radix
-
-    all_slowdowns = {ratio for ratios in slowdown.values() for ratio in ratios.values()}
-    chosen: dict[str, int] = {}
-    for bound in sorted(all_slowdowns):
-        fewest_ports = _fewest_ports_within(bound, slowdown)
-        if fewest_ports is not None:
-            chosen = fewest_ports
-            if fits(chosen):
-                break
-
-    # What is left goes where it gains most; of equal gains, the fewest ports.
-    while True:
-        best_gain = (0.0, 0)
-        best_choice = None
-        for name, ratios in slowdown.items():
-            ports_now = chosen[name]
-            for ports, ratio in ratios.items():
-                gain = (ratios[ports_now] - ratio, -ports)
-                if ports > ports_now and gain > best_gain and fits(chosen | {name: ports}):
-                    best_gain = gain
-                    best_choice = (name, ports)
-        if best_choice is None:
-            return chosen
-        name, ports = best_choice
-        chosen[name] = ports
-
-
-def _fewest_ports_within(
-    bound: float, slowdown: Mapping[str, Mapping[int, float]]
-) -> dict[str, int] | None:
-    """Return the fewest ports of each job with which its slowdown is within a bound.
-
-    Returns
-    -------
-    dict or None
-        By job; None if one of them cannot keep the bound.
-    """
-    fewest_ports = {}
-    for name, ratios in slowdown.items():
-        ports_within = [ports for ports, ratio in ratios.items() if ratio <= bound]
-        if not ports_within:
-            return None
-        fewest_ports[name] = min(ports_within)
-    return fewest_ports
+def _make_solution(
+    job: RailJob, share: RailShare, solution: Solution[RailShares]
+) -> Solution[RailPlan]:
+    """Return the plan of a share as a solution of the job that has just this share."""
+    part = give_share(job, share.ports_per_gpu, share.replicas)
+    return Solution(
+        problem=part,
+        answer=share.plan,
+        status=Status.FEASIBLE,
+        limit=solution.limit or Limit.EXHAUSTED,
+        objective=share.plan.step_s,
+        lower_bound=min(part.lower_bound(), share.plan.step_s),
+        method=solution.method,
+        seed=solution.seed,
+    )

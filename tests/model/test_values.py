@@ -14,3 +14,10 @@ def test_representations_are_short() -> None:
         repr(schedule)
         == "Schedule(matchings=<int32 5 x 8>, durations_s=[1.0, 1.0, 1.0, 1.0, 1.0])"
     )
+
+
+def test_arrays_that_are_left_out_can_be_shown() -> None:
+    """An empty array by default is no truth value, and is left out as other defaults are."""
+    timeline = om.RailPlan(rails=(), start_s=[0.0], end_s=[1.0], ports=[0], step_s=1.0)
+    assert repr(timeline).startswith("RailPlan(rails=(), start_s=[0.0]")
+    assert "relays" not in repr(timeline)

@@ -24,6 +24,7 @@ ELSEWHERE = {  # in files of their own
     "slice-allocation",
     "reroute",
     "rail-job",
+    "rail-sharing",
     "placement",
     "port-sharing",
     "tenancy",

@@ -1,0 +1,222 @@
+"""Pictures and tables of training jobs on the same rails: their steps, ports and turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE, Solution
+from optmatch.plotting import palette
+from optmatch.plotting.blocks import choose_ticks
+from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.slots import answered
+from optmatch.problems import RailShares, RailSharing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_JOBS = 24
+"""A picture has a bar for each of so many jobs."""
+
+
+class RailSharingData(NamedTuple):
+    """The steps of all jobs alone and beside the others, and where or when they use a rail."""
+
+    names: tuple[str, ...]
+    alone_s: NDArray[np.float64]
+    """``alone_s[job]``: its step alone on the rails."""
+    beside_s: NDArray[np.float64]
+    """``beside_s[job]``: the time from one of its steps to the next beside the others."""
+    start: NDArray[np.float64]
+    """``start[job]``: its first port of the first rail or, in turns, when its turn begins (s)."""
+    end: NDArray[np.float64]
+    """``end[job]``: the port after its last one or, in turns, when its turn ends (s)."""
+    whole: float
+    """The ports of the switch or, in turns, the time of a round (s)."""
+
+
+def rail_sharing_data(solution: Solution) -> RailSharingData:
+    """Lay out the steps of all jobs, and their ports of the first rail or their turns.
+
+    Parameters
+    ----------
+    solution
+        Of a `RailSharing`, with an answer.
+
+    Raises
+    ------
+    InputError
+        If it is of another kind, or has no answer.
+    """
+    problem, answer = answered(solution, RailSharing, RailShares)
+    n_jobs = len(problem.jobs)
+    own_s = np.array([share.plan.step_s for share in answer.beside])
+    if problem.by == "time":
+        # Turns and the rests between them follow each other.
+        turn_s = own_s * np.array(answer.steps)
+        whole = turn_s + np.array(problem.measure_handovers(answer))
+        start = np.concatenate([[0.0], np.cumsum(whole)[:-1]])
+        end = start + turn_s
+        total = float(whole.sum())
+    else:
+        start = np.zeros(n_jobs)
+        end = np.zeros(n_jobs)
+        total = float(problem.radix)
+        for job, (named, share) in enumerate(zip(problem.jobs, answer.beside, strict=True)):
+            ports = problem.ports_of_rails(named.job, share.ports_per_gpu, share.replicas)
+            for rail, n_ports in list(ports.items())[:1]:
+                first_port = int(answer.first_port[job, rail])
+                if first_port != IDLE:
+                    start[job] = first_port
+                    end[job] = first_port + n_ports
+    return RailSharingData(
+        names=tuple(named.name for named in problem.jobs),
+        alone_s=np.array([share.plan.step_s for share in answer.alone]),
+        beside_s=np.array(problem.measure_steps(answer)),
+        start=start,
+        end=end,
+        whole=total,
+    )
+
+
+def draw(solution: Solution, slot: int | None = None) -> Figure:
+    """Draw the step of each job alone and beside the others, and its ports or turns.
+
+    Parameters
+    ----------
+    solution
+        Of a `RailSharing`, with an answer.
+    slot
+        Not used: nothing of it has slots.
+
+    Returns
+    -------
+    Figure
+        On the left two bars for each job, on the right the ports of a rail, or a round of turns.
+        At most 24 jobs are drawn, and the title says so.
+    """
+    data = rail_sharing_data(solution)
+    problem: Any = solution.problem
+    n_jobs = len(data.names)
+    n_shown = min(n_jobs, MOST_JOBS)
+    rows = np.arange(n_shown)
+    figure = blank_figure(9.6, 2.2 + 0.32 * n_shown)
+    left, right = figure.subplots(1, 2, sharey=True)
+
+    # Steps: the pale bar is the step alone.
+    left.barh(rows - 0.2, data.alone_s[:n_shown], 0.36, color=palette.TOGGLED_FILL, label="alone")
+    colours = [palette.circuit_colour(job) for job in range(n_shown)]
+    left.barh(rows + 0.2, data.beside_s[:n_shown], 0.36, color=colours, label="beside the others")
+    names = [name if len(name) <= 24 else f"{name[:23]}..." for name in data.names[:n_shown]]
+    left.set_yticks(rows, names, fontsize=9)
+    left.set_ylim(n_shown - 0.5, -0.5)
+    left.set_xlim(left=0)
+    left.set_xlabel("step, s", fontsize=9)
+    slowdown = _find_slowdown(data)
+    left.set_title(f"pale: alone; at most {slowdown:.3g} times as long", fontsize=9)
+
+    # Where, or when, a job uses the first rail.
+    for job in range(n_shown):
+        width = data.end[job] - data.start[job]
+        right.barh(job, width, 0.6, left=data.start[job], color=colours[job])
+    right.set_xlim(0, max(data.whole, 1e-12))
+    if problem.by == "time":
+        right.set_xlabel("a round of turns, s", fontsize=9)
+        right.set_title(f"steps in a turn: {_list_steps(solution)}", fontsize=9)
+    else:
+        right.set_xlabel("ports of the first rail", fontsize=9)
+        right.set_xticks(choose_ticks(problem.radix + 1, 8))
+        n_used = int((data.end - data.start).sum())
+        right.set_title(f"{n_used:,} of {problem.radix:,} ports are used", fontsize=9)
+    for axes in (left, right):
+        axes.tick_params(labelsize=9)
+    title = f"{n_jobs:,} jobs share rails by {problem.by}"
+    if n_jobs > n_shown:
+        title += f": the first {n_shown}"
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _find_slowdown(data: RailSharingData) -> float:
+    """Return the largest step beside the others over that alone; 1 where steps take no time."""
+    takes_time = data.alone_s > 0
+    return float((data.beside_s[takes_time] / data.alone_s[takes_time]).max(initial=1.0))
+
+
+def _list_steps(solution: Solution) -> str:
+    """Write how many steps the first jobs run in a turn, as a part of a title."""
+    answer: Any = solution.answer
+    text = ", ".join(map(str, answer.steps[:6]))
+    return f"{text}, ..." if len(answer.steps) > 6 else text
+
+
+def tabulate(solution: Solution) -> dict[str, Any]:
+    """List the jobs of an answer: their shares, and their steps with and without the others.
+
+    Parameters
+    ----------
+    solution
+        Of a `RailSharing`, with an answer.
+
+    Returns
+    -------
+    dict
+        Columns with an entry for each job.
+    """
+    data = rail_sharing_data(solution)
+    problem, answer = answered(solution, RailSharing, RailShares)
+    return {
+        "job": list(data.names),
+        "replicas": [share.replicas for share in answer.beside],
+        "ports_per_gpu": [share.ports_per_gpu for share in answer.beside],
+        "first_port": [max(ports) for ports in answer.first_port[:, :1].tolist()],
+        "steps_per_round": list(answer.steps),
+        "alone_s": data.alone_s.tolist(),
+        "beside_s": data.beside_s.tolist(),
+        "stretch": problem.measure_stretches(answer),
+    }
+
+
+def draw_problem(problem: RailSharing) -> Figure:
+    """Draw how many ports of the first rail each job asks for, and how many there are.
+
+    Parameters
+    ----------
+    problem
+        The jobs. At most 24 are drawn, and the title says so.
+    """
+    columns = tabulate_problem(problem)
+    n_jobs = len(problem.jobs)
+    n_shown = min(n_jobs, MOST_JOBS)
+    figure = blank_figure(7.2, 1.8 + 0.32 * n_shown)
+    axes = figure.add_subplot()
+    rows = np.arange(n_shown)
+    colours = [palette.circuit_colour(job) for job in range(n_shown)]
+    axes.barh(rows, columns["ports"][:n_shown], 0.6, color=colours)
+    axes.axvline(problem.radix, color=palette.TOGGLED_FILL)
+    names = [name if len(name) <= 24 else f"{name[:23]}..." for name in columns["job"][:n_shown]]
+    axes.set_yticks(rows, names, fontsize=9)
+    axes.set_ylim(n_shown - 0.5, -0.5)
+    axes.set_xlabel(f"ports of a rail that a job asks for, of {problem.radix:,}", fontsize=9)
+    title = f"{n_jobs:,} jobs share rails by {problem.by}"
+    if n_jobs > n_shown:
+        title += f": the first {n_shown}"
+    axes.set_title(title, fontsize=10)
+    return figure
+
+
+def tabulate_problem(problem: RailSharing) -> dict[str, Any]:
+    """List the jobs: their GPUs, and the ports of the fullest rail that they ask for."""
+    ports = []
+    for named in problem.jobs:
+        job = named.job
+        asked = problem.ports_of_rails(job, job.network.ports_per_gpu, job.parallelism.dp)
+        ports.append(max(asked.values(), default=0))
+    return {
+        "job": [named.name for named in problem.jobs],
+        "gpus": [named.job.n_gpus for named in problem.jobs],
+        "replicas": [named.job.parallelism.dp for named in problem.jobs],
+        "ports": ports,
+    }

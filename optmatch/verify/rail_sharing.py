@@ -1,0 +1,327 @@
+"""The replay of training jobs on the same rails: their shares, their plans, and their turns."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from optmatch.model import IDLE, InputError, Schedule, Solution
+from optmatch.problems import RailJob, RailPlan, RailShare, RailShares, RailSharing
+from optmatch.problems.rail_sharing import give_share
+from optmatch.verify.bounds import check_solution
+from optmatch.verify.rails.replay import verify_rails
+from optmatch.verify.rails.times import bound_step
+from optmatch.verify.report import Findings, Rule, agree
+
+ANSWER_IS_SHARES = Rule("the answer is the shares of all jobs")
+JOB_HAS_PARTS = Rule("each job has its {parts}")
+SHARE_IS_ALLOWED = Rule("a share is one that the job may have")
+
+# Ports
+PORTS_ON_OWN_RAILS = Rule("a job has ports of the rails that its GPUs are on")
+PORTS_OF_THE_SWITCH = Rule("ports are those of the switch")
+PORT_OF_ONE_JOB = Rule("jobs that run at once have different ports")
+ALONE_FITS = Rule("the share alone fits on the switches")
+
+# Times
+NO_FASTER_BESIDE_OTHERS = Rule("no plan beside the others is faster than that alone")
+ONE_STEP_AT_ONCE = Rule("jobs that run at once take no turns")
+ROUND_IS_SHORT = Rule("a round of more than one step each is no longer than round_s")
+BOUND_OF_JOBS = Rule("the lower bound is not below the number of jobs that share time, or 1")
+
+
+def verify_rail_sharing(
+    problem: RailSharing, subject: Schedule | RailShares | Solution, findings: Findings
+) -> None:
+    """Replay the plans of all jobs and their turns, and check the claims of a solution.
+
+    Parameters
+    ----------
+    problem
+        The jobs and their switches.
+    subject
+        Shares with plans, or a solution with them; anything else is refused.
+    findings
+        Violations, figures and what was skipped are added to it.
+    """
+    n_turns = len(problem.jobs) if problem.by == "time" else 1
+    findings.figures["lower_bound_recomputed"] = float(n_turns)
+    replay = partial(_replay, problem, findings=findings)
+    if isinstance(subject, Solution):
+        check_solution(problem, subject, findings, replay=replay, floor=BOUND_OF_JOBS)
+    else:
+        replay(subject)
+
+
+def _replay(problem: RailSharing, answer: object, findings: Findings) -> bool:
+    """Apply all rules: to shares and plans, to ports, and to times.
+
+    Parameters
+    ----------
+    problem
+        The jobs and their switches.
+    answer
+        The shares; anything but a `RailShares` is refused.
+    findings
+        Violations and figures are added to it.
+
+    Returns
+    -------
+    bool
+        False if the stretch cannot be recomputed, as some job has no share, ports or plan.
+    """
+    if not isinstance(answer, RailShares):
+        findings.refuse(ANSWER_IS_SHARES, "answer", type(answer).__name__, "RailShares")
+        return False
+    n_jobs = len(problem.jobs)
+    for parts in ("alone", "beside", "first_port", "steps"):
+        n_parts = len(getattr(answer, parts))
+        if not findings.expect(JOB_HAS_PARTS.format(parts=parts), parts, n_parts, n_jobs):
+            return False
+
+    # Each plan is replayed for the job that has just its share, as if it were alone.
+    all_hold = True
+    for number, named in enumerate(problem.jobs):
+        for place, share in (
+            (f"alone[{number}]", answer.alone[number]),
+            (f"beside[{number}]", answer.beside[number]),
+        ):
+            all_hold &= _check_share(problem, named.job, share, place, findings)
+    if not all_hold:
+        return False
+    if not _check_ports(problem, answer, findings):
+        return False
+    _check_times(problem, answer, findings)
+    return True
+
+
+def _check_share(
+    problem: RailSharing, job: RailJob, share: RailShare, place: str, findings: Findings
+) -> bool:
+    """Check that a job may have a share, and replay its plan with that.
+
+    Parameters
+    ----------
+    problem
+        Says what is divided.
+    job
+        The job with all that it asks for.
+    share
+        Its ports of each GPU, its replicas, and the plan.
+    place
+        The place of the share in the answer, for messages.
+    findings
+        What is wrong is added to it.
+
+    Returns
+    -------
+    bool
+        False if there is no such job, or its plan breaks a rule.
+    """
+    asked = (job.network.ports_per_gpu, job.parallelism.dp)
+    got = (share.ports_per_gpu, share.replicas)
+    allowed = got == asked
+    if problem.by == "ports":
+        allowed = 1 <= got[0] <= asked[0] and got[1] == asked[1]
+    elif problem.by == "servers" and job.workload.recorded is None:
+        allowed = got[0] == asked[0] and 1 <= got[1] <= asked[1] and asked[1] % got[1] == 0
+    if not allowed:
+        findings.refuse(SHARE_IS_ALLOWED, place, got, f"a part of {asked} by {problem.by}")
+        return False
+    try:
+        part = give_share(job, *got)
+    except InputError as exc:
+        findings.refuse(SHARE_IS_ALLOWED, place, got, str(exc))
+        return False
+    inner = Findings()
+    verify_rails(part, share.plan, inner)
+    findings.include(inner, f"{place}.plan: ")
+    return not inner.violations and not inner.skipped
+
+
+def _count_gpus(job: RailJob) -> dict[int, int]:
+    """Count the GPUs of a job on each rail: all ranks whose groups or servers have a port there.
+
+    Returns
+    -------
+    dict
+        By rail the number of GPUs; rails without one are left out.
+    """
+    if job.workload.recorded is None:
+        n_servers = job.n_gpus // job.network.gpus_per_server
+        return {rail: n_servers for rail in range(job.network.gpus_per_server)}
+    ranks_of_rail: dict[int, set[int]] = {}
+    for group in job.workload.recorded.groups:
+        if group.rail >= 0:
+            ranks_of_rail.setdefault(group.rail, set()).update(group.ranks)
+    return {rail: len(ranks) for rail, ranks in ranks_of_rail.items()}
+
+
+def _check_ports(problem: RailSharing, answer: RailShares, findings: Findings) -> bool:
+    """Check that the ports of each job are on its rails, exist, and belong to no other job.
+
+    Parameters
+    ----------
+    problem
+        The jobs, and the number of ports of each switch.
+    answer
+        The shares, of which every one is allowed.
+    findings
+        What is wrong is added to it.
+
+    Returns
+    -------
+    bool
+        False if the circuits of some job cannot be laid out on the switches.
+    """
+    all_are_there = True
+    holder_of_port: dict[tuple[int, int], str] = {}
+    for number, named in enumerate(problem.jobs):
+        share = answer.beside[number]
+        gpus_beside = _count_gpus(give_share(named.job, share.ports_per_gpu, share.replicas))
+        first_ports = answer.first_port[number].tolist()
+        rails_with_ports = [rail for rail, port in enumerate(first_ports) if port != IDLE]
+        place = f"first_port[{number}]"
+        if not findings.expect(PORTS_ON_OWN_RAILS, place, rails_with_ports, sorted(gpus_beside)):
+            all_are_there = False
+            continue
+
+        # The ports of a rail one by one: a port that is taken has the name of its job.
+        for rail, n_gpus in gpus_beside.items():
+            first_port = first_ports[rail]
+            ports = range(first_port, first_port + n_gpus * share.ports_per_gpu)
+            if ports.stop > problem.radix:
+                where = f"{place}[{rail}]"
+                findings.refuse(PORTS_OF_THE_SWITCH, where, ports.stop - 1, problem.radix - 1)
+                all_are_there = False
+                continue
+            if problem.by == "time":
+                continue
+            for port in ports:
+                holder = holder_of_port.setdefault((rail, port), named.name)
+                if holder != named.name:
+                    where = f"rail {rail}, port {port}"
+                    findings.refuse(PORT_OF_ONE_JOB, where, f"{holder}, {named.name}", "one job")
+                    break
+
+        # Alone, the job has the switches to itself.
+        alone = answer.alone[number]
+        gpus_alone = _count_gpus(give_share(named.job, alone.ports_per_gpu, alone.replicas))
+        n_ports = alone.ports_per_gpu * max(gpus_alone.values(), default=0)
+        if n_ports > problem.radix:
+            findings.refuse(ALONE_FITS, f"alone[{number}]", n_ports, problem.radix)
+    return all_are_there
+
+
+def _check_times(problem: RailSharing, answer: RailShares, findings: Findings) -> None:
+    """Check steps and turns, and count the stretch of each job anew.
+
+    Parameters
+    ----------
+    problem
+        The jobs, what is divided, the time between turns and the longest round.
+    answer
+        The shares, of which every one is allowed, with plans that hold.
+    findings
+        What is wrong is added to it, and the figures ``objective`` and ``round_s``.
+    """
+    alone_s = np.array([share.plan.step_s for share in answer.alone])
+    own_s = np.array([share.plan.step_s for share in answer.beside])
+    for number in np.flatnonzero(own_s < alone_s).tolist():
+        if not agree(own_s[number], alone_s[number]):
+            place = f"beside[{number}]"
+            findings.refuse(NO_FASTER_BESIDE_OTHERS, place, own_s[number], alone_s[number])
+
+    # In turns a job does its steps one after the other, and then waits for all other jobs.
+    steps = np.array(answer.steps)
+    beside_s = own_s
+    if problem.by == "time":
+        round_s = float(steps @ own_s) + _add_up_rests(problem, answer)
+        beside_s = round_s / steps
+        findings.figures["round_s"] = round_s
+        too_long = round_s > problem.round_s and not agree(round_s, problem.round_s)
+        if too_long and (steps > 1).any():
+            findings.refuse(ROUND_IS_SHORT, "steps", round_s, problem.round_s)
+    else:
+        findings.expect(ONE_STEP_AT_ONCE, "steps", steps.tolist(), [1] * len(steps))
+
+    # The stretch of each job; one whose step could take no time has none to be compared with.
+    stretches = []
+    for number, named in enumerate(problem.jobs):
+        least_s = _bound_step(problem, named.job)
+        step_s = float(beside_s[number])
+        if least_s > 0:
+            stretches.append(step_s / least_s)
+        else:
+            stretches.append(1.0 if step_s == 0 else np.inf)
+    findings.figures["objective"] = max(stretches)
+
+
+def _bound_step(problem: RailSharing, job: RailJob) -> float:
+    """Return the least time of a step with any share that a job may have, in seconds.
+
+    It is the time with all links there at once, counted anew: with all ports, and with the
+    replicas that are fastest where servers are divided.
+    """
+    network = job.network
+    all_replicas = job.parallelism.dp
+    replicas_tried = [all_replicas]
+    if problem.by == "servers" and job.workload.recorded is None:
+        replicas_tried = [n for n in range(1, all_replicas + 1) if all_replicas % n == 0]
+    bounds_s = []
+    for replicas in replicas_tried:
+        try:
+            part = give_share(job, network.ports_per_gpu, replicas)
+        except InputError:  # the experts or shards do not work out with so few replicas
+            continue
+        bounds_s.append(bound_step(part))
+    return min(bounds_s)
+
+
+def _add_up_rests(problem: RailSharing, answer: RailShares) -> float:
+    """Return how long no job runs in a round, in seconds: between each turn and the next one.
+
+    The circuits of each rail are laid out over all ports of its switch, as they are at the end of
+    the turn of one job and at the beginning of the next.
+    """
+    n_jobs = len(problem.jobs)
+    if n_jobs == 1:
+        return 0.0
+    n_rails = answer.first_port.shape[1]
+    receiver_at_start = np.full((n_jobs, n_rails, problem.radix), IDLE, np.int64)
+    receiver_at_end = receiver_at_start.copy()
+    for number, share in enumerate(answer.beside):
+        first_ports = answer.first_port[number].tolist()
+        for rail, first_port in enumerate(first_ports):
+            if first_port != IDLE:
+                start, end = _lay_out_circuits(share.plan, rail, first_port)
+                used = slice(first_port, first_port + len(start))
+                receiver_at_start[number, rail, used] = start
+                receiver_at_end[number, rail, used] = end
+
+    # A circuit that the next job begins with, and that is not there, takes the delay.
+    delay_s = problem.jobs[0].job.network.delay_s
+    rests_s = 0.0
+    for number in range(n_jobs):
+        wanted = receiver_at_start[(number + 1) % n_jobs]
+        missing = (wanted != IDLE) & (wanted != receiver_at_end[number])
+        rests_s += max(problem.handover_s, delay_s if missing.any() else 0.0)
+    return rests_s
+
+
+def _lay_out_circuits(plan: RailPlan, rail: int, first_port: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the circuits of one rail when a step begins, and when it ends.
+
+    Returns
+    -------
+    start, end : int64 arrays, shape (ports,)
+        By transmit port of the job: the receive port of the switch, -1 where idle.
+    """
+    for timeline in plan.rails:
+        if rail in timeline.rails:
+            states = timeline.matchings[[0, -1]].astype(np.int64)
+            start, end = np.where(states == IDLE, IDLE, states + first_port)
+            return start, end
+    none = np.empty(0, np.int64)
+    return none, none

@@ -1,0 +1,346 @@
+"""Division of rails among training jobs: every share is planned, and the best shares are chosen.
+
+The choice is a bottleneck assignment of one share to each job under a capacity, the ports of each
+switch: thresholds of the stretch are tried in ascending order. Turns of jobs are chosen in the
+same way, by the length of the shortest turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from optmatch.model import (
+    IDLE,
+    RTOL,
+    Limit,
+    Limits,
+    OnEvent,
+    Solution,
+    Status,
+    Tick,
+    ignore,
+)
+from optmatch.problems import RailJob, RailShare, RailShares, RailSharing
+from optmatch.problems.rail_sharing import NamedJob, give_share, stretch
+from optmatch.solvers.frame import stoppable
+from optmatch.solvers.rails.methods import Simple, solve_by
+
+_MOST_TURNS = 1_000_000
+"""Lengths of the shortest turn that are tried, to bound memory; the longest ones are left out."""
+
+
+class ShareSize(NamedTuple):
+    """How much a job may have: ports of each of its GPUs, and replicas."""
+
+    ports_per_gpu: int
+    replicas: int
+
+
+Plans = dict[ShareSize, RailShare]
+"""By size, the share with its plan; sizes without a plan are left out."""
+
+
+def divide_rails(
+    planner: Simple,
+    problem: RailSharing,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+) -> Solution[RailShares]:
+    """Plan the step of each job with each share, and choose shares by the worst stretch.
+
+    Parameters
+    ----------
+    planner
+        The method for rail jobs that plans each step.
+    problem
+        The jobs and their switches.
+    limits
+        The time of all plans together, and the iterations of each.
+    rng
+        Random numbers of the plans.
+    on_event
+        Told how many steps have been planned.
+
+    Returns
+    -------
+    Solution
+        The shares with the smallest worst stretch that these plans allow; without an answer if
+        some job has no plan with its least share.
+    """
+    plans_of_job: list[Plans] = [{} for _ in problem.jobs]
+    limit: Limit | None = None
+    with stoppable() as stop:
+        limit = _plan_all_shares(planner, problem, plans_of_job, limits, rng, on_event)
+    limit = stop.limit or limit
+
+    # Alone, a job has the fastest plan of all that fit on the switches.
+    bound = problem.lower_bound()
+    shares = None
+    if all(plans_of_job):
+        choose = _take_turns if problem.by == "time" else _divide_ports
+        shares = choose(problem, plans_of_job)
+    if shares is None:
+        return Solution(
+            problem=problem,
+            status=Status.UNKNOWN,
+            limit=limit or Limit.EXHAUSTED,
+            lower_bound=bound,
+            method=planner,
+            stats={"reason": "some job has no plan with a share that fits"},
+        )
+    worst = max(problem.measure_stretches(shares))
+    proved = worst <= bound * (1 + RTOL)
+    return Solution(
+        problem=problem,
+        answer=shares,
+        status=Status.OPTIMAL if proved else Status.FEASIBLE,
+        limit=None if proved else limit or Limit.EXHAUSTED,
+        objective=worst,
+        lower_bound=min(bound, worst),
+        method=planner,
+    )
+
+
+def _plan_all_shares(
+    planner: Simple,
+    problem: RailSharing,
+    plans_of_job: list[Plans],
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+) -> Limit | None:
+    """Plan the step of each job with each share that fits on the switches.
+
+    Least shares come first, as no division is possible without them. Equal jobs are planned once.
+
+    Parameters
+    ----------
+    planner, problem, limits, rng, on_event
+        As of `divide_rails`; each plan has an equal part of the time that is left.
+    plans_of_job
+        ``plans_of_job[job]``: plans are added to it one by one, so that they stay after a limit.
+
+    Returns
+    -------
+    Limit or None
+        The limit of time that cut a plan short, if there is one.
+    """
+    clock = limits.start()
+    tasks = [
+        (rank, job, size)
+        for job, named in enumerate(problem.jobs)
+        for rank, size in enumerate(_list_sizes(problem, named))
+    ]
+    tasks.sort(key=lambda task: task[0])
+    share_of_job: dict[tuple[RailJob, int], RailShare] = {}
+    limit = None
+    for done, (_, job, size) in enumerate(tasks):
+        on_event(Tick("shares", done, len(tasks)))
+        part = give_share(problem.jobs[job].job, *size)
+        key = (part, size.replicas)
+        if key not in share_of_job:
+            part_limits = Limits(iterations=limits.iterations)
+            if math.isfinite(clock.remaining_s):
+                part_s = clock.remaining_s / (len(tasks) - done)
+                part_limits = Limits(time_s=part_s, iterations=limits.iterations)
+            with part_limits.start().running():
+                solution = solve_by(planner, part, part_limits, rng, ignore)
+            if solution.limit is Limit.INTERRUPTED:
+                raise KeyboardInterrupt
+            if solution.limit is Limit.TIME:
+                limit = Limit.TIME
+            if solution.answer is None:
+                continue
+            share_of_job[key] = RailShare(
+                ports_per_gpu=size.ports_per_gpu, replicas=size.replicas, plan=solution.answer
+            )
+        plans_of_job[job][size] = share_of_job[key]
+    return limit
+
+
+def _list_sizes(problem: RailSharing, named: NamedJob) -> Iterator[ShareSize]:
+    """List the shares of a job that fit on switches that it has to itself, the least one first."""
+    for ports_per_gpu, replicas in problem.list_shares(named):
+        n_ports = problem.ports_of_rails(named.job, ports_per_gpu, replicas)
+        if max(n_ports.values(), default=0) <= problem.radix:
+            yield ShareSize(ports_per_gpu, replicas)
+
+
+def _choose_fastest(plans: Plans) -> RailShare:
+    """Return the share with the shortest step; of equal ones the smallest."""
+    return min(plans.values(), key=lambda share: share.plan.step_s)
+
+
+def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShares | None:
+    """Choose the share of each job so that the worst stretch is smallest.
+
+    A threshold of the stretch gives each job the least share within it. The smallest threshold
+    whose shares fit on the switches is the worst stretch. Ports that are left then go, one step
+    at a time, to the job whose stretch falls most.
+
+    Parameters
+    ----------
+    problem
+        The jobs and their switches.
+    plans_of_job
+        ``plans_of_job[job]``: the plans of each share, the least one first.
+
+    Returns
+    -------
+    RailShares or None
+        None if no shares with a plan fit on the switches together.
+    """
+    stretch_of_job: list[dict[ShareSize, float]] = []
+    for named, plans in zip(problem.jobs, plans_of_job, strict=True):
+        least_s = problem.bound_step(named)
+        stretch_of_job.append(
+            {size: stretch(share.plan.step_s, least_s) for size, share in plans.items()}
+        )
+
+    # The least threshold whose shares fit; the shares grow smaller as it rises.
+    sizes = None
+    for threshold in sorted({ratio for ratios in stretch_of_job for ratio in ratios.values()}):
+        least = _choose_least_within(threshold, stretch_of_job)
+        if least is not None and _fits(problem, least):
+            sizes = least
+            break
+    if sizes is None:
+        return None
+
+    # What is left goes where it gains most; of equal gains, the smallest share.
+    while True:
+        best_gain = 0.0
+        best_sizes = None
+        for job, ratios in enumerate(stretch_of_job):
+            for size, ratio in ratios.items():
+                gain = ratios[sizes[job]] - ratio
+                if gain <= best_gain:
+                    continue
+                larger = [*sizes[:job], size, *sizes[job + 1 :]]
+                if _fits(problem, larger):
+                    best_gain = gain
+                    best_sizes = larger
+        if best_sizes is None:
+            break
+        sizes = best_sizes
+    return RailShares(
+        alone=tuple(_choose_fastest(plans) for plans in plans_of_job),
+        beside=tuple(plans[size] for plans, size in zip(plans_of_job, sizes, strict=True)),
+        first_port=_lay_out_ports(problem, sizes),
+        steps=(1,) * len(sizes),
+    )
+
+
+def _choose_least_within(
+    threshold: float, stretch_of_job: Sequence[Mapping[ShareSize, float]]
+) -> list[ShareSize] | None:
+    """Return the least share of each job whose stretch is within a threshold.
+
+    Returns
+    -------
+    list of ShareSize, or None
+        By job; None if one of them has no such share.
+    """
+    sizes = []
+    for ratios in stretch_of_job:
+        within = [size for size, ratio in ratios.items() if ratio <= threshold]
+        if not within:
+            return None
+        sizes.append(min(within))
+    return sizes
+
+
+def _fits(problem: RailSharing, sizes: Sequence[ShareSize]) -> bool:
+    """Tell whether shares of all jobs fit on the switch of each rail together."""
+    used: dict[int, int] = defaultdict(int)
+    for named, size in zip(problem.jobs, sizes, strict=True):
+        for rail, n_ports in problem.ports_of_rails(named.job, *size).items():
+            used[rail] += n_ports
+    return max(used.values(), default=0) <= problem.radix
+
+
+def _lay_out_ports(problem: RailSharing, sizes: Sequence[ShareSize]) -> np.ndarray:
+    """Give each job consecutive ports of each rail, in the order of the jobs.
+
+    Returns
+    -------
+    int32 array, shape (jobs, rails)
+        The first port of each job, -1 where it has none; as `RailShares.first_port`. In turns all
+        jobs have the same ports, from the first one on.
+    """
+    ports_of_job = [
+        problem.ports_of_rails(named.job, *size)
+        for named, size in zip(problem.jobs, sizes, strict=True)
+    ]
+    first_port = np.full((len(sizes), problem.n_rails), IDLE, np.int32)
+    next_port = np.zeros(problem.n_rails, np.int32)
+    for job, ports in enumerate(ports_of_job):
+        for rail, n_ports in ports.items():
+            first_port[job, rail] = next_port[rail]
+            if problem.by != "time":
+                next_port[rail] += n_ports
+    return first_port
+
+
+def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShares:
+    """Choose how many steps each job runs in its turn, so that the worst stretch is smallest.
+
+    The slowdown of a job is the round over the time of its own steps in it, so that the job with
+    the shortest turn is the worst one. Let that turn last w in the best round. Then each job runs
+    the fewest steps that last w at least: fewer are none, and more only lengthen the round. It
+    therefore suffices to try each multiple of each step as w.
+
+    Parameters
+    ----------
+    problem
+        The jobs, and the longest round.
+    plans_of_job
+        ``plans_of_job[job]``: the plan of its only share.
+
+    Returns
+    -------
+    RailShares
+        Of rounds with equal slowdowns the shortest one.
+    """
+    fastest = tuple(_choose_fastest(plans) for plans in plans_of_job)
+    step_s = np.array([share.plan.step_s for share in fastest])
+    sizes = [ShareSize(share.ports_per_gpu, share.replicas) for share in fastest]
+    shares = RailShares(
+        alone=fastest,
+        beside=fastest,
+        first_port=_lay_out_ports(problem, sizes),
+        steps=(1,) * len(fastest),
+    )
+    rest_s = sum(problem.measure_handovers(shares))
+
+    # Turns are tried up to the longest round, and no more of them than memory holds.
+    longest_turn_s = problem.round_s - rest_s
+    multiples = []
+    for own_s in step_s.tolist():
+        n_steps = min(longest_turn_s / own_s, _MOST_TURNS) if own_s > 0 else 0.0
+        multiples.append(own_s * np.arange(1, int(max(n_steps, 0.0)) + 1))
+    turn_s = np.unique(np.concatenate([[float(step_s.min())], *multiples]))
+
+    # Rows are turns, columns are jobs. The first row is one step of each job.
+    steps = np.ones((len(turn_s) + 1, len(fastest)), np.int64)
+    for job, own_s in enumerate(step_s.tolist()):
+        if own_s > 0:
+            steps[1:, job] = np.ceil(turn_s / own_s * (1 - RTOL)).clip(1)
+    round_s = steps @ step_s + rest_s
+    allowed = round_s <= problem.round_s
+    allowed[0] = True
+    shortest_turn_s = (steps * step_s).min(axis=1)
+    slowdown = np.where(allowed, round_s / np.maximum(shortest_turn_s, 1e-300), np.inf)
+    best = np.lexsort([round_s, slowdown])[0]
+    return RailShares(
+        alone=shares.alone,
+        beside=shares.beside,
+        first_port=shares.first_port,
+        steps=tuple(steps[best].tolist()),
+    )

@@ -1,0 +1,1 @@
+"""Tests of training jobs that share rails."""

@@ -1,0 +1,94 @@
+"""Divisions of rails are the best ones of their plans, and hold when they are replayed."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from optmatch.problems import NamedJob, RailSharing
+from tests.helpers.modes import examples
+from tests.helpers.rails import make_job, message_step, small_job
+from tests.helpers.shared_rails import METHODS, best_stretch, draw_sharing, replay_sharing
+
+
+def steps_of(problem: RailSharing, method: Any) -> list[dict[Any, float]]:
+    """Plan each job with each share by itself, and return its step."""
+    rows = []
+    for named in problem.jobs:
+        row = {}
+        for ports, replicas in problem.list_shares(named):
+            parallelism = replace(named.job.parallelism, dp=replicas)
+            network = replace(named.job.network, ports_per_gpu=ports)
+            part = replace(named.job, parallelism=parallelism, network=network)
+            objective = om.solve(part, method, seed=0).objective
+            assert isinstance(objective, float)
+            row[ports, replicas] = objective
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("by", ["ports", "servers", "time"])
+@pytest.mark.parametrize("sizes", [((4, 2), (2, 2)), ((4, 1), (4, 2), (2, 1))])
+def test_no_other_division_is_better(by: Any, sizes: Any) -> None:
+    """Against all shares of all jobs, or all rounds, with the same plans."""
+    jobs = [small_job(dp, 1, pp, ports_per_gpu=2, delay_s=0.001) for dp, pp in sizes]
+    named = tuple(NamedJob(f"job-{number}", job) for number, job in enumerate(jobs))
+    problem = RailSharing(jobs=named, radix=16, by=by, handover_s=0.01, round_s=7.0)
+    solution = om.solve(problem, "provisioned", seed=0)
+    best = best_stretch(problem, steps_of(problem, "provisioned"))
+    assert solution.objective == pytest.approx(best, rel=1e-12)
+    assert not replay_sharing(problem, solution.answer)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_drawn_shares_hold_when_they_are_replayed(part: int) -> None:
+    count = examples(6, plain=2)
+    for number in range(count * part, count * (part + 1)):
+        rng = random.Random(f"sharing {number}")
+        problem = draw_sharing(rng)
+        limits = om.Limits(iterations=60)
+        solution = om.solve(problem, rng.choice(METHODS), seed=0, limits=limits)
+        assert om.verify(problem, solution).valid, number
+        if solution.answer is not None:
+            assert not replay_sharing(problem, solution.answer), number
+
+
+def test_long_turns_amortise_the_handover() -> None:
+    """Two equal jobs: with a handover as long as a step, each runs as many steps as fit."""
+    job = make_job(gpus_per_server=1, recorded=message_step())
+    pair = (NamedJob("a", job), NamedJob("b", job))
+    for round_s, steps in ((4.0, 1), (10.5, 4), (22.5, 10)):
+        problem = RailSharing(jobs=pair, radix=2, by="time", handover_s=1.0, round_s=round_s)
+        solution = om.solve(problem, "provisioned", seed=0)
+        assert solution.answer.steps == (steps, steps)
+        assert solution.objective == pytest.approx(2 + 2 / steps, rel=1e-6)
+
+
+def test_short_steps_take_turns_as_long_as_long_ones() -> None:
+    job = make_job(gpus_per_server=1, recorded=message_step())
+    slow = replace(message_step(), duration_s=[3.0, 0, 0])
+    pair = (NamedJob("a", job), NamedJob("b", make_job(gpus_per_server=1, recorded=slow)))
+    problem = RailSharing(jobs=pair, radix=2, by="time", round_s=7.0)
+    solution = om.solve(problem, "provisioned", seed=0)
+    assert solution.answer.steps == (3, 1)
+    assert problem.measure_steps(solution.answer) == pytest.approx([2.0, 6.0], rel=1e-6)
+    shorter = om.solve(replace(problem, round_s=1.0), "provisioned", seed=0)
+    assert shorter.answer.steps == (1, 1)
+
+
+def test_without_time_there_is_no_answer_and_a_reason() -> None:
+    job = small_job(2, 1, 2)
+    problem = RailSharing(jobs=(NamedJob("a", job), NamedJob("b", job)), radix=8)
+    solution = om.solve(problem, seed=0, time_limit_s=0.0)
+    assert solution.answer is None and solution.limit is om.Limit.TIME
+    assert "no plan" in str(solution.stats["reason"])
+
+
+def test_switches_that_stop_take_turns() -> None:
+    """Jobs on one all-stop switch would stop each other at once; in turns they do not."""
+    jobs = (NamedJob("a", small_job(2, 1, 2, switching="all-stop", delay_s=0.001)),)
+    problem = RailSharing(jobs=(*jobs, NamedJob("b", jobs[0].job)), radix=4, by="time")
+    solution = om.solve(problem, "provisioned", seed=0)
+    assert not replay_sharing(problem, solution.answer)
