@@ -255,6 +255,7 @@ def _rail_sharing() -> Kind:
             tabulate=rail_sharing.tabulate,
             draw_problem=rail_sharing.draw_problem,
             tabulate_problem=rail_sharing.tabulate_problem,
+            page=rail_sharing.page,
         )
 
     return Kind(problem=RailSharing, verify=verify_rail_sharing, methods=METHODS, view=view)

@@ -45,13 +45,12 @@ def _import(name: str) -> click.Command:
 def _import_rails(name: str) -> click.Command:
     """Import one of the commands about training jobs on rails."""
     command: click.Command
-    match name:
-        case "rail-job":
-            from optmatch.commands.rails.generate import rail_job as command
-        case "rail-sharing":
-            from optmatch.commands.rail_sharing import rail_sharing as command
-        case _:
-            from optmatch.commands.rails.trace import rail_trace as command
+    if name == "rail-job":
+        from optmatch.commands.rails.generate import rail_job as command
+    elif name == "rail-sharing":
+        from optmatch.commands.rail_sharing import rail_sharing as command
+    else:
+        from optmatch.commands.rails.trace import rail_trace as command
     return command
 
 

@@ -12,6 +12,7 @@ from optmatch.plotting import palette
 from optmatch.plotting.blocks import choose_ticks
 from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.slots import answered
+from optmatch.plotting.viewer import scene
 from optmatch.problems import RailShares, RailSharing
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 MOST_JOBS = 24
 """A picture has a bar for each of so many jobs."""
+
+
+_MOST_ROWS = 200
+_MOST_BARS = 400
+"""A page has rows for so many jobs, and bars for so many steps of each."""
 
 
 class RailSharingData(NamedTuple):
@@ -150,6 +156,62 @@ def _list_steps(solution: Solution) -> str:
     answer: Any = solution.answer
     text = ", ".join(map(str, answer.steps[:6]))
     return f"{text}, ..." if len(answer.steps) > 6 else text
+
+
+def page(solution: Solution) -> dict[str, Any]:
+    """Collect the page: a row for each job over time, with a bar for each of its steps.
+
+    Parameters
+    ----------
+    solution
+        Of a `RailSharing`, with an answer.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON. Of jobs in turns, one round; of jobs
+        that run at once, as long as the longest step lasts twice.
+    """
+    problem, answer = answered(solution, RailSharing, RailShares)
+    data = rail_sharing_data(solution)
+    n_shown = min(len(data.names), _MOST_ROWS)
+    in_turns = problem.by == "time"
+    span_s = data.whole if in_turns else 2 * float(data.beside_s.max(initial=0.0))
+    span_s = max(span_s, 1e-12)
+
+    # Steps follow each other, in the turn of the job or all the time; of many only some are drawn.
+    bars: list[list[int]] = []
+    changes: list[tuple[float, str]] = []
+    for job in range(n_shown):
+        step_s = answer.beside[job].plan.step_s
+        first_s = float(data.start[job]) if in_turns else 0.0
+        n_steps = answer.steps[job] if in_turns else int(span_s / max(step_s, 1e-12))
+        bars_of_job: list[int] = []
+        for step in range(min(n_steps, _MOST_BARS)):
+            start = round((first_s + step * step_s) / span_s * 1e6)
+            end = round((first_s + (step + 1) * step_s) / span_s * 1e6)
+            bars_of_job += [step % 2, start, end - start]
+        bars.append(bars_of_job)
+        if in_turns:
+            changes.append((first_s, f"turn of {data.names[job]}: {n_steps} steps"))
+    if not in_turns:
+        changes = [(0.0, "all jobs run at once, on ports of their own")]
+        changes.append((span_s / 2, "the longest step is over"))
+
+    hidden = len(data.names) - n_shown
+    return scene(
+        solution,
+        subtitle=f"{len(data.names)} jobs share rails of {problem.radix} ports by {problem.by}",
+        legend=[("a step", palette.circuit_colour(0), 2), ("the next", palette.TOGGLED_FILL, 2)],
+        noun="turn" if in_turns else "time",
+        row_noun="job",
+        rows=list(data.names[:n_shown]),
+        bars=bars,
+        row_of=list(range(n_shown)),
+        span_s=span_s,
+        steps=[{"say": text, "at": time_s} for time_s, text in changes],
+        note=f"{hidden} of {len(data.names)} jobs are left out." if hidden else "",
+    )
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

@@ -173,7 +173,7 @@ class RailSharing(Displayed):
     round_s: Positive = 60.0
     kind: ClassVar[str] = "rail-sharing"
     answer_class: ClassVar[type[RailShares] | None] = RailShares
-    objectives: ClassVar[dict[str, str]] = {"rail-sharing": ""}
+    objectives: ClassVar[dict[str, str]] = {"rail-sharing": "times"}
 
     def __post_init__(self) -> None:
         """Check that names differ, that jobs can share, and that each has its least share.
