@@ -1,4 +1,4 @@
-"""`optmatch study`: racks, collectives and shared devices, as tables and pictures."""
+"""`optmatch study`: racks and collectives, as tables and pictures."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _RUN_OPTIONS = (
 
 @click.group(cls=Group)
 def study() -> None:
-    """Study racks (slices, spares, failures), collectives, and devices shared among jobs."""
+    """Study racks (slices, spares, failures) and collectives."""
 
 
 @study.command()
@@ -158,39 +158,6 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
     from optmatch.studies.reroutes import study_blast
 
     ctx.exit(_study_racks(study_blast, options))
-
-
-@study.command()
-@click.option("--mix", "mixes", multiple=True, help="Job mix; repeatable.  [default: all five]")
-@click.option("--policy", "policies", multiple=True, help="Repeatable.  [default: all]")
-@count("--jobs-asking", 50, "Number of jobs in each run.", least=1)
-@click.option("--trace", type=click.Path(), help="Devices from a CSV or Parquet file.")
-@click.option("--scale", type=float, default=50.0, help="The published size is divided by it.")
-@click.option(
-    "--vary",
-    metavar="NAME,...",
-    help="supply, response, scale, baseline: all combinations of some values of these.",
-)
-@count("--runs", 20, "Number of independent runs; intervals are of 95 %.", least=1)
-@count("--seed", 0, "Seed of all runs.")
-@QUIET
-@with_options(_OUTPUT_OPTIONS)
-@click.pass_context
-def sharing(ctx: click.Context, /, **options: Any) -> None:
-    """Let jobs ask devices that come and go, round by round, under several policies."""
-    from optmatch.studies.sharing.tables import read_trace, study_sharing
-
-    output = _take_output(options)
-    arguments = {name: value for name, value in options.items() if value not in (None, ())}
-    arguments["jobs"] = arguments.pop("jobs_asking")
-    if "vary" in arguments:
-        arguments["vary"] = tuple(arguments["vary"].split(","))
-
-    # The output names the file of a trace, and not its devices.
-    request = {"parameters": dict(arguments)}
-    if "trace" in arguments:
-        arguments["trace"] = read_trace(arguments["trace"])
-    ctx.exit(_run_study(partial(study_sharing, **arguments), request, output))
 
 
 @study.command()

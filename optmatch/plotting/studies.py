@@ -1,4 +1,4 @@
-"""Charts of the studies of racks, of shared devices and of uneven computations, and of costs."""
+"""Charts of the studies of racks and of uneven computations, and of costs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     Parameters
     ----------
     name
-        ``"slices"``, ``"spares"``, ``"blast-radius"``, ``"sharing"`` or ``"jitter"``.
+        ``"slices"``, ``"spares"``, ``"blast-radius"`` or ``"jitter"``.
     tables
         Rows of figures, as the study returns them.
 
@@ -159,52 +159,6 @@ def _blast_panels(tables: Tables) -> list[Panel]:
     ]
 
 
-def _sharing_panels(tables: Tables) -> list[Panel]:
-    """Lay out a study of shared devices: a group of bars for each case of all policies.
-
-    Parameters
-    ----------
-    tables
-        The table ``completion`` of the study, a row for each case and policy.
-
-    Returns
-    -------
-    list of Panel
-        Cases across; those that lack a policy are left out.
-    """
-    # A case is a mix of jobs and the values of all that the study varies.
-    rows = tables["completion"]
-    case_columns = []
-    if rows:
-        columns = ("mix", "supply", "response", "scale", "baseline")
-        case_columns = [column for column in columns if column in rows[0]]
-    row_of: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in rows:
-        case = ", ".join(str(row[column]) for column in case_columns)
-        row_of[case, row["policy"]] = row
-
-    # An interrupted study may lack some policies of its last case, which is left out.
-    policies = _unique(policy for _, policy in row_of)
-    cases = []
-    for case in _unique(case for case, _ in row_of):
-        if all((case, policy) in row_of for policy in policies):
-            cases.append(case)
-
-    def make_panel(title: str, ylabel: str, column: str) -> Panel:
-        series = {}
-        errors = {}
-        for policy in policies:
-            series[policy] = [row_of[case, policy][column] for case in cases]
-            errors[policy] = [row_of[case, policy][f"{column}_half_width"] for case in cases]
-        return Panel(title, ylabel, cases, series, errors, ", ".join(case_columns))
-
-    ratio = make_panel("mean completion time", "random over policy", "ratio")
-    if "venn" in policies or not cases:
-        ratio.series["venn, published"] = [row_of[case, "venn"]["published"] for case in cases]
-    bound = make_panel("distance to the lower bound", "completion over its bound", "of_bound")
-    return [ratio, bound]
-
-
 def _jitter_panels(tables: Tables) -> list[Panel]:
     """Lay out the step times of many runs: planned, mean and 99th percentile of each policy."""
     rows = tables["policies"]
@@ -226,7 +180,6 @@ _PANELS = {
     "slices": _slices_panels,
     "spares": _spares_panels,
     "blast-radius": _blast_panels,
-    "sharing": _sharing_panels,
     "jitter": _jitter_panels,
 }
 
@@ -237,7 +190,7 @@ def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figur
     Parameters
     ----------
     name
-        ``"slices"``, ``"spares"``, ``"blast-radius"``, ``"sharing"`` or ``"jitter"``.
+        ``"slices"``, ``"spares"``, ``"blast-radius"`` or ``"jitter"``.
     tables
         Rows of figures, as the study returns them.
     fig
@@ -248,8 +201,19 @@ def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figur
     study_data : What is drawn.
     optmatch.studies : The studies that make the tables.
     """
-    panels = study_data(name, tables)
+    return draw_panels(study_data(name, tables), fig=fig)
 
+
+def draw_panels(panels: Sequence[Panel], *, fig: Figure | None = None) -> Figure:
+    """Draw charts, one beside the other.
+
+    Parameters
+    ----------
+    panels
+        The charts, one or more.
+    fig
+        Where to draw; None makes a new figure.
+    """
     # Panels stand side by side or, if one of them has many labels, below each other.
     n_labels = max(len(panel.labels) for panel in panels)
     if n_labels > 9:

@@ -4,5 +4,4 @@ from .collectives import late_speed_up as late_speed_up, study_collectives as st
 from .comparisons import compare_fabrics as compare_fabrics, compare_methods as compare_methods
 from .rails import RailTenant as RailTenant, share_rails as share_rails
 from .reroutes import study_blast as study_blast, study_spares as study_spares
-from .sharing.tables import study_sharing as study_sharing
 from .slices.tables import study_slices as study_slices

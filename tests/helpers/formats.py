@@ -40,7 +40,6 @@ from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.text import digest
 from optmatch.model import DEVICES, CellDevice
 from optmatch.solvers.reroutes.states import hold_matching
-from optmatch.studies.sharing.tables import read_trace
 from optmatch.studies.slices.arrivals import read_arrivals
 from optmatch.sweeps.specs import read_spec
 from tests.helpers.chakra import workload_graph
@@ -123,10 +122,6 @@ _COFLOWS = """{"format": "optmatch/problem/1", "kind": "demand",
 "deadlines_s": [9, 80], "groups": [[-1, 0, 1], [-1, -1, -1], [1, -1, -1]]}"""
 _PORTS = "cpu,private.data,arrival_s,departure_s,plane\n4,1,0,5,0\n8,2.5,1,9,1\n"
 _JOBS = "demand,cpu,cap.0,cap.1,rounds\n1,6,1,1,3\n1,0,2,0,1\n"
-_DEVICES = """arrival_s,departure_s,response_s,cpu,ram,fp16,android
-0,5,1.5,4,8,1,9
-2,9,0.5,2,3,0,12
-"""
 _SPEC = """problems = ["*.json"]
 methods = ["default", "ilp"]
 seeds = [1, 3]
@@ -195,7 +190,6 @@ def seeds() -> dict[str, list[Seed]]:
         "spec": [Seed({"a.toml": _SPEC.encode(), "a.json": problems[0]}, _spec)],
         "table": [
             Seed({"a.csv": _SLICES.encode()}, read_arrivals),
-            Seed({"a.csv": _DEVICES.encode()}, read_trace),
             Seed({"a.csv": _PORTS.encode(), "b.csv": _JOBS.encode()}, _sharing),
             Seed({"b.csv": _JOBS.encode(), "a.csv": _PORTS.encode()}, _sharing),
             Seed({"a.csv": _packed(_PORTS), "b.csv": _JOBS.encode()}, _sharing),

@@ -17,8 +17,9 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.kinds import all_kinds, view_of_solution
 from optmatch.model import unit_of, write_amount, write_score
-from optmatch.plotting import plot_delays, plot_study, save_picture, viewer_page
+from optmatch.plotting import plot_delays, save_picture, viewer_page
 from optmatch.plotting.figures import draw_schedule
+from optmatch.plotting.studies import Panel, draw_panels
 from optmatch.problems import HostPorts, Tenancy, Tenant
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
@@ -245,12 +246,12 @@ def test_pictures_of_large_problems_can_be_read(name: str) -> None:
 
 def test_pictures_of_studies_can_be_read() -> None:
     """Labels of many groups and legends are beside the bars; curves that coincide are all seen."""
-    some = {"policy": "random", "ratio": 1.0, "ratio_half_width": 3.0, "of_bound": 2.0,
-            "of_bound_half_width": 0.1}  # fmt: skip
-    rows = [some | {"mix": "even", "supply": k / 10, "response": 0.5} for k in range(12)]
-    policies = [row | {"policy": policy} for row in rows for policy in ("random", "fifo", "las")]
-    for count in (10, 36):  # the last mix of ten is not whole
-        figure = plot_study("sharing", {"completion": policies[:count]})
+    groups = [f"even, {k / 10}, 0.5" for k in range(12)]
+    for count in (4, 12):
+        bars = {policy: [1.0] * count for policy in ("random", "fifo", "las")}
+        errors = {policy: [3.0] * count for policy in bars}
+        panel = Panel("mean completion time", "ratio", groups[:count], bars, errors, "mix, supply")
+        figure = draw_panels([panel, panel])
         check_texts(figure)
         assert all(ax.get_ylim()[0] == 0 and ax.get_xlabel() for ax in figure.axes)
     times = [{"method": m, "delay_s": d, "time_s": d} for m in "abc" for d in (1e-6, 1e-3)]

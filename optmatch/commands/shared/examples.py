@@ -28,7 +28,6 @@ EXAMPLES = {
     "optics": "one.json --choose 6 -o states.npz",
     "study blast-radius": "--runs 1",
     "study collectives": "gather.json --method ring --delays 1e-6,1e-3 --sizes 1e6",
-    "study sharing": "--mix even --policy fifo --jobs-asking 10 --scale 1000 --runs 2",
     "study slices": "--racks 2 --requests 10 --runs 1",
     "study spares": "--most 1",
     "sweep": "spec.toml",

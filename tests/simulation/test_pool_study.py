@@ -1,8 +1,10 @@
-"""The study of a shared pool: its bound, its tables, and the command."""
+"""The study of a shared pool in benchmarks/: its bound, its tables, and the script."""
 
 import functools
-import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +13,21 @@ import pytest
 from hypothesis import given
 
 from optmatch.model import FormatError, InputError, Tick
-from optmatch.plotting import plot_study
-from optmatch.plotting.studies import study_data
+from optmatch.plotting.studies import draw_panels
 from optmatch.simulation.sharing.pool import Pool, draw_devices, draw_workload, pool_of
 from optmatch.simulation.sharing.replay import simulate_pool
-from optmatch.studies.sharing.bounds import bound_completions
-from optmatch.studies.sharing.tables import (
-    COLUMNS,
-    POLICIES,
-    VARIED,
-    make_policy,
-    read_trace,
-    study_sharing,
-)
-from tests.helpers.command import call, process
+from tests.helpers.benchmarks import ROOT, load_benchmark
 from tests.helpers.pools import at_random, first_come, pools
+
+_study = load_benchmark("pool_study")
+COLUMNS = _study.COLUMNS
+POLICIES = _study.POLICIES
+VARIED = _study.VARIED
+list_panels = _study.list_panels
+make_policy = _study.make_policy
+read_trace = _study.read_trace
+study_sharing = _study.study_sharing
+bound_completions = load_benchmark("pool_bounds").bound_completions
 
 SMALL: dict[str, Any] = {"jobs": 6, "scale": 1000.0, "runs": 2}
 
@@ -102,10 +104,10 @@ def test_tables_and_picture() -> None:
     )
     assert told[-1] == Tick("pools", 4, 4) and told[0] == Tick("pools", 0, 4)
     assert again.tables["completion"] == rows
-    first, second = study_data("sharing", study.tables)
+    first, second = list_panels(rows)
     assert list(first.series) == list(second.series) == ["random", "irs", "scarce"]
     assert first.labels == ["low", "even"] and first.series["random"] == [1, 1]
-    assert len(plot_study("sharing", study.tables).axes) == 2
+    assert len(draw_panels([first, second]).axes) == 2
 
 
 def test_what_varies_is_a_column_and_leaves_the_rest_as_it_was() -> None:
@@ -124,7 +126,7 @@ def test_what_varies_is_a_column_and_leaves_the_rest_as_it_was() -> None:
     assert base["tested"] > max(base["devices"], base["requests"])  # most devices are lost
     more = study_sharing(vary=["supply"], **names).tables["completion"]
     assert [row["supply"] for row in more[::2]] == list(VARIED["supply"])
-    assert len(study_data("sharing", {"completion": more})[0].labels) == 4
+    assert len(list_panels(more)[0].labels) == 4
 
 
 def test_runs_do_not_depend_on_the_others() -> None:
@@ -166,11 +168,11 @@ def test_trace(tmp_path: Path) -> None:
     ("end", "message"), [(-1, "cut off"), (-60, "cut off"), (30, "cut off"), (0, "cut off")]
 )
 def test_truncated_trace(tmp_path: Path, end: int, message: str) -> None:
-    """A trace that is cut off anywhere is refused with exit code 2, and nothing is printed."""
+    """A trace that is cut off anywhere is refused by the name of its file."""
     path = write_trace(tmp_path / "t.csv", end)
-    found = call("study", "sharing", "--trace", path, "--json", "-q")
-    assert (found.exit_code, found.stdout) == (2, "")
-    assert message in found.stderr and "t.csv" in found.stderr
+    with pytest.raises(FormatError, match=message) as refused:
+        read_trace(path)
+    assert "t.csv" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -214,12 +216,17 @@ def test_bad_arguments(change: dict[str, Any], message: str) -> None:
         study_sharing(**SMALL | change)
 
 
-def test_command() -> None:
-    """The command writes the tables as one object, and refuses an unknown mix with exit code 2."""
-    words = "study sharing --mix low --policy fifo --jobs-asking 3 --scale 2000 --runs 1 --json -q"
-    found = process(*words.split(), "--vary", "response,baseline")
-    told = json.loads(found.stdout)
-    assert (found.returncode, told["study"], told["complete"]) == (0, "sharing", True)
-    assert [row["policy"] for row in told["tables"]["completion"]] == ["random", "fifo"] * 6
-    wrong = call("study", "sharing", "--mix", "medium", "--json")
-    assert wrong.exit_code == 2 and "mix 'medium'" in wrong.stderr
+def test_script(tmp_path: Path) -> None:
+    """The script prints both tables, and draws them."""
+    words = "--mix low --policy fifo --jobs 3 --scale 2000 --runs 1 --vary response,baseline"
+    script = ROOT / "benchmarks" / "pool_study.py"
+    picture = tmp_path / "p.png"
+    told = subprocess.run(
+        [sys.executable, script, *words.split(), "-o", picture],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert told.stdout.count("policy fifo") == 6 + 1
+    assert picture.stat().st_size > 1000

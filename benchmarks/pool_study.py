@@ -1,7 +1,16 @@
-"""The study of a shared pool as tables: policies compared on the same devices and jobs."""
+"""The study of a pool of devices: policies beside published ratios, on the same devices and jobs.
+
+    PYTHONPATH=. python benchmarks/pool_study.py [--mix low] [--policy irs] [--runs 20] [-o FILE]
+
+It prints two tables: mean completion times, as ratios of `random` over each policy and over a
+lower bound, and what devices do. `--vary supply,response,scale,baseline` makes the map of what the
+published ratios leave open. `docs/sharing-simulation.md` says what is simulated, and what came
+out.
+"""
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import time
@@ -12,18 +21,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.pool_baselines import PATIENCE, draw_by_device
+from benchmarks.pool_bounds import Bound, bound_completions
 from optmatch.io.sharing import read_columns
 from optmatch.model import Event, FormatError, InputError, OnEvent, Tick, ignore, integer
 from optmatch.model.files import path_name
+from optmatch.plotting.studies import Panel, draw_panels
 from optmatch.problems.sharing.resources import Resources
 from optmatch.simulation.sharing.pool import MIXES, NAMES, Pool, Trace, draw_workload, pool_of
 from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate_pool
 from optmatch.solvers.sharing import policies
 from optmatch.solvers.sharing.policies import Priority
 from optmatch.studies.outcome import Row, Study, mean_row
-from optmatch.studies.sharing.baselines import PATIENCE, draw_by_device
-from optmatch.studies.sharing.bounds import Bound, bound_completions
-from optmatch.sweeps.streams import Submits, in_order
 
 
 def scarce(now: Moment, *, keen: float = 0.85) -> Priority:
@@ -159,7 +168,6 @@ def study_sharing(
     vary: Sequence[str] = (),
     runs: int = 20,
     seed: int = 0,
-    executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> Study:
     """Let jobs of several mixes share devices under several policies.
@@ -169,7 +177,7 @@ def study_sharing(
     mixes
         Of `optmatch.simulation.sharing.pool.MIXES`.
     policies
-        Of `optmatch.studies.sharing.tables.POLICIES`; what they are compared with, ``"random"``,
+        Of `POLICIES`; what they are compared with, ``"random"``,
         always runs.
     jobs
         How many.
@@ -185,8 +193,6 @@ def study_sharing(
         How many times, with independent devices and jobs.
     seed
         Run k of each mix draws from the k-th child of this seed.
-    executor
-        The executor of the runs, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` now and then, with how many pools are done; an interrupt ends the study with
         what there is.
@@ -234,8 +240,8 @@ def study_sharing(
             for more, slow, size in cells
             for mix in mixes
         )
-        for figures in in_order(_do, parts, executor, on_event=tell):
-            for key, one in figures.items():
+        for part in parts:
+            for key, one in _do(part, tell).items():
                 found.setdefault(key, []).append(one)
             done += 1
             tell()
@@ -387,3 +393,89 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         raise FormatError(exc.message, path=name, where=exc.where) from exc
     period_s = float(devices.arrivals_s.max(initial=0)) * (1 + 1e-9) + 1e-9
     return Trace(devices, response_s, period_s)
+
+
+def list_panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:
+    """Lay out a study of shared devices: a group of bars for each case of all policies.
+
+    Parameters
+    ----------
+    rows
+        The table ``completion`` of the study, a row for each case and policy.
+
+    Returns
+    -------
+    list of Panel
+        Cases across; those that lack a policy are left out.
+    """
+    # A case is a mix of jobs and the values of all that the study varies.
+    case_columns = []
+    if rows:
+        columns = ("mix", "supply", "response", "scale", "baseline")
+        case_columns = [column for column in columns if column in rows[0]]
+    row_of: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in rows:
+        case = ", ".join(str(row[column]) for column in case_columns)
+        row_of[case, row["policy"]] = row
+
+    # An interrupted study may lack some policies of its last case, which is left out.
+    policies = list(dict.fromkeys(policy for _, policy in row_of))
+    cases = []
+    for case in dict.fromkeys(case for case, _ in row_of):
+        if all((case, policy) in row_of for policy in policies):
+            cases.append(case)
+
+    def make_panel(title: str, ylabel: str, column: str) -> Panel:
+        series = {}
+        errors = {}
+        for policy in policies:
+            series[policy] = [row_of[case, policy][column] for case in cases]
+            errors[policy] = [row_of[case, policy][f"{column}_half_width"] for case in cases]
+        return Panel(title, ylabel, cases, series, errors, ", ".join(case_columns))
+
+    ratio = make_panel("mean completion time", "random over policy", "ratio")
+    if "venn" in policies or not cases:
+        ratio.series["venn, published"] = [row_of[case, "venn"]["published"] for case in cases]
+    bound = make_panel("distance to the lower bound", "completion over its bound", "of_bound")
+    return [ratio, bound]
+
+
+def main() -> None:
+    """Run the study, print its tables, and draw them if a file is named."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mix", dest="mixes", action="append", help="repeatable; all five")
+    parser.add_argument("--policy", dest="policies", action="append", help="repeatable; all")
+    parser.add_argument("--vary", default="", help="supply,response,scale,baseline: a map")
+    parser.add_argument("--trace", help="devices from a CSV or Parquet file")
+    parser.add_argument("--jobs", type=int, default=50, help="jobs of a run")
+    parser.add_argument("--scale", type=float, default=50.0, help="divisor of the published size")
+    parser.add_argument("--runs", type=int, default=20, help="independent runs")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all runs")
+    parser.add_argument("-o", "--output", help="a picture")
+    options = parser.parse_args()
+    study = study_sharing(
+        mixes=options.mixes or tuple(MIXES),
+        policies=options.policies or POLICIES,
+        jobs=options.jobs,
+        scale=options.scale,
+        trace=None if options.trace is None else read_trace(options.trace),
+        vary=tuple(filter(None, options.vary.split(","))),
+        runs=options.runs,
+        seed=options.seed,
+    )
+    for title, rows in study.tables.items():
+        print(title)
+        for row in rows:
+            cells = [f"{name} {_write(value)}" for name, value in row.items()]
+            print("  " + ", ".join(cells))
+    if options.output:
+        draw_panels(list_panels(study.tables["completion"])).savefig(options.output)
+
+
+def _write(value: object) -> str:
+    """Write a figure with four digits, and anything else as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()

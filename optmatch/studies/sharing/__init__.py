@@ -1,1 +1,0 @@
-"""Studies of devices shared among jobs."""
