@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 Outcome = TypeVar("Outcome")
@@ -38,3 +39,21 @@ def run_in_thread(run: Callable[[], Outcome], stop: threading.Event) -> Outcome:
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+def run_side_by_side(calls: Sequence[Callable[[], object]]) -> None:
+    """Run some calls, each in a thread of its own, and return when all of them have ended.
+
+    Raises
+    ------
+    BaseException
+        The error of the first call, in their order, that has raised one.
+    """
+    if len(calls) <= 1:
+        for call in calls:
+            call()
+        return
+    with ThreadPoolExecutor(max_workers=len(calls), thread_name_prefix="optmatch switch") as pool:
+        running = [pool.submit(call) for call in calls]
+    for ended in running:
+        ended.result()

@@ -34,7 +34,7 @@ DELAY_S = 0.1
 """The delay of each switch."""
 
 FAIL_KEY = "tests|fail"
-"""A list in database 0 of sides that the agent lets fail."""
+"""A list in database 0 of the first switch: which sides the agents let fail."""
 
 WARM_UP_S = 6.0
 """A watcher loads compiled kernels at first."""
@@ -63,7 +63,7 @@ def stand_ins(folder: Path, planned: list[PlannedSwitch]) -> Iterator[dict[str, 
             stack.callback(servers[plan.name].stop)
         child = os.fork()
         if not child:
-            _run_agents([(servers[p.name].port, p.matchings.shape[1]) for p in planned])
+            _run_agents(list(servers.values()), [plan.matchings.shape[1] for plan in planned])
         try:
             yield servers
         finally:
@@ -71,17 +71,22 @@ def stand_ins(folder: Path, planned: list[PlannedSwitch]) -> Iterator[dict[str, 
             os.waitpid(child, 0)
 
 
-def _run_agents(ports: list[tuple[int, int]]) -> None:
-    """Run the agents of some databases, and let sides fail as told, until the end."""
-    agents = [SonicAgent(port, n_ports, DELAY_S) for port, n_ports in ports]
-    orders = [redis.Redis(port=port, db=0, decode_responses=True) for port, _n_ports in ports]
+def _run_agents(servers: list[RedisServer], n_ports: list[int]) -> None:
+    """Run the agents of some databases, and let sides fail as told, until the end.
+
+    The first database has the orders: the number of the agent and the side.
+    """
+    agents = [
+        SonicAgent(server.port, size, DELAY_S)
+        for server, size in zip(servers, n_ports, strict=True)
+    ]
+    orders = redis.Redis(port=servers[0].port, db=0, decode_responses=True)
     while True:
         with suppress(redis.exceptions.ConnectionError):
-            for agent, order in zip(agents, orders, strict=True):
-                side: Any = order.lpop(FAIL_KEY)
-                if side is not None:
-                    agent.fail(side)
-        time.sleep(0.002)
+            order: Any = orders.blpop([FAIL_KEY], timeout=1)
+            if order is not None:
+                number, _, side = order[1].partition(" ")
+                agents[int(number)].fail(side)
 
 
 def starting_state(kind: str) -> om.Reroute:
@@ -130,7 +135,8 @@ def run_scenes(kind: str, seed: int, n_failures: int, folder: Path) -> Outcome:
     outcome = Outcome([], [])
     with stand_ins(folder, planned) as servers:
         switches = {name: SonicSwitch(server.url) for name, server in servers.items()}
-        orders = {name: redis.Redis(port=server.port, db=0) for name, server in servers.items()}
+        names = list(servers)
+        orders = redis.Redis(port=servers[names[0]].port, db=0)
         for plan in planned:
             circuits = PortTable.numbered(plan.matchings.shape[1]).circuits_of(plan.matchings[0])
             switches[plan.name].apply(Difference((), circuits))
@@ -161,7 +167,7 @@ def run_scenes(kind: str, seed: int, n_failures: int, folder: Path) -> Outcome:
             for after_s, name, side in scene:
                 time.sleep(max(0.0, began_s + after_s - time.monotonic()))
                 failed_s[part_name(planned, nodes, name, side)] = time.monotonic()
-                orders[name].rpush(FAIL_KEY, side)
+                orders.rpush(FAIL_KEY, f"{names.index(name)} {side}")
             time.sleep(GAP_S)
         time.sleep(1.0)
         stop.set()

@@ -20,6 +20,11 @@ import redis
 
 PREFIX = "__keyspace@4__:OCS_CROSS_CONNECT|"
 BULK_S = 0.002
+"""Changes that come within this time are one bulk."""
+
+IDLE_S = 0.005
+"""How long an agent listens if nothing is due. A rack has sixteen agents in one process, whose
+idle work must be small."""
 
 
 def free_port() -> int:
@@ -210,13 +215,25 @@ class SonicAgent:
         self._carry_out([("hset", name) for name in wanted - set(self.circuits)])
 
     def _take_bulk(self) -> None:
+        """Carry out the changes of the next moment, or return when something else is due.
+
+        The first change opens a window of `BULK_S`, and all that come in it are one bulk.
+        """
         bulk: list[tuple[str, str]] = []
-        end_s = time.monotonic() + BULK_S
+        end_s = self._next_tuned_s()
         while (left_s := end_s - time.monotonic()) > 0:
             message = self.listener.get_message(ignore_subscribe_messages=True, timeout=left_s)
             if message is not None:
+                if not bulk:
+                    end_s = time.monotonic() + BULK_S
                 bulk.append((message["data"], message["channel"].removeprefix(PREFIX)))
         self._carry_out(bulk)
+
+    def _next_tuned_s(self) -> float:
+        """Return when the next circuit is tuned, or when to look for failures at the latest."""
+        now_s = time.monotonic()
+        ready_s = [ready_s for name, ready_s in self.circuits.items() if name not in self.tuned]
+        return max(now_s + 1e-4, min([*ready_s, now_s + IDLE_S]))
 
     def _carry_out(self, bulk: list[tuple[str, str]]) -> None:
         """Carry a bulk out; the last word on a circuit counts."""

@@ -239,9 +239,15 @@ def _rack_switches(
     nodes = rack_nodes(rack)
     listed = nodes.list_nodes()
     matchings = [np.full((len(states), node.n_ports), IDLE, dtype=np.int32) for node in listed]
+
+    # Most circuits are the same in all states, so their way is looked up once.
+    connections: dict[tuple[int, int, tuple[int, ...]], list[tuple[int, int, int]]] = {}
     for state, circuits in enumerate(states):
         for circuit in circuits:
-            for node, entry, exit_ in nodes.connections_of(*circuit):
+            key = (circuit.source_port, circuit.destination_port, tuple(circuit.route))
+            if key not in connections:
+                connections[key] = list(nodes.connections_of(*circuit))
+            for node, entry, exit_ in connections[key]:
                 matchings[node][state, entry] = exit_
     return tuple(
         _without_times(node.name, node.labels, table)

@@ -16,7 +16,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from optmatch.control.reroutes.answering import Proposal
 from optmatch.control.reroutes.rerouter import Rerouter
@@ -34,7 +37,7 @@ from optmatch.problems.reroutes.transition import DROP, RAISE
 from optmatch.switches.matching import match_switches
 from optmatch.switches.protocol import Switch, SwitchError
 from optmatch.switches.reroutes.readings import StatusReader
-from optmatch.switches.threads import run_in_thread
+from optmatch.switches.threads import run_in_thread, run_side_by_side
 
 _CLAIM_EVERY_S = 5.0
 
@@ -525,7 +528,7 @@ class Watcher:
             If a switch has to change that is not watched, or refuses.
         """
         problem = _with_failure(proposal)
-        plans = name_ports(switches_of_transition(problem, proposal.transition), self._ports)
+        plans = switches_of_transition(problem, proposal.transition)
         steps = proposal.transition.steps[:, 0].tolist()
 
         before = 0
@@ -536,17 +539,40 @@ class Watcher:
                 self._wait(index, difference.additions)
             sent = []
             for index, plan in enumerate(plans):
-                difference = difference_between(plan.circuits(before), plan.circuits(last))
-                switch = self._switches[index]
-                if difference.is_empty:
+                if np.array_equal(plan.matchings[before], plan.matchings[last]):
                     continue
-                if switch is None:
-                    raise SwitchError(f"{plan.plan.name} has to change, and is not watched")
-                switch.apply(difference)
-                self._drop_removed(index, difference)
-                sent.append((index, difference))
+                ports = self._plans[index].ports
+                old_circuits = ports.circuits_of(plan.matchings[before])
+                new_circuits = ports.circuits_of(plan.matchings[last])
+                sent.append((index, difference_between(old_circuits, new_circuits)))
+            self._send(sent)
             before = last
         return sent
+
+    def _send(self, changes: Sequence[tuple[int, Difference]]) -> None:
+        """Send changes to their switches side by side, as each may wait for its removals.
+
+        Parameters
+        ----------
+        changes
+            Pairs of the number of a switch and its change.
+
+        Raises
+        ------
+        SwitchError
+            If a switch has to change that is not watched, or refuses. Without the first, nothing
+            is sent.
+        """
+        calls: list[Callable[[], object]] = []
+        for index, difference in changes:
+            switch = self._switches[index]
+            if switch is None:
+                name = self._plans[index].plan.name
+                raise SwitchError(f"{name} has to change, and is not watched")
+            calls.append(partial(switch.apply, difference))
+        run_side_by_side(calls)
+        for index, difference in changes:
+            self._drop_removed(index, difference)
 
     def _wait(self, index: int, circuits: Sequence[CrossConnect]) -> None:
         """Wait until circuits of a switch are tuned, and tell of those that are not in time."""
