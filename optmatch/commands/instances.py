@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from optmatch.commands.shared.options import JSON, with_options
-from optmatch.commands.shared.outcome import (
-    SOLVED,
-    Group,
-    for_each,
-    print_object,
-    print_rows,
-    read_solution,
-    say,
-)
+from optmatch.commands.shared.outcome import Group, print_object, print_rows
 from optmatch.io.fields import to_object
 from optmatch.model import InputError
 
@@ -29,7 +21,7 @@ _NAME_WIDTH = 40
 
 @click.group(cls=Group)
 def instances() -> None:
-    """List problems with best known answers, and hand in better ones."""
+    """List problems with best known answers."""
 
 
 def _library() -> Library:
@@ -82,45 +74,3 @@ def show(name: str, as_json: bool) -> None:
 def path(name: str) -> None:
     """Print the file of an instance, for other commands."""
     click.echo(_library().path(name))
-
-
-@instances.command()
-@click.argument("files", metavar="ANSWER...", nargs=-1, required=True, type=click.Path())
-@click.option("--write", is_flag=True, help="Change the index where an answer is better.")
-@with_options((JSON,))
-@click.pass_context
-def submit(ctx: click.Context, files: tuple[str, ...], write: bool, as_json: bool) -> None:
-    """Verify answers, and say whether they are better than the best known.
-
-    ANSWER is a schedule file, or a store of sweeps, of which all answers count. An answer that
-    `verify` refuses changes nothing: code 5.
-    """
-    from optmatch.sweeps.library import describe_best
-    from optmatch.sweeps.store import Store, is_store
-
-    library = _library()
-
-    def hand_in(solution: Any) -> None:
-        entry, better = library.submit(solution)
-        if as_json:
-            print_object("submission", {"better": better, **to_object(entry)})
-        elif better:
-            click.echo(f"{entry.name}: better: {describe_best(entry)}")
-        else:
-            click.echo(f"{entry.name}: not better than {describe_best(entry)}")
-
-    def run(file: str) -> int:
-        if not is_store(file):
-            hand_in(read_solution(file))
-            return SOLVED
-        with Store(file, read_only=True) as store:
-            for row in store.rows(answers=True):
-                if row.answer is not None:
-                    hand_in(row.solution(store.problem(row.problem_sha256)))
-        return SOLVED
-
-    code = for_each(files, run, as_json=as_json)
-    if write:
-        library.write()
-        say(f"{library.folder}: written")
-    ctx.exit(code)

@@ -14,6 +14,7 @@ from optmatch.problems import PROBLEMS
 from optmatch.sweeps.library import Library
 from optmatch.sweeps.store import Store
 from optmatch.sweeps.sweep import run_task
+from tests.helpers.benchmarks import load_benchmark
 from tests.helpers.command import INSTANCES, call
 
 NAME = "all-to-all/hex-4x4-8"
@@ -88,23 +89,29 @@ def test_only_a_better_answer_changes_the_index(library: Library) -> None:
         library.submit(other)
 
 
-def test_answers_are_handed_in_by_the_command(library: Library, tmp_path: Path) -> None:
+def test_answers_are_handed_in_by_the_script(
+    library: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit = load_benchmark("submit").main
     row = run_task(om.Task(library.problem(NAME)))
     with Store(tmp_path / "a.sqlite") as store:
         store.add(row, library.problem(NAME))
     om.save(row.solution(library.problem(NAME)), tmp_path / "a.schedule.json")
     for file, write in (("a.schedule.json", ()), ("a.sqlite", ("--write",))):
-        done = call("instances", "submit", tmp_path / file, *write)
-        assert (done.exit_code, f"{NAME}: better: 274" in done.stdout) == (0, True), done.output
-    again = call("instances", "submit", tmp_path / "a.sqlite")
-    assert "not better than 274 cells, optimal" in again.stdout
+        assert submit([str(tmp_path / file), *write]) == 0
+        assert f"{NAME}: better: 274" in capsys.readouterr().out
+    assert submit([str(tmp_path / "a.sqlite")]) == 0
+    assert "not better than: 274 cells, optimal" in capsys.readouterr().out
     tree = json.loads((tmp_path / "a.schedule.json").read_text())
     (tmp_path / "b.schedule.json").write_text(
         json.dumps(
             {**tree, "objective": 273.0, "lower_bound": 1.0, "status": "feasible", "limit": "time"}
         )
     )
-    assert call("instances", "submit", tmp_path / "b.schedule.json").exit_code == 5
+    index = (library.folder / "index.json").read_bytes()
+    assert submit([str(tmp_path / "b.schedule.json"), "--write"]) == 5
+    assert submit([str(library.path(NAME)), "--write"]) == 2
+    assert (library.folder / "index.json").read_bytes() == index
 
 
 def test_instances_are_shown() -> None:

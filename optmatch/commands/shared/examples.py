@@ -35,7 +35,6 @@ EXAMPLES = {
     "instances list": "--kind slice-allocation",
     "instances path": "all-to-all/hex-4x4-8",
     "instances show": "slices/rack-hard",
-    "instances submit": "mesh.schedule.json",
     "plot": "mesh.schedule.json -o mesh.html",
     "export": "mesh.schedule.json --to perfetto -o mesh.trace.json",
     "watch": "pool --begin running.json --switch dry: --for 100ms",
