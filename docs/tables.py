@@ -24,9 +24,13 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.kinds import all_kinds
 from optmatch.model.declarations import Form, Word, forms_of, meanings_of
+from optmatch.problems.costs import PRICES
+from optmatch.problems.rails.accelerators import ACCELERATORS
+from optmatch.problems.rails.presets import PRESETS, list_inputs
+from optmatch.problems.rails.published import CASES, HARDWARE
 
 DOCS = Path(__file__).parent
-PAGES = ("command-line.md", "file-formats.md", "methods.md")
+PAGES = ("command-line.md", "file-formats.md", "methods.md", "rails.md", "rails-figures.md")
 """The pages that have such tables."""
 
 _TABLE = re.compile(r"(<!-- table: ([^>]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -158,10 +162,77 @@ def list_methods(kind_name: str) -> str:
     return write_table(("method", "exact", "what it does"), rows)
 
 
+def list_figures(name: str) -> str:
+    """Return the table of the records of a file of figures, with their sources."""
+    if name == "accelerators":
+        return write_table(
+            ("`--accelerator`", "dense bf16", "memory", "efficiency", "source"),
+            [
+                (
+                    accelerator,
+                    f"{figures.peak_flops_per_s / 1e12:,g} Tflop/s",
+                    f"{figures.memory_bytes_per_s / 1e12:g} TB/s",
+                    f"{figures.efficiency:g}",
+                    figures.source,
+                )
+                for accelerator, figures in ACCELERATORS.items()
+            ],
+        )
+    if name == "presets":
+        titles = ("preset", "degrees of a replica", "batch of a replica", "source")
+        return write_table(titles, [_describe_preset(preset) for preset in PRESETS])
+    if name == "prices":
+        return write_table(("`--hardware`", "part", "dollars", "W", "source"), _describe_prices())
+    rows = []
+    for case, published in CASES.items():
+        hardware = HARDWARE[published.hardware]
+        servers = f"{hardware.tp} GPUs, {hardware.scale_up_gigabytes_per_s:g} GB/s"
+        rate = f"{published.port_gigabytes_per_s:g} GB/s"
+        rows.append((f"`{case}`", str(published.dp), rate, servers, hardware.source.strip()))
+    return write_table(("case", "dp", "port", "server", "source of the hardware"), rows)
+
+
+def _describe_prices() -> list[tuple[str, str, str, str, str]]:
+    """Return a row for each part of each generation of hardware."""
+    rows = []
+    for hardware, prices in PRICES.items():
+        for noun in ("transceiver", "switch port", "ocs port"):
+            part = getattr(prices, noun.replace(" ", "_"))
+            rows.append((hardware, noun, f"{part.usd:.2f}", f"{part.watts:.4g}", part.source))
+    return rows
+
+
+def _describe_preset(name: str) -> tuple[str, str, str, str]:
+    """Return the row of a preset: the degrees that differ from 1, its batch, and the source."""
+    preset = PRESETS[name]
+    degrees = []
+    for degree in ("dp", "tp", "pp", "cp", "ep", "zero_stage", "shard"):
+        value = getattr(preset.parallelism, degree)
+        if value not in (None, 0, 1) or (degree == "zero_stage" and value):
+            degrees.append(f"{degree} {value}")
+    return f"`{name}`", ", ".join(degrees), f"{preset.batch:,}", preset.source
+
+
+def list_inputs_of_presets(as_run: str) -> str:
+    """Return the table of the inputs of presets: those of the paper, fitted, and chosen."""
+    assert as_run == "presets"
+    rows = []
+    for name in PRESETS:
+        origin_of_input = list_inputs(name)
+        cells = []
+        for origin in ("paper", "fitted", "chosen"):
+            own = [f"`{one}`" for one, kind in origin_of_input.items() if kind == origin]
+            cells.append(", ".join(own) or "none")
+        rows.append((f"`{name}`", *cells))
+    return write_table(("preset", "paper", "fitted", "chosen"), rows)
+
+
 MAKERS: dict[str, Callable[[str], str]] = {
     "options of generate ": list_options,
     "keys of ": list_keys,
     "methods of ": list_methods,
+    "figures of ": list_figures,
+    "inputs of ": list_inputs_of_presets,
 }
 """What makes a table, by how its name begins; it is called with the rest of the name."""
 

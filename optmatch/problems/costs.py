@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from optmatch.model import Amount, Count, InputError, Value, integer
+from optmatch.model import Amount, Count, InputError, Value, check_fields, integer
+from optmatch.problems.records import build_records, read_tables
 
 Design = Literal["fat-tree", "electrical-rail", "photonic-rail"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
-
-ARTIFACT = "https://github.com/opusfabric/Opus, evaluation/energy-analysis"
-SIMULATOR = "https://github.com/EricDinging/astra-sim-hybrid-parallelism, plot_H200.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,31 +43,54 @@ class Prices(Value):
     switch_transceivers: bool
 
 
-_OCS_PORT = Part(usd=520.0, watts=75 / 192, source=f"Polatis 6000N of 192 ports, 75 W; {ARTIFACT}")
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ListedPart(Value):
+    """A part in the file of prices: one, or a switch with several ports of which one counts."""
 
-PRICES: dict[str, Prices] = {
-    "h200": Prices(
-        transceiver=Part(
-            usd=879.0, watts=10.0, source=f"400G, fs.com 229253, 110530; {SIMULATOR}"
-        ),
-        switch_port=Part(
-            usd=37299 / 64, watts=2524 / 64, source=f"64 ports of 400G, fs.com 149853; {SIMULATOR}"
-        ),
-        ocs_port=_OCS_PORT,
-        gpus_per_server=8,
-        switch_transceivers=True,
-    ),
-    "gb200": Prices(
-        transceiver=Part(usd=879.0, watts=16.0, source=f"800G; {SIMULATOR}"),
-        switch_port=Part(
-            usd=149939 / 144, watts=7000 / 144, source=f"144 ports of 800G; {SIMULATOR}"
-        ),
-        ocs_port=_OCS_PORT,
-        gpus_per_server=32,
-        switch_transceivers=False,
-    ),
-}
-"""By generation: GPUs with 400 Gb/s in servers of 8, and with 800 Gb/s in racks of 32."""
+    usd: Amount
+    watts: Amount
+    source: str
+    ports: Count = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def of_one_port(self) -> Part:
+        """Return the part of which one is counted."""
+        return Part(usd=self.usd / self.ports, watts=self.watts / self.ports, source=self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ListedPrices(Value):
+    """The unit figures of one generation of hardware in the file; fields as of `Prices`."""
+
+    transceiver: _ListedPart
+    switch_port: _ListedPart
+    ocs_port: _ListedPart
+    gpus_per_server: Count
+    switch_transceivers: bool
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def _read_prices() -> dict[str, Prices]:
+    """Read the prices by generation of hardware."""
+    prices = {}
+    for name, listed in build_records(_ListedPrices, read_tables("prices.toml")).items():
+        prices[name] = Prices(
+            transceiver=listed.transceiver.of_one_port(),
+            switch_port=listed.switch_port.of_one_port(),
+            ocs_port=listed.ocs_port.of_one_port(),
+            gpus_per_server=listed.gpus_per_server,
+            switch_transceivers=listed.switch_transceivers,
+        )
+    return prices
+
+
+PRICES = _read_prices()
+"""By generation: GPUs with 400 Gb/s in servers of 8, and with 800 Gb/s in racks of 32; the file is
+``optmatch/problems/data/prices.toml``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -29,10 +29,10 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
+from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelerator
 from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.presets import PRESETS, make_job
 from optmatch.problems.rails.training.parallelism import DEGREES
-from optmatch.problems.rails.training.workload import ACCELERATORS, describe_accelerator
 
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 

@@ -1,21 +1,23 @@
 """Jobs of models that were trained at scale, by name.
 
 A preset states a model and the degrees of one replica, with the source of each number: some are in
-the paper, one may be fitted to published steps, and the others are chosen.
+the paper, one may be fitted to published steps, and the others are chosen. The figures are in
+``optmatch/problems/data/presets.toml``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
+from typing import Any
 
-from optmatch.model import InputError, Value, integer
+from optmatch.model import InputError, Positive, Value, check_fields, integer
+from optmatch.model.values import FrozenMap
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.parallelism import Parallelism
 from optmatch.problems.rails.training.workload import TransformerModel, Workload
-
-_SERVER = RailNetwork(gpus_per_server=8, change_rail_s=500e-9)
+from optmatch.problems.records import build_record, build_records, read_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +36,10 @@ class Preset(Value):
         Where the numbers are from, and which are chosen.
     paper
         The inputs that the source states.
+    as_run
+        The fields that the preset as it was run has beside causal attention and the fitted
+        efficiency: by part of the job (``"model"``, ``"parallelism"``, ``"workload"``,
+        ``"network"``) and name of the field.
     """
 
     model: TransformerModel
@@ -41,84 +47,34 @@ class Preset(Value):
     batch: int
     micro_batch: int
     source: str
-    paper: str
+    paper: tuple[str, ...]
+    as_run: Mapping[str, Mapping[str, Any]] = FrozenMap()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "as_run", FrozenMap(self.as_run))
 
 
-_SIZES = (
-    *("layers", "hidden", "heads", "kv_heads", "sequence", "vocabulary", "ffn", "ffn_matrices"),
-    *("experts", "active_experts"),
-)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calibration(Value):
+    """The efficiency of presets as they were run, and what it was fitted to."""
+
+    efficiency: Positive
+    source: str
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
-def _model(*sizes: int | None) -> TransformerModel:
-    """Make a model of its sizes, in the order of `_SIZES`."""
-    return TransformerModel(**dict(zip(_SIZES, sizes, strict=True)))  # type: ignore[arg-type]
-
-
-PRESETS = MappingProxyType(
-    {
-        "llama3-405b": Preset(
-            model=_model(126, 16384, 128, 8, 131072, 128256, 53248, 3, 1, 1),
-            parallelism=Parallelism(
-                tp=8, cp=16, pp=16, sequence_parallel=True, stage_layers=(7, *[8] * 14, 7)
-            ),
-            batch=16,
-            micro_batch=1,
-            source="The Llama 3 Herd of Models, arXiv 2407.21783: table 3; table 4, last row"
-            " (16,384 GPUs, 16 sequences for each replica); section 3.3.2, one layer less in the"
-            " first and the last stage. Chosen: micro-batches of one sequence, 1F1B.",
-            paper="model tp cp pp stage_layers batch",
-        ),
-        "deepseek-v3": Preset(
-            model=_model(61, 7168, 128, None, 4096, 129280, 2048, 3, 256, 8),
-            parallelism=Parallelism(
-                ep=64,
-                dp=64,
-                pp=16,
-                zero_stage=1,
-                schedule="dualpipe",
-                stage_layers=(*[4] * 13, *[3] * 3),
-            ),
-            batch=120,
-            micro_batch=3,
-            source="DeepSeek-V3 Technical Report, arXiv 2412.19437: section 3.2 (16-way pipeline,"
-            " 64-way experts over 8 nodes, ZeRO-1, 2,048 GPUs), section 4.2 (sizes; 15,360"
-            " sequences of 4,096 tokens, so 120 for each of 128 replicas). Left out: the shared"
-            " expert, three dense layers, and that a token goes to at most four nodes. Chosen: the"
-            " layers of each stage, micro-batches of three sequences.",
-            paper="model ep dp pp zero_stage schedule batch",
-        ),
-        "mixtral-8x22b": Preset(
-            model=_model(56, 6144, 48, 8, 4096, 32000, 16384, 3, 8, 2),
-            parallelism=Parallelism(tp=2, ep=8, dp=8, pp=8, sequence_parallel=True, zero_stage=1),
-            batch=16,
-            micro_batch=1,
-            source="Sizes: config.json of mistralai/Mixtral-8x22B-v0.1. Sequence, micro-batches"
-            " and stages: table of parallel mappings in megatron/core/transformer/moe/README.md of"
-            " Megatron-LM, there with tp 4 and ep 2 on 128 GPUs. Chosen: 16 micro-batches.",
-            paper="model pp",
-        ),
-        "gpt3-175b-fsdp": Preset(
-            model=_model(96, 12288, 96, None, 2048, 50257, 49152, 2, 1, 1),
-            parallelism=Parallelism(dp=512, zero_stage=3, shard=512, fsdp="fsdp2"),
-            batch=2,
-            micro_batch=-1,
-            source="Language Models are Few-Shot Learners, arXiv 2005.14165, table 2.1. Hybrid"
-            " sharding over 512 GPUs as in PyTorch FSDP, arXiv 2304.11277, which trains this model"
-            " on up to 512. Chosen: two sequences for each GPU, and the streams of FSDP2.",
-            paper="model dp shard zero_stage",
-        ),
-    }
-)
+_TABLES = read_tables("presets.toml")
+PRESETS = build_records(Preset, _TABLES["presets"])
 """The jobs, by name; their least replicas are in the degrees."""
+CALIBRATION = build_record(Calibration, _TABLES["calibration"], "calibration")
+_SERVER = build_record(RailNetwork, _TABLES["network"], "network")
+"""The network of all presets, unless another one is given."""
 
-
-_OF_ALL = ("attended", "peak_flops_per_s", "efficiency", "network")
-_FITTED = 0.544
-"""The efficiency of H100 and H800, from the step of Llama 3 405B on 8,192 GPUs
-(``benchmarks/presets.py``)."""
-_H800 = 160e9
-"""Bytes per second inside a server of DeepSeek-V3 (section 3.2.2 of its report)."""
+_INPUTS_OF_ALL = ("attended", "peak_flops_per_s", "efficiency", "network")
+"""Inputs that no preset states, and that are chosen for all of them."""
 
 
 def list_inputs(name: str, *, as_run: bool = False) -> dict[str, str]:
@@ -145,18 +101,25 @@ def list_inputs(name: str, *, as_run: bool = False) -> dict[str, str]:
     >>> inputs["schedule"], inputs["stage_layers"], inputs["efficiency"]
     ('paper', 'chosen', 'fitted')
     """
+    preset = PRESETS[name]
+    origin_of_input = dict.fromkeys(preset.paper, "paper")
+
     # Degrees that differ from the defaults were chosen, unless the paper states them.
-    split, usual = PRESETS[name].parallelism, Parallelism()
-    found = dict.fromkeys(PRESETS[name].paper.split(), "paper")
-    own = [f.name for f in fields(split) if getattr(split, f.name) != getattr(usual, f.name)]
-    for each in (*own, "schedule", "batch", "micro_batch", *_OF_ALL):
-        found.setdefault(each, "chosen")
+    plain = Parallelism()
+    degrees = [
+        field.name
+        for field in fields(plain)
+        if getattr(preset.parallelism, field.name) != getattr(plain, field.name)
+    ]
+    for name_of_input in (*degrees, "schedule", "batch", "micro_batch", *_INPUTS_OF_ALL):
+        origin_of_input.setdefault(name_of_input, "chosen")
+
+    # As it was run, all that is added is of the paper but the efficiency.
     if as_run:
-        found |= {"attended": "paper", "efficiency": "fitted"}
-        if name == "deepseek-v3":
-            more = "overlap expert_servers dispatch_width_bytes scale_up_bytes_per_s"
-            found |= dict.fromkeys(more.split(), "paper")
-    return found
+        origin_of_input |= {"attended": "paper", "efficiency": "fitted"}
+        for changes in preset.as_run.values():
+            origin_of_input |= dict.fromkeys(changes, "paper")
+    return origin_of_input
 
 
 def make_job(
@@ -194,30 +157,40 @@ def make_job(
     """
     if name not in PRESETS:
         raise InputError(f"preset = {name!r}: one of {', '.join(PRESETS)}", where="preset")
-    # Half of the GPUs of one replica: with half of the context parallelism.
     gpus = integer("gpus", gpus, at_least=1)
-    preset, split = PRESETS[name], PRESETS[name].parallelism
-    if split.cp > 1 and gpus == split.n_ranks // 2:
-        split = replace(split, cp=split.cp // 2)
-    if gpus % split.n_ranks:
-        degrees = {degree: getattr(split, degree) for degree in ("dp", "tp", "pp", "cp")}
+    preset = PRESETS[name]
+    parallelism = preset.parallelism
+
+    # Half of the GPUs of one replica are enough with half of the context parallelism.
+    if parallelism.cp > 1 and gpus == parallelism.n_ranks // 2:
+        parallelism = replace(parallelism, cp=parallelism.cp // 2)
+    if gpus % parallelism.n_ranks:
+        degrees = {degree: getattr(parallelism, degree) for degree in ("dp", "tp", "pp", "cp")}
         shown = " x ".join(f"{degree} {n}" for degree, n in degrees.items() if n > 1)
         raise InputError(
-            f"gpus = {gpus}: {name} needs a multiple of {split.n_ranks} ({shown})", where="gpus"
+            f"gpus = {gpus}: {name} needs a multiple of {parallelism.n_ranks} ({shown})",
+            where="gpus",
         )
+
     # All further GPUs are further replicas, each with the batch of one.
-    split = replace(split, dp=split.dp * gpus // split.n_ranks)
+    parallelism = replace(parallelism, dp=parallelism.dp * gpus // parallelism.n_ranks)
     workload = Workload(
-        model=preset.model, batch=preset.batch * split.dp, micro_batch=preset.micro_batch
+        model=preset.model, batch=preset.batch * parallelism.dp, micro_batch=preset.micro_batch
     )
 
     # Runs were published with more than sizes: attention, overlap, precision of what is sent.
-    own = _SERVER
+    own_network = _SERVER
     if as_run:
-        model = replace(preset.model, attended=preset.model.sequence // 2)
-        workload = replace(workload, model=model, efficiency=_FITTED)
-        if name == "deepseek-v3":
-            split, own = replace(split, overlap=True), replace(own, scale_up_bytes_per_s=_H800)
-            model = replace(model, expert_servers=4)
-            workload = replace(workload, model=model, dispatch_width_bytes=1.0)
-    return RailJob(parallelism=split, network=network or own, workload=workload)
+        changes = preset.as_run
+        parallelism = replace(parallelism, **changes.get("parallelism", {}))
+        own_network = replace(own_network, **changes.get("network", {}))
+        model = replace(
+            preset.model, attended=preset.model.sequence // 2, **changes.get("model", {})
+        )
+        workload = replace(
+            workload,
+            model=model,
+            efficiency=CALIBRATION.efficiency,
+            **changes.get("workload", {}),
+        )
+    return RailJob(parallelism=parallelism, network=network or own_network, workload=workload)

@@ -1,31 +1,82 @@
 """The jobs of the published step times, from the sizes that their simulation used.
 
-Step times are in ``instances/rails/published-step-times.csv``. Model, batch and rates are those of
-``run_stg_exp_fg_pp.sh`` and ``run_stg_exp_fg_pp_GB200.sh`` in
-https://github.com/EricDinging/astra-sim-hybrid-parallelism. The computations and messages of a
-layer are in https://github.com/astra-sim/symbolic_tensor_graph, which wrote the workloads
+The figures are in ``optmatch/problems/data/published.toml``, and the step times in
+``instances/rails/published-step-times.csv``. The computations and messages of a layer are in
+https://github.com/astra-sim/symbolic_tensor_graph, which wrote the workloads
 (``models/stage1/gpt_model.py``, ``sharding_spreadsheets/module3/tpsp_gpt``).
 """
 
 from __future__ import annotations
 
-from optmatch.model import InputError
+from dataclasses import dataclass
+
+from optmatch.model import Count, InputError, Positive, Value, check_fields
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.parallelism import Parallelism
 from optmatch.problems.rails.training.workload import TransformerModel, Workload
+from optmatch.problems.records import build_record, build_records, read_tables
 
-_GB = 2.0**30
+_GIGABYTE = 2.0**30
 """The gigabyte of the simulator, in bytes."""
-CASES = {
-    "h200-dp2": (2, 50),
-    "h200-dp4": (4, 50),
-    "h200-dp8": (8, 50),
-    "gb200-dp4": (4, 50),
-    "gb200-dp4-25": (4, 25),
-    "gb200-dp4-200": (4, 200),
-}
-"""Replicas of each case, and GB/s of a port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublishedCase(Value):
+    """A case: its hardware, its replicas, and the rate of a port.
+
+    Parameters
+    ----------
+    hardware
+        The name of its generation of hardware.
+    dp
+        The degree of data parallelism.
+    port_gigabytes_per_s
+        The rate of a port of a GPU, in gigabytes of 2**30 bytes per second.
+    """
+
+    hardware: str
+    dp: Count
+    port_gigabytes_per_s: Positive
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublishedHardware(Value):
+    """The hardware of some cases: servers, and the rates of a GPU.
+
+    Parameters
+    ----------
+    tp
+        The GPUs of a server, which are also the degree of tensor parallelism.
+    scale_up_gigabytes_per_s
+        The rate of a GPU inside its server, in gigabytes of 2**30 bytes per second.
+    multiply_adds_per_s
+        The peak of a GPU; a multiplication and its addition are one.
+    memory_bytes_per_s
+        The rate of its memory.
+    source
+        Where the figures are from.
+    """
+
+    tp: Count
+    scale_up_gigabytes_per_s: Positive
+    multiply_adds_per_s: Positive
+    memory_bytes_per_s: Positive
+    source: str
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+_TABLES = read_tables("published.toml")
+CASES = build_records(PublishedCase, _TABLES["cases"])
+"""The cases, by name."""
+HARDWARE = build_records(PublishedHardware, _TABLES["hardware"])
+"""The generations of hardware, by name."""
+_MODEL = build_record(TransformerModel, _TABLES["model"], "model")
 
 
 def published_job(
@@ -69,33 +120,25 @@ def published_job(
     """
     if case not in CASES:
         raise InputError(f"case = {case!r}: one of {', '.join(CASES)}", where="case")
-    replicas, rate = CASES[case]
-    h200 = case.startswith("h200")
-    tp = 8 if h200 else 32
-    model = TransformerModel(
-        layers=96,
-        hidden=8192,
-        heads=64,
-        sequence=4096,
-        vocabulary=32000,
-        ffn=28672,
-        ffn_matrices=2,
-        attended=1,
-    )
+    published = CASES[case]
+    hardware = HARDWARE[published.hardware]
     return RailJob(
-        parallelism=Parallelism(dp=replicas, tp=tp, pp=4, sequence_parallel=True),
+        parallelism=Parallelism(
+            dp=published.dp, tp=hardware.tp, pp=_TABLES["pp"], sequence_parallel=True
+        ),
         network=RailNetwork(
-            gpus_per_server=tp,
-            port_bytes_per_s=rate * _GB,
-            scale_up_bytes_per_s=(450 if h200 else 1800) * _GB,
+            gpus_per_server=hardware.tp,
+            port_bytes_per_s=published.port_gigabytes_per_s * _GIGABYTE,
+            scale_up_bytes_per_s=hardware.scale_up_gigabytes_per_s * _GIGABYTE,
             delay_s=delay_s,
         ),
+        # Sizes are numbers of elements, which are taken as bytes.
         workload=Workload(
-            model=model,
-            batch=256,
-            peak_flops_per_s=2 * (989e12 if h200 else 1250e12),
+            model=_MODEL,
+            batch=_TABLES["batch"],
+            peak_flops_per_s=2 * hardware.multiply_adds_per_s,
             efficiency=efficiency,
-            memory_bytes_per_s=4.8e12 if h200 else 8e12,
+            memory_bytes_per_s=hardware.memory_bytes_per_s,
             width_bytes=1.0,
             gradient_width_bytes=1.0,
             optimizer_bytes=1.0,

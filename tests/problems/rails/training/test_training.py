@@ -10,9 +10,9 @@ from click.testing import CliRunner
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import load
+from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelerator
 from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.training.step import ALL_REDUCE, COMPUTE, SEND, dimensions
-from optmatch.problems.rails.training.workload import ACCELERATORS, describe_accelerator
 from tests.helpers.rails import change_job, make_job, message_step, small_job
 
 MODEL = om.TransformerModel(

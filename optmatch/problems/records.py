@@ -1,0 +1,104 @@
+"""Figures from papers, data sheets and price lists, in TOML files beside their sources.
+
+Each file of `optmatch/problems/data` has a table for each record. Its schema is the data class of
+the record: keys are its fields, and values are checked as those of its constructor.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from optmatch.model import InputError
+from optmatch.model.declarations import Choice, Form, Instance, forms_of
+
+T = TypeVar("T")
+
+FOLDER = Path(__file__).parent / "data"
+
+
+def read_tables(file_name: str) -> dict[str, Any]:
+    """Return the tables of a file of `optmatch/problems/data`, such as ``presets.toml``.
+
+    Raises
+    ------
+    InputError
+        Naming the file and the line, if it is no TOML.
+    """
+    text = (FOLDER / file_name).read_text("utf-8")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise InputError(str(exc), path=file_name) from exc
+
+
+def build_records(cls: type[T], tables: Mapping[str, Any]) -> Mapping[str, T]:
+    """Build a record of a data class from each table.
+
+    Parameters
+    ----------
+    cls
+        The data class.
+    tables
+        ``tables[name]``: the table of the record of this name, with the fields of the class. A
+        field that is a data class is a table itself.
+
+    Returns
+    -------
+    mapping
+        The records by name, in the order of the tables; it cannot be changed.
+
+    Raises
+    ------
+    InputError
+        Naming the place: of a key that is no field, a field that is missing, or a value that the
+        class refuses.
+
+    Examples
+    --------
+    >>> from optmatch.problems import RailNetwork
+    >>> build_records(RailNetwork, {"small": {"gpus_per_server": 2}})["small"].gpus_per_server
+    2
+    """
+    return MappingProxyType(
+        {name: build_record(cls, table, name) for name, table in tables.items()}
+    )
+
+
+def build_record(cls: type[T], table: Mapping[str, Any], where: str) -> T:
+    """Build a record of a data class from one table, which stands at `where` in its file."""
+    declared: Any = cls
+    forms = forms_of(declared)
+    if not isinstance(table, Mapping):
+        raise InputError(f"{table!r}: a table is expected", where=where)
+    for key in table:
+        if key not in forms:
+            text = f"unknown key {key!r}; {cls.__name__} has {', '.join(forms)}"
+            raise InputError(text, where=where)
+    for field in fields(declared):
+        has_default = field.default is not MISSING or field.default_factory is not MISSING
+        if field.name not in table and not has_default:
+            raise InputError(f"key {field.name!r} is missing", where=where)
+
+    values = {}
+    for key, value in table.items():
+        nested = _find_data_class(forms[key])
+        values[key] = value if nested is None else build_record(nested, value, f"{where}.{key}")
+    try:
+        return cls(**values)
+    except InputError as exc:
+        place = f"{where}.{exc.where}" if exc.where else where
+        raise InputError(exc.message, where=place) from exc
+
+
+def _find_data_class(form: Form) -> type[Any] | None:
+    """Return the data class that a field holds, None if it holds plain values."""
+    parts = form.parts if isinstance(form, Choice) else (form,)
+    for part in parts:
+        if isinstance(part, Instance) and is_dataclass(part.cls):
+            return part.cls
+    return None
