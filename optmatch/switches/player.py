@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -253,6 +254,10 @@ def play(
     return run_in_thread(lambda: player.run(stop), stop)
 
 
+class _UntunedError(SwitchError):
+    """A circuit of ours has failed, or was not tuned in time."""
+
+
 class _Player:
     """Plays the moments of a plan on its switches."""
 
@@ -308,7 +313,14 @@ class _Player:
             for switch in self.switches:
                 switch.claim(self.owner)
             self._begin()
-            report = self._play_rounds(stop)
+            try:
+                report = self._play_rounds(stop)
+            except _UntunedError:
+                # A failed port must not keep the switch from what was there before.
+                if self.options.restore:
+                    with suppress(SwitchError):
+                        self._put_back()
+                raise
             if self.options.restore:
                 self._put_back()
             self._note(event="ended", is_whole=report.is_whole)
@@ -518,7 +530,7 @@ class _Player:
             )
             circuit, status = by_failure[0]
             self._note(event="untuned", circuit=circuit.name, status=status)
-            raise SwitchError(
+            raise _UntunedError(
                 f"{self.switches[index].name}: circuit {circuit.name} is {status} after"
                 f" {tuning.delay_s:.3g} s ({len(tuning.status_of_untuned)} circuits are not tuned)"
             )
@@ -543,10 +555,17 @@ class _Player:
                     switch.claim(self.owner)
 
     def _put_back(self) -> None:
-        """Put back the circuits that were on our ports before the first change."""
+        """Put back the circuits that were on our ports before the first change.
+
+        Raises
+        ------
+        SwitchError
+            If somebody else has changed a circuit of ours, or one is not tuned in time.
+        """
         for index, switch in enumerate(self.switches):
-            difference = difference_between(self._own_circuits(index), self.before[index])
+            difference = difference_between(self._compare(index), self.before[index])
             switch.apply(difference)
+            self.expected[index] = self.before[index]
             self._wait(index, self.before[index], time.monotonic())
             self._note(event="restored", switch=self.plans[index].plan.name)
 

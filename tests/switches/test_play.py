@@ -66,6 +66,11 @@ def switch(tmp_path: Path) -> Iterator[tuple[RedisServer, SonicAgent]]:
         yield started
 
 
+def slot_names(matching: list[int]) -> set[str]:
+    """Return the names of the circuits of a slot."""
+    return {f"{a + 1}A-{b + 1}B" for a, b in enumerate(matching) if b >= 0}
+
+
 def names_of(sonic: SonicSwitch) -> set[str]:
     return {circuit.name for circuit in sonic.read().circuits}
 
@@ -291,6 +296,38 @@ def test_short_slots_are_refused_or_stretched(switch: tuple[RedisServer, SonicAg
     play(solution, sonic, PlayOptions(own_delay_s=0.05, stretch=True))
     assert time.monotonic() - started_s >= 0.1
     assert agent.violations == []
+
+
+def test_what_was_there_is_put_back_after_a_failed_circuit_too(
+    switch: tuple[RedisServer, SonicAgent],
+) -> None:
+    server, agent = switch
+    sonic = SonicSwitch(server.url)
+    first, second = (slot_names(shifts(8, 2)[k]) for k in (0, 1))
+    sonic.apply(Difference((), tuple(CrossConnect(*name.split("-")) for name in first)))
+    agent.fail(f"{min(second).partition('-')[0]}")
+    with pytest.raises(SwitchError, match="is failed after"):
+        play(schedule_of(shifts(8, 3)[1:]), sonic, PlayOptions(restore=True, take_over=True))
+    assert names_of(sonic) == first
+
+
+def test_putting_back_removes_no_circuit_of_others(
+    switch: tuple[RedisServer, SonicAgent],
+) -> None:
+    """Somebody sets another circuit while the last slot is held."""
+    server, _ = switch
+    sonic = SonicSwitch(server.url)
+    added = CrossConnect("7A", "7B")
+
+    def disturb(moment: Any, n_moments: int) -> None:
+        if moment.moment == n_moments - 1:
+            old = sonic.read().circuits
+            removed = tuple(circuit for circuit in old if set(circuit) & set(added))
+            SonicSwitch(server.url).apply(Difference(removed, (added,)))
+
+    with pytest.raises(SwitchError, match="somebody else has removed circuit"):
+        play(schedule_of(shifts(8, 2)), sonic, PlayOptions(restore=True), on_moment=disturb)
+    assert "7A-7B" in names_of(sonic)
 
 
 def test_nothing_is_sent_that_verify_refuses() -> None:

@@ -322,7 +322,8 @@ class SonicSwitch:
             first = waiting[:1]
             statuses |= self._persist(partial(self._circuit_statuses, first))
 
-            if statuses[first[0]] == "tuned" or is_over or elapsed_s >= next_whole_look_s:
+            has_ended = statuses[first[0]] in ("tuned", "failed")
+            if has_ended or is_over or elapsed_s >= next_whole_look_s:
                 statuses |= self._persist(partial(self._circuit_statuses, waiting))
                 waiting = [circuit for circuit in waiting if statuses[circuit] != "tuned"]
                 next_whole_look_s = elapsed_s + _WHOLE_LOOK_S

@@ -258,7 +258,12 @@ class Watcher:
 
             switch.apply(difference)
             self._expect_tuned("mended", message, [(index, difference)], began_s)
+
+        # What follows takes seconds at first, and would be counted as time of the switches.
         self._check_tuning()
+        while self._tuning:
+            time.sleep(_TUNING_POLL_S)
+            self._check_tuning()
 
     def look(self) -> None:
         """Read all switches once, and answer the parts that have failed since the last look.
