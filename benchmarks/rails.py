@@ -132,7 +132,7 @@ def plain_job(case: str) -> om.RailJob:
     work, network = job.workload, job.network
     assert work.model is not None
     model = replace(work.model, attended=None)
-    peak, rate = work.peak_flops_per_s / 2, CASES[case][1] * 1e9
+    peak, rate = work.peak_flops_per_s / 2, CASES[case].port_gigabytes_per_s * 1e9
     return replace(
         job,
         workload=om.Workload(model=model, batch=work.batch, peak_flops_per_s=peak),

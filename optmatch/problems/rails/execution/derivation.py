@@ -48,7 +48,7 @@ def derive_triggers(
     job
         The job that the plan is for.
     plan
-        A plan with times for all operations of ``job.step()`` and all rails, without pooled rails.
+        A plan with times for all operations of ``job.step()`` and all rails.
     timeout_s
         After so many seconds without an answer a message is sent again; None for ten times the
         reconfiguration delay, and at least 1 ms.
@@ -64,15 +64,11 @@ def derive_triggers(
     Raises
     ------
     InputError
-        If the plan pools rails, is for another job, or has an order that cannot be kept.
+        If the plan is for another job, has an order that cannot be kept, or pools rails while a
+        communication changes circuits on its way, for which it would have to wait on several rails
+        at once.
     """
-    # A controller has one rail, and the plan has to be for this job.
-    if plan.pooled:
-        raise InputError(
-            "a plan in which data change rail inside servers has no triggers: they are for the"
-            " controller of one rail; plan with change_rail_s = None",
-            where="plan",
-        )
+    # The plan has to be for this job.
     step, n = job.step(), job.step().n_operations
     members = ranks_of_rails(step)
     planned = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
@@ -124,9 +120,15 @@ def derive_triggers(
     without = lasts[events.part]
     find = Finder(step)
     for each, own in zip(rails, changes, strict=True):
-        uses = list_uses(job, each, plan.ports, plan.relays)
+        uses = list_uses(job, each, plan.ports, plan.relays, pooled=plan.pooled)
         for event, cuts in _find_cuts(job, plan, each, uses, own, slack).items():
             k = events.part[event]
+            if plan.pooled:
+                raise InputError(
+                    f"{step.describe(int(k))} changes circuits on its way, and its data change"
+                    " rail: it has no triggers; plan with change_rail_s = None",
+                    where="plan",
+                )
             total, done = _measure_parts(job, plan, int(k), cuts)
             without[event] = total
             for cut, share in zip(cuts, done, strict=True):
@@ -140,6 +142,7 @@ def derive_triggers(
         ports=plan.ports,
         relays=plan.relays,
         chords=plan.chords,
+        pooled=plan.pooled,
         lasts_s=np.maximum(without[events.event_of], 0.0),
         pauses=np.array(pauses, np.int32).reshape(-1, 4),
         shares=np.array(shares, np.float64),

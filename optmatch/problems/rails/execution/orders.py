@@ -169,7 +169,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         lasts.append(np.tile([0.0, job.network.delay_s], len(begin)))
 
         # The pairs of this rail are added to those of the events.
-        uses = list_uses(job, rail, plan.ports, plan.relays)
+        uses = list_uses(job, rail, plan.ports, plan.relays, pooled=plan.pooled)
         rails.append(_link_rail(job, plan, rail, uses, begin, find, last, parts, paused, pairs))
         begins.append(tuple(begin.tolist()))
         every.append(uses)
@@ -268,6 +268,8 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
         no operation or rank.
     """
     step, events = job.step(), job.events()
+    if plan.pooled:
+        _check_pooled(job, plan)
     names = tuple(group.name for group in step.groups)
     if plan.groups != names or len(plan.place) != step.n_operations:
         raise InputError(
@@ -309,6 +311,30 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
         raise InputError(
             f"relays[{row}] = {rows[row].tolist()}: no operation or rank of the job",
             where=f"relays[{row}]",
+        )
+
+
+def _check_pooled(job: RailJob, plan: TriggerPlan) -> None:
+    """Refuse a plan in which data change rail inside servers, where the job does not let them.
+
+    The circuits of such a plan stay while a communication is under way: it has no pauses.
+
+    Raises
+    ------
+    InputError
+        Naming what does not allow it.
+    """
+    is_recorded = job.workload.recorded is not None
+    if job.network.change_rail_s is None or job.fabric is not None or is_recorded:
+        raise InputError(
+            "pooled: data change rail in jobs of a model with network.change_rail_s and ideal"
+            " switches alone",
+            where="pooled",
+        )
+    if len(plan.pauses):
+        raise InputError(
+            "pauses: a communication over several rails has no state of one rail to wait for",
+            where="pauses",
         )
 
 
@@ -416,13 +442,26 @@ def _link_rail(
     event_of = job.events().event_of
     trigger, port = touched(job, rail)
 
+    # With pooled rails the GPUs of a server use a port at once, each a share of it: their sends do
+    # not wait for each other, and a change waits for those of all shares.
+    used_port = uses.port
+    if plan.pooled:
+        rails_of_job = np.sort([each.rail for each in plan.rails])
+        share = np.searchsorted(rails_of_job, job.step().rail[uses.operation])
+        n_shares = len(rails_of_job)
+        used_port = uses.port * n_shares + share
+        port = np.repeat(port * n_shares, n_shares) + np.tile(np.arange(n_shares), len(port))
+        trigger = np.repeat(trigger, n_shares)
+
     # All that happens at a transmit port, uses and changes, in the order of places.
-    used = np.bincount(uses.port, minlength=len(rail.circuits))[port] > 0
-    trigger, port = trigger[used], port[used]
-    ports, items = np.concatenate([uses.port, port]), np.concatenate([uses.operation, trigger])
+    used = np.isin(port, used_port)
+    trigger = trigger[used]
+    port = port[used]
+    ports = np.concatenate([used_port, port])
+    items = np.concatenate([uses.operation, trigger])
     places = np.concatenate([plan.place[uses.operation], rail.place[trigger]])
     order = np.lexsort((places, ports))
-    table = Ports(ports[order], order < len(uses.port), items[order])
+    table = Ports(ports[order], order < len(used_port), items[order])
 
     # Uses of each port follow one after the other.
     before, after, ago = table.pair(use=True, after_use=True)
@@ -616,5 +655,6 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
         ports=plan.ports,
         relays=plan.relays,
         chords=plan.chords,
+        pooled=plan.pooled,
         step_s=max(float(done.max(initial=0.0)), last),
     )

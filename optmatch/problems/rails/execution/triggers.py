@@ -215,8 +215,9 @@ class TriggerPlan(Value):
     place
         ``place[operation]``: its place in the order, in which all triggers have one, too. Ports
         serve what they send in this order; int32, by the operations of ``job.step()``.
-    ports, relays, chords
-        As in a `RailPlan`.
+    ports, relays, chords, pooled
+        As in a `RailPlan`. With pooled rails the controller of a rail waits for communications of
+        GPUs of all rails of a server, and a rank for the controllers of all rails that it uses.
     lasts_s
         ``lasts_s[operation]``: how long it is expected to last with its circuits there, in
         seconds; by operation.
@@ -249,6 +250,7 @@ class TriggerPlan(Value):
     timeout_s: Positive = 0.1
     tries: Count = 5
     chords: tuple[ChordRoutes, ...] = field(default=(), metadata={"brief": True})
+    pooled: bool = field(default=False, metadata={"brief": True})
 
     def __post_init__(self) -> None:
         """Refuse columns of different lengths, and rails that occur twice."""

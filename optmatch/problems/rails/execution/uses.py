@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
+from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.execution.triggers import RailTriggers
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.step import RECV, Step
@@ -88,7 +89,12 @@ class Ports(NamedTuple):
 
 
 def list_uses(
-    job: RailJob, rail: RailTriggers, ports: NDArray[np.int32], relays: NDArray[np.int32]
+    job: RailJob,
+    rail: RailTriggers,
+    ports: NDArray[np.int32],
+    relays: NDArray[np.int32],
+    *,
+    pooled: bool = False,
 ) -> Use:
     """List the data that go over each transmit port, forwarded data at each rank on their way.
 
@@ -103,6 +109,9 @@ def list_uses(
     relays
         ``relays[row]``: an operation, a rank that forwards it, and the ports that this rank sends
         over, as bits; shape (rows, 3).
+    pooled
+        Whether data change rail inside a server, as in `RailPlan.pooled`: GPUs of all rails then
+        send over the ports of this one, which the bits of its number in the server stand for.
 
     Returns
     -------
@@ -116,18 +125,38 @@ def list_uses(
         Naming the first operation that sends over ports that its GPU does not have, or from a
         rank that is not on this rail.
     """
-    step, k = job.step(), job.network.ports_per_gpu
+    step = job.step()
+    k = job.network.ports_per_gpu
     sends = (step.rail == rail.rail) & (step.kind != RECV)
+    if pooled:
+        sends = (step.rail >= 0) & (step.kind != RECV)
     known = relays[relays[:, 0] < len(sends)]
-    own, passed = np.flatnonzero(sends), known[sends[known[:, 0]]]
+    own = np.flatnonzero(sends)
+    passed = known[sends[known[:, 0]]]
     operation = np.concatenate([own, passed[:, 0]]).astype(np.int64)
     rank = np.concatenate([step.rank[own], passed[:, 1]])
     bits = np.concatenate([ports[own], passed[:, 2]])
 
+    # By entry the number of the GPU whose ports on this rail are used: that of the rank or, if
+    # rails are pooled, that of its server, in which GPUs of all rails have one number.
+    n_bits = k
+    first_bit = 0
+    if pooled:
+        ranks_of_rail = ranks_of_rails(step)
+        n_bits = len(ranks_of_rail) * k
+        first_bit = list(ranks_of_rail).index(rail.rail) * k
+        gpu_of_rank = np.full(step.n_ranks, -1)
+        for ranks in ranks_of_rail.values():
+            gpu_of_rank[ranks] = np.arange(len(ranks))
+        gpu = gpu_of_rank[np.minimum(rank, step.n_ranks - 1)]
+        wrong = gpu < 0
+    else:
+        gpu = np.minimum(np.searchsorted(rail.ranks, rank), len(rail.ranks) - 1)
+        wrong = np.array(rail.ranks)[gpu] != rank
+
     # An entry for each port: port p of GPU g is port g * k + p of those that the switch has.
-    row, number = np.nonzero(bits[:, None] >> np.arange(k) & 1)
-    gpu = np.minimum(np.searchsorted(rail.ranks, rank), len(rail.ranks) - 1)
-    wrong = (np.array(rail.ranks)[gpu] != rank) | (bits <= 0) | (bits >> k != 0)
+    row, number = np.nonzero(bits[:, None] >> (first_bit + np.arange(k)) & 1)
+    wrong |= (bits <= 0) | (bits >> n_bits != 0)
     for bad in np.flatnonzero(wrong)[:1]:
         raise InputError(
             f"{step.describe(int(operation[bad]))} sends over ports {bits[bad]:b} of rank"
