@@ -451,7 +451,7 @@ def list_first_circuits(plan: RailPlan) -> set[tuple[int, int, int]]:
     set of (rail, transmit port, receive port)
         Ports are those of the switch of the rail.
     """
-    circuits = set()
+    circuits: set[tuple[int, int, int]] = set()
     for timeline in plan.rails:
         receiver = timeline.matchings[0]
         lit = np.flatnonzero(receiver != IDLE)
