@@ -34,6 +34,7 @@ from optmatch.solvers.all_to_all.planner import (
     SlotPlanner,
     exchanges,
 )
+from optmatch.solvers.all_to_all.slot_bound import QUICK_ROUNDS, bound_slots
 from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
 from optmatch.solvers.frame import limit_of, stoppable, take_best
 from optmatch.solvers.params import AllToAllParams
@@ -274,7 +275,32 @@ class _SlotExchange:
                 return None
         limit = self.planner.route_all(factors)
         self.least_failed = self.least_failed or self.planner.plan
+        if limit is None and self.bound is None:
+            self._ask_prices()
         return limit
+
+    def _ask_prices(self) -> None:
+        """Ask link prices whether links are too few, where some slots of the plan have failed.
+
+        If they are, ``is_crowded`` is set, with a first plan of more slots in ``packed``: to
+        exchange pairs between the fewest slots would be in vain.
+        """
+        planner = self.planner
+        if all(slot.excess < FAILED for slot in planner.plan) or planner.clock.remaining_s <= 0:
+            return
+        problem = planner.problem
+        shortage = bound_slots(problem, planner.router, planner.clock, QUICK_ROUNDS)
+        if shortage is None:
+            return
+        self.is_crowded = True
+        self.packed = pack_slots(planner, problem.pairs.astype(np.int64), insists=False)
+
+        # More rounds may prove more slots; their prices are kept if they do.
+        longer = bound_slots(problem, planner.router, planner.clock)
+        if longer is not None and longer.slots > shortage.slots:
+            shortage = longer
+        planner.slots_bound = shortage.slots
+        self.bound = np.inf, shortage.proof
 
     def _fails(self, factors: NDArray[np.int64]) -> bool:
         """Tell whether none of some factors can be routed with little effort."""
