@@ -84,12 +84,15 @@ class CellGraph(Value):
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        """Make the arrays read-only, and check them against each other."""
         self._freeze(1, np.int32, "mate", "perimeter")
         self._freeze(3, np.float64, "ends")
         mate = self.mate
         ends = self.ends
         if len(mate) % 4 or ends.shape != (len(mate) // 4, 2, 2):
             raise InputError(f"mate has {len(mate)} terminals, ends the shape {ends.shape}")
+
+        # Terminals are joined in pairs, and those that are free are the perimeter.
         joined = np.flatnonzero(mate >= 0)
         if (mate[joined] >= len(mate)).any() or (mate[mate[joined]] != joined).any():
             bad = next(t for t in joined if mate[t] >= len(mate) or mate[mate[t]] != t)
@@ -215,7 +218,31 @@ def state_between(entered: int, left: int) -> int:
 def check_parts(
     name: str, given: Any, count: int, what: str, taken: dict[int, str] | None = None
 ) -> tuple[int, ...]:
-    """Check numbers of parts, as cells or ports; `taken` notes the listed ones."""
+    """Check a list of numbers of parts, such as cells or ports: each exists, and none is twice.
+
+    Parameters
+    ----------
+    name
+        The argument, for messages.
+    given
+        The list, as the caller gave it.
+    count
+        How many parts there are; they are numbered from 0.
+    what
+        The noun for messages, such as ``"ports"``.
+    taken
+        By number where a part was listed before, as in another argument; the parts of this list
+        are added. None if there is no other list.
+
+    Returns
+    -------
+    tuple of int
+
+    Raises
+    ------
+    InputError
+        Naming the entry that is no number of a part, or was listed before.
+    """
     if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
         raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
     taken = {} if taken is None else taken

@@ -116,6 +116,21 @@ class _Driver:
     """Heaters of one chip as arrays, shape (cells, 2 arms)."""
 
     def __init__(self, fabric: Fabric, table: HeaterTable) -> None:
+        """Lay out the table of heaters as arrays by cell and arm.
+
+        Parameters
+        ----------
+        fabric
+            The chip. Each state of a cell is a difference of the phases of its two arms.
+        table
+            Its heaters, each with the phase at rest and the largest turn that its voltage allows,
+            in rad.
+
+        Raises
+        ------
+        InputError
+            If the chip has no cells, or the table is of another number of cells.
+        """
         graph = fabric.graph
         if graph is None:
             raise InputError("a switch without cells has no heaters")
@@ -124,6 +139,8 @@ class _Driver:
         self.names: Sequence[str] = fabric.cell_names
         self.table = table
         self.wanted_rad = find_differences(fabric)  # [cell, state]
+
+        # What each heater can do, and what it costs. An arm without a heater is out of reach.
         shape = (fabric.n_cells, 2)
         self.largest_rad = np.full(shape, -1.0)  # no heater
         self.mw_per_rad = np.ones(shape)  # arms without a heater are out of reach anyway
@@ -136,6 +153,8 @@ class _Driver:
             self.at_rest_rad[cell] += sign * heater.phase_at_rest_rad
             power_mw = self.power_mw(cell, arm, 1.0)
             self.mw_per_rad[cell, arm - 1] = 1.0 if math.isnan(power_mw) else power_mw
+
+        # ``shares[heated, cell]``: the part of a heater's turn that another cell's phase gets.
         self.shares = np.zeros((fabric.n_cells, fabric.n_cells))
         if table.cells.device.thermal_crosstalk:
             self.shares = heat_shares(graph, table.cells.device)
@@ -212,7 +231,25 @@ class _Driver:
         before_rad: NDArray[np.float64],
         after_rad: NDArray[np.float64],
     ) -> list[HeaterStep]:
-        """List the heaters that change, those that need less power from now on first."""
+        """List the heaters that change in a slot, those that need less power from now on first.
+
+        The total power then never exceeds the larger one of both slots.
+
+        Parameters
+        ----------
+        slot
+            The slot, for the steps.
+        states
+            ``states[cell]`` in this slot: 0 bar, 1 cross, -1 free.
+        before_rad, after_rad
+            ``turn_rad[cell, arm]``: by how much each heater turns its phase before and in the
+            slot, shape (cells, 2).
+
+        Returns
+        -------
+        list of HeaterStep
+            Each with the power of all heaters after it, in mW.
+        """
         changes = []
         total_mw = 0.0
         for (cell, arm), heater in sorted(self.table.heaters.items()):
@@ -223,6 +260,8 @@ class _Driver:
             if abs(difference_rad) > CLOSE_RAD:
                 rise = difference_rad if math.isnan(after_mw) else after_mw - before_mw
                 changes.append((rise, cell, arm, heater))
+
+        # The total is that of the slot before, and changes with each step.
         steps = []
         for _, cell, arm, heater in sorted(changes, key=lambda change: change[:3]):
             turn_rad = float(after_rad[cell, arm - 1])

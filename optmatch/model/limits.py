@@ -141,9 +141,11 @@ def uncounted(reason: str = "importing") -> Iterator[None]:
 
 @contextmanager
 def own_stopwatch() -> Iterator[None]:
-    """Let this block have a stopwatch of its own, which no other solve of the process holds.
+    """Give this block a new stopwatch, so that pauses of other solves do not count for it.
 
-    Inside a running solve the stopwatch stays that of this solve.
+    A stopwatch stands still while a thread of its solve imports or compiles (`uncounted`). What
+    did not count on the new one is added to the outer one at the end of the block. Inside a
+    running solve there is no new stopwatch: the block shares that of the solve.
     """
     if _running.get() is not None:
         yield

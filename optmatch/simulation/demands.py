@@ -198,7 +198,14 @@ class _Replay:
         """For each time what waits at each source."""
 
     def send(self, segment: _Segment) -> None:
-        """Send during a segment; a circuit that is there twice sends twice as fast."""
+        """Send during a segment, and note which flows it completes, and when.
+
+        Parameters
+        ----------
+        segment
+            When it starts and ends, in seconds, and the circuits that send in it, as ``source *
+            ports + destination``. A circuit of two planes is there twice, and sends twice as fast.
+        """
         start_s, end_s, circuits = segment
         flows, n_planes = np.unique(circuits, return_counts=True)
         before_s = self._remaining_s[flows]
@@ -274,11 +281,27 @@ def _list_schedules(
 
 
 def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_Segment]:
-    """List in order the segments in which no plane changes, with the circuits that send."""
+    """List the stretches of time in which no plane changes, in order.
+
+    Parameters
+    ----------
+    problem
+        The demand, with its delay and its kind of switching.
+    schedules
+        The schedule of each plane; all begin at time 0.
+
+    Yields
+    ------
+    _Segment
+        Start and end in seconds, and the circuits of all planes that send from one to the other.
+        Times in which nothing sends are left out.
+    """
     if len(schedules) == 1:
         yield from _list_plane_segments(problem, schedules[0])
         return
     planes = [list(_list_plane_segments(problem, schedule)) for schedule in schedules]
+
+    # Between two neighbouring times at which some plane changes, all circuits stay.
     ends = {(segment.start_s, segment.end_s) for plane in planes for segment in plane}
     changes_s = sorted({time_s for pair in ends for time_s in pair})
 

@@ -222,7 +222,34 @@ class Rerouter(Keeper):
         stuck: Stuck = None,
         deadline_s: float | None = None,
     ) -> Proposal:
-        """Say what `fail` would say, and put nothing on record; arguments and errors as there."""
+        """Propose how to get over a failure that has not happened; nothing goes on record.
+
+        It is what `fail` would propose for the same failure, and can be applied like that.
+
+        Parameters
+        ----------
+        chip, port, fibre, cell
+            Parts that would fail: a number, or several.
+        stuck
+            The state in which the cells would stay; None if they would carry no light.
+        deadline_s
+            How long the search may take, after which it ends with the best way so far; None for as
+            long as it takes.
+
+        Returns
+        -------
+        Proposal
+            The changes (`transition`) and their times (`timeline`).
+
+        Raises
+        ------
+        InputError
+            If no part is named, or one does not exist, is named twice, or has failed already.
+        InfeasibleError
+            If it is proved that nothing would help.
+        LimitReached
+            If no way was found, and none is refuted.
+        """
         failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell, stuck=stuck)
         return self._ask("what_if", failure, deadline_s, report=False)
 

@@ -134,7 +134,26 @@ is accepted; without, 32 of 950 numbers of tx ports were."""
 
 
 def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int] | None:
-    """Spread terminals evenly, and move single ones until all can be used; None if that fails."""
+    """Choose terminals that are spread evenly over the perimeter, and can all be used.
+
+    Single terminals are moved until light connects all pairs that must meet.
+
+    Parameters
+    ----------
+    graph
+        The cells; its free terminals in order are ``graph.perimeter``.
+    count
+        How many terminals.
+    alternating
+        Whether they are transmitters and receivers in turn, so that each transmitter has to meet
+        the receivers of all other ports; else all terminals have to meet each other.
+
+    Returns
+    -------
+    list of int or None
+        Places in ``graph.perimeter``: in the order of ports if they alternate, else ascending.
+        None if no such choice was found.
+    """
     n_terminals = len(graph.perimeter)
     index = np.arange(count)
     must_meet = index[:, None] != index[None, :]

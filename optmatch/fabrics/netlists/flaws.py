@@ -194,7 +194,21 @@ def _find_repeated(names: Sequence[str]) -> list[str]:
 
 
 def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[list[str]]:
-    """Group the parts that joins connect, directly or through others; each in its order."""
+    """Group the parts that joins connect, directly or through others (connected components).
+
+    Parameters
+    ----------
+    instances
+        The names of all parts.
+    joins
+        Pairs of pins such as ``"m1,o1"``; pins of parts that are not listed are left out.
+
+    Returns
+    -------
+    list of list of str
+        The groups, in the order of their first parts; each lists its parts in the order of
+        `instances`.
+    """
     neighbours: dict[str, set[str]] = {name: set() for name in instances}
     for first_pin, second_pin in joins:
         first = split_pin(first_pin)[0]

@@ -314,7 +314,21 @@ def _make_part(paths: LightPaths, name: str) -> CellPart:
 def find_cells(
     paths: LightPaths, flaws: list[str]
 ) -> Iterator[tuple[Interferometer, CellCircuit]]:
-    """Yield the cells that couplers are part of; couplers that do not switch are `flaws`."""
+    """Find the cells of a netlist: pairs of couplers with a phase shifter in an arm between.
+
+    Parameters
+    ----------
+    paths
+        The parts of the netlist, and where their light goes.
+    flaws
+        Receives a sentence for couplers that are part of no cell: single ones, pairs without a
+        phase shifter, and pairs that no phase sets to bar and to cross.
+
+    Yields
+    ------
+    Interferometer, CellCircuit
+        The couplers and arms of a cell, and what its circuit does in each state.
+    """
     couplers = find_interferometers(paths)
     if couplers.alone:
         flaws.append(

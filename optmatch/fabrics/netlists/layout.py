@@ -50,7 +50,20 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Return the middles of cells, shape (cells, 2), by the two slowest modes of the Laplacian."""
+    """Place cells by the two slowest modes of the graph Laplacian (spectral layout).
+
+    Cells that are joined come near each other, as if joins were springs.
+
+    Parameters
+    ----------
+    mate
+        ``mate[terminal]``: the terminal that each is joined to, -1 for none; four a cell.
+
+    Returns
+    -------
+    float array, shape (cells, 2)
+        The middle of each cell; neighbours are `APART` lengths of a cell apart in the mean.
+    """
     n_cells = len(mate) // 4
     middle = np.zeros((n_cells, 2))
     joined = np.flatnonzero(mate >= 0)
@@ -64,6 +77,7 @@ def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
         signs = np.sign(modes[np.abs(modes).argmax(axis=0), np.arange(modes.shape[1])])
         middle[:, : modes.shape[1]] = modes * signs
 
+    # Scaled such that neighbours have the wanted distance in the mean.
     first, second = np.nonzero(n_joins)
     lengths = np.linalg.norm(middle[first] - middle[second], axis=1)
     if len(lengths) and lengths.mean() > 1e-9:
@@ -104,7 +118,21 @@ def _centred_ranks(count: int) -> NDArray[np.float64]:
 
 
 def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Move cells apart that are less than a length from each other; shape (cells, 2)."""
+    """Move cells apart that are less than a length from each other.
+
+    Each pair that is too close moves apart by what it lacks; a cell moves by the mean of its
+    pushes. It ends when no pair is too close, or after `_PUSHES` rounds.
+
+    Parameters
+    ----------
+    middle
+        The middles of cells, in lengths of a cell; shape (cells, 2).
+
+    Returns
+    -------
+    float array, shape (cells, 2)
+        The new middles.
+    """
     moved = middle.copy()
     n_cells = len(moved)
     turn = np.arange(n_cells)[:, None] - np.arange(n_cells)[None]

@@ -429,7 +429,21 @@ def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[
 
 
 def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
-    """Collect joins from all places where they may stand: connections, nets and routes."""
+    """Collect joins from all places where a netlist may have them.
+
+    Parameters
+    ----------
+    tree
+        The netlist. ``connections`` and the ``links`` of each of ``routes`` map a pin to a pin;
+        ``nets`` lists pairs ``p1``, ``p2``.
+    flaws
+        Receives a sentence for each entry that is no pair of pins.
+
+    Returns
+    -------
+    list of (str, str)
+        Pairs of pins such as ``"m1,o1"``. A link of a route may stand for several.
+    """
     joins = _read_pairs("connections", mapping(tree, "connections", flaws), flaws)
     nets = tree.get("nets") or []
     if not isinstance(nets, list):

@@ -62,7 +62,21 @@ def latencies(solution: Solution) -> str:
 
 
 def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
-    """Write ``network.yml``: number of nodes, largest bandwidth, latency and delay."""
+    """Write ``network.yml`` of astra-sim: number of nodes, largest bandwidth, latency, delay.
+
+    Parameters
+    ----------
+    solution
+        The answer, whose circuits are the topologies of the simulator.
+    rate_bytes_per_s
+        What a circuit carries, for problems that know no bytes, which need it. Problems with a
+        rate of their own keep it.
+
+    Returns
+    -------
+    str
+        The file: bandwidths in GB/s, times in nanoseconds.
+    """
     system = _rated(solution, rate_bytes_per_s)
     inside = _rates_inside_servers(solution, system.n_nodes)
     n_topologies = len(system.states)

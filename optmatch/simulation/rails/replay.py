@@ -239,6 +239,15 @@ class _PlanReplay:
     """Goes through the phases of all stages, in their order, with the times of a plan."""
 
     def __init__(self, job: RailJob, plan: RailPlan) -> None:
+        """Prepare what is asked of every phase: when data are ready, and how long circuits serve.
+
+        Parameters
+        ----------
+        job
+            The training step of a job, whose operations start and end as the plan says.
+        plan
+            Times of all operations in seconds, and the matchings of each rail in time.
+        """
         step = job.step()
         self._plan = plan
         self._delay_s = job.network.delay_s

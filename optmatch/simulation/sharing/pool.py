@@ -103,7 +103,23 @@ class Workload(NamedTuple):
 
 
 def draw_devices(count: int, period_s: float, rng: np.random.Generator) -> Trace:
-    """Draw devices that check in within a period, and how long each takes for a result."""
+    """Draw devices that check in within a period, and how long each takes for a result.
+
+    Parameters
+    ----------
+    count
+        The number of devices.
+    period_s
+        They check in at times drawn evenly from 0 to this.
+    rng
+        The random numbers.
+
+    Returns
+    -------
+    Trace
+        The devices with their attributes and times, and the response time of each in seconds.
+        Attributes and response times have the published distributions and rank correlations.
+    """
     count = integer("count", count, at_least=1)
 
     # A Gaussian copula: normal variables whose ranks have the published correlations. A rank
@@ -229,6 +245,7 @@ class Pool(Value):
     period_s: Annotated[float, Range(0)] = 0.0
 
     def __post_init__(self) -> None:
+        """Refuse arrays of other lengths, times out of order, and jobs that nobody may serve."""
         check_fields(self)
         n_classes, n_jobs = self.eligible.shape
         lengths = {

@@ -218,6 +218,17 @@ class _PoolReplay:
     """
 
     def __init__(self, pool: Pool, rules: _Rules, rng: np.random.Generator) -> None:
+        """Begin at time 0: no device has come, and no job has asked.
+
+        Parameters
+        ----------
+        pool
+            The devices, their classes, and the jobs.
+        rules
+            The policy, how many devices a round asks for and needs, and when the replay ends.
+        rng
+            Draws a number for each request, by which policies may break ties.
+        """
         n_jobs = len(pool.demand)
         n_classes = len(pool.tier)
         self.pool = pool
@@ -261,7 +272,16 @@ class _PoolReplay:
         self.log: list[_LogEntry] = []
 
     def step(self) -> bool:
-        """Go on to the next event, or over the next devices; False at the end."""
+        """Go on to the next event, or past the next devices, whichever comes first.
+
+        An event is the first request of a job, the success of a round, or its deadline.
+
+        Returns
+        -------
+        bool
+            False at the end: all jobs are done, no device will serve any more, or the time of the
+            replay is over.
+        """
         if self.n_done == len(self.given) or self._is_dry():
             return False
         devices, reaches_event = self._next_devices()
@@ -432,7 +452,14 @@ class _PoolReplay:
             self._request(job)
 
     def _request(self, job: int) -> None:
-        """End a round of a job, if there is one, and begin the next, if there is one."""
+        """Begin the next round of a job, or note that the job is done; a round at work ends.
+
+        Parameters
+        ----------
+        job
+            Its ``rounds_left`` has been lowered already if a round has succeeded; after a failure
+            it is as before, and the round is tried anew.
+        """
         if self.residual[job]:
             self.waited_s[job] += self.now_s - self.begun_s[job]
         self.answers_s[job] = np.zeros(0)
