@@ -23,6 +23,7 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import list_shifts
+from optmatch.solvers.collectives.level_routes import LEVEL, find_level_routes
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import Rounds, as_rounds, without_nothing
@@ -139,17 +140,19 @@ def move_blocks(peer, demand, hops):
 
 def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """Offer all-to-alls over topologies that stay, and over circulants that change."""
-    yield from list_static_offers(problem)
+    yield from list_static_offers(problem, clock)
     yield from list_changing_offers(problem, clock)
 
 
-def list_static_offers(problem: Collective) -> Iterator[Offer]:
+def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """Offer all-to-alls over each topology that stays.
 
     Parameters
     ----------
     problem
         The all-to-all, even or uneven.
+    clock
+        Limits the search for routes that load all circuits alike.
 
     Yields
     ------
@@ -170,15 +173,54 @@ def list_static_offers(problem: Collective) -> Iterator[Offer]:
         mean_bytes = moved_bytes / np.count_nonzero(topology.peer >= 0)
         fixed_s = n_rounds * (problem.alpha_s + (problem.hop_s or 0.0))
         seconds = fixed_s + mean_bytes / problem.rate_bytes_per_s
-        build = partial(_lay_static, problem, topology, distance, n_rounds)
         promised_s = seconds * (1 - 1e-9)
+        build = partial(_lay_static, problem, topology, distance, promised_s, clock)
         yield Offer(seconds=promised_s, n_sends=n_sends, name=topology.name, build=build)
 
 
 def _lay_static(
-    problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
+    problem: Collective, topology: Topology, distance: IntArray, promised_s: float, clock: Clock
 ) -> Laid:
     """Move all blocks over a topology that stays, and lay out the sends of each round.
+
+    Blocks first move one hop nearer in each round, whichever circuit has the least load. If that
+    takes more time than level loads would, ways are searched that may wait or make a detour: in as
+    many rounds as the longest distance, and in one round more.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    topology
+        The circuits.
+    distance
+        ``distance[destination, rank]``: the fewest hops to a destination.
+    promised_s
+        The seconds that shortest ways with level loads would take.
+    clock
+        Limits the search for level ways.
+
+    Returns
+    -------
+    Laid
+        The fastest plan, timed, whose chunks are the blocks.
+    """
+    n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
+    best = _lay_block_sends(problem, topology, _move_nearer(problem, topology, distance, n_rounds))
+    for more_rounds in (0, 1):
+        if best.plan.time_s <= promised_s * LEVEL:
+            break
+        routes = find_level_routes(problem, topology.peer, distance, n_rounds + more_rounds, clock)
+        if routes is not None:
+            laid = _lay_block_sends(problem, topology, routes.sends)
+            best = min(best, laid, key=lambda candidate: candidate.plan.time_s)
+    return best
+
+
+def _move_nearer(
+    problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
+) -> list[tuple[IntArray, IntArray, IntArray]]:
+    """Move each block one hop nearer in each round; list the sends of each round.
 
     Parameters
     ----------
@@ -193,19 +235,29 @@ def _lay_static(
 
     Returns
     -------
-    Laid
-        The plan, timed, whose chunks are the blocks.
+    list of (sender, receiver, chunk)
+        By round three int arrays, one entry for each send; a chunk is ``source * ranks +
+        destination``.
     """
     n = problem.n_ranks
     at = np.repeat(np.arange(n), n).reshape(n, n)
     hops = BlockMoves(distance, at, np.empty(topology.peer.shape))
-    parts: list[tuple[IntArray, ...]] = []
+    sends: list[tuple[IntArray, IntArray, IntArray]] = []
     for _ in range(n_rounds):
         before = at.copy()
         move_blocks(topology.peer, problem.demand, hops)
         first, destination = np.nonzero(before != at)
-        parts.append((before[first, destination], at[first, destination], first * n + destination))
-    rounds = as_rounds(parts, COPY, n * n)
+        sends.append((before[first, destination], at[first, destination], first * n + destination))
+    return sends
+
+
+def _lay_block_sends(
+    problem: Collective,
+    topology: Topology,
+    sends: list[tuple[IntArray, IntArray, IntArray]],
+) -> Laid:
+    """Lay out the sends of an all-to-all, arrays of sender, receiver and chunk by round."""
+    rounds = as_rounds(sends, COPY, problem.n_ranks**2)
     matchings = np.broadcast_to(topology.peer, (rounds.n_rounds, *topology.peer.shape))
     return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
 

@@ -22,7 +22,8 @@ class Offer(NamedTuple):
     seconds: float
     """The promised time of the plan, in seconds; the plan takes no less."""
     n_sends: int
-    """How many sends it has; laying them out takes most of the time of a search."""
+    """How many sends it has, but for detours of an all-to-all; laying them out takes most of the
+    time of a search."""
     name: str
     """The name of its circuits, for statistics."""
     build: Callable[[], Laid]

@@ -13,6 +13,7 @@ from optmatch.problems.collectives.problem import check_circuits
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.exchanges import list_exchange_offers
 from optmatch.solvers.collectives.gathers import list_gather_offers
+from optmatch.solvers.collectives.level_routes import find_level_routes
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.passing import list_turned_rounds, list_turned_tori
 from optmatch.solvers.collectives.plans import lay
@@ -96,8 +97,10 @@ def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> No
         assert report.valid, (offer.name, report.complaint)
         assert compute(problem, plan)
         assert plan.time_s >= offer.seconds * (1 - 1e-9)
-        assert len(plan.sends) == offer.n_sends
+        # Blocks of an all-to-all may make detours, so that all circuits carry about as much.
+        assert len(plan.sends) >= offer.n_sends
         if problem.operation != "all-to-all":
+            assert len(plan.sends) == offer.n_sends
             assert plan.time_s == pytest.approx(offer.seconds)
 
 
@@ -111,6 +114,7 @@ def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> No
         (ask("all-reduce", 64, 1e5, ports=2, delay_s=1e-3), 36.4e-6),
         (ask("all-to-all", 64, 1e7, ports=2, delay_s=1e-2), 0.739e-3),
         (ask("all-to-all", 64, 1e9, ports=2, delay_s=1e-2), 43.5e-3),
+        (ask("all-to-all", 64, 1e9, ports=4, two_way=True, delay_s=1e-2), 15.7e-3),
         (ask("broadcast", 16, 1e7, ports=2, two_way=True, delay_s=1e-3), 0.206e-3),
         (ask("broadcast", 64, 1e5, ports=2, delay_s=1e-3), 25.91e-6),
         # Trees over several planes: the root has no parent, and a child for each of eight ports.
@@ -177,3 +181,31 @@ def test_all_sides_of_a_torus_carry_parts_at_once(
     best = om.solve(problem, seed=0).objective
     assert best is not None
     assert best <= seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("two_way", [False, True])
+def test_routes_of_an_all_to_all_load_all_circuits_alike(two_way: bool) -> None:
+    """Shortest ways of 32 ranks over 3 ports leave a quarter of the circuits' time unused."""
+    problem = ask("all-to-all", 32, 1e8, ports=3, two_way=two_way, delay_s=1.0)
+    solution = om.solve(problem, "topologies", seed=0)
+    assert solution.objective is not None
+    assert solution.objective <= 1.16 * problem.lower_bound()
+    assert compute(problem, solution.answer)
+
+
+def test_level_routes_are_those_of_an_exhaustive_search() -> None:
+    """Around a ring of 4 two-way ranks each opposite block has two ways; level loads use both."""
+    problem = ask("all-to-all", 4, 4.0, ports=2, two_way=True, rate_bytes_per_s=1.0)
+    peer = np.array([[1, 0, 3, 2], [3, 2, 1, 0]])
+    distance = np.array([[0, 1, 2, 1], [1, 0, 1, 2], [2, 1, 0, 1], [1, 2, 1, 0]])
+    routes = find_level_routes(problem, peer, distance, 2, Limits().start())
+    assert routes is not None
+    # 4 x 2 neighbours and 4 opposite blocks of two hops: 16 hops on 8 circuits.
+    assert routes.busiest_bytes == 2.0
+    at = {source * 4 + target: source for source in range(4) for target in range(4)}
+    for senders, receivers, chunks in routes.sends:
+        for sender, receiver, chunk in zip(senders, receivers, chunks, strict=True):
+            assert at[int(chunk)] == sender
+            assert receiver in peer[:, sender]
+            at[int(chunk)] = int(receiver)
+    assert all(rank == chunk % 4 for chunk, rank in at.items())
