@@ -327,9 +327,7 @@ def _new_search(n_ranks: int, n_rounds: int) -> Search:
     )
 
 
-def _set_prices(
-    ways: Ways, peer: IntArray, smoothing: float, rng: np.random.Generator
-) -> Prices:
+def _set_prices(ways: Ways, peer: IntArray, smoothing: float, rng: np.random.Generator) -> Prices:
     """Set the prices of all circuits to the softmax of the loads of their round.
 
     Parameters
