@@ -47,7 +47,7 @@ LEVEL = 1.01
 """Routes whose time is so near the mean of all circuits are not improved."""
 
 
-class Blocks(NamedTuple):
+class RoutedBlocks(NamedTuple):
     """The blocks of an all-to-all, and the circuits that they can take."""
 
     peer: IntArray
@@ -74,7 +74,7 @@ class Ways(NamedTuple):
     """``price[round, lane, rank]``: what a byte on this circuit costs."""
 
 
-class Prices(NamedTuple):
+class LoadPrices(NamedTuple):
     """How loads become prices in a sweep; arrays have shape (rounds,) unless said."""
 
     reference: FloatArray
@@ -88,7 +88,7 @@ class Prices(NamedTuple):
     ranks). Without it blocks that have a choice between equals would all decide alike."""
 
 
-class Search(NamedTuple):
+class WaySearch(NamedTuple):
     """Scratch of `find_cheapest_way`: what is known of each rank before each round."""
 
     cost: FloatArray
@@ -112,7 +112,7 @@ def _change_load(ways, prices, circuit, n_bytes):
     ----------
     ways : Ways
         Writes `load` and `price`.
-    prices : Prices
+    prices : LoadPrices
         How a load becomes a price.
     circuit : tuple of int
         The round, the lane and the rank that sends.
@@ -132,7 +132,7 @@ def _reach_rank(search, turn, rank, cost, lane, rank_before):
 
     Parameters
     ----------
-    search : Search
+    search : WaySearch
         Gets the way.
     turn : int
         The round before which the way is at the rank.
@@ -162,13 +162,13 @@ def find_cheapest_way(blocks, block, ways, search):
 
     Parameters
     ----------
-    blocks : Blocks
+    blocks : RoutedBlocks
         Source and destination of the block, and the circuits.
     block : int
         The number of the block.
     ways : Ways
         Reads the prices; gets the way of the block in `lane_of`.
-    search : Search
+    search : WaySearch
         Scratch; all costs are infinite before and after.
 
     Returns
@@ -213,15 +213,15 @@ def reroute_blocks(blocks, order, ways, prices, search):
 
     Parameters
     ----------
-    blocks : Blocks
+    blocks : RoutedBlocks
         The blocks and the circuits.
     order : int array, shape (blocks,)
         The order in which blocks are rerouted.
     ways : Ways
         The way of each block, with loads and prices; written.
-    prices : Prices
+    prices : LoadPrices
         How loads become prices.
-    search : Search
+    search : WaySearch
         Scratch.
 
     Returns
@@ -286,7 +286,7 @@ def find_level_routes(
     """
     n = problem.n_ranks
     source, destination = np.nonzero(problem.demand)
-    blocks = Blocks(peer, distance, source, destination, problem.demand[source, destination])
+    blocks = RoutedBlocks(peer, distance, source, destination, problem.demand[source, destination])
     n_blocks = len(source)
     ways = Ways(
         lane_of=np.full((n_blocks, n_rounds), NOT_ROUTED, dtype=np.int16),
@@ -315,10 +315,10 @@ def find_level_routes(
     return LevelRoutes(_list_sends(blocks, best_lanes, n), best_bytes)
 
 
-def _new_search(n_ranks: int, n_rounds: int) -> Search:
+def _new_search(n_ranks: int, n_rounds: int) -> WaySearch:
     """Allocate the scratch of the search for the cheapest way of a block."""
     shape = (n_rounds + 1, n_ranks)
-    return Search(
+    return WaySearch(
         cost=np.full(shape, np.inf),
         lane_to=np.zeros(shape, dtype=np.int16),
         rank_before=np.zeros(shape, dtype=np.int64),
@@ -327,7 +327,9 @@ def _new_search(n_ranks: int, n_rounds: int) -> Search:
     )
 
 
-def _set_prices(ways: Ways, peer: IntArray, smoothing: float, rng: np.random.Generator) -> Prices:
+def _set_prices(
+    ways: Ways, peer: IntArray, smoothing: float, rng: np.random.Generator
+) -> LoadPrices:
     """Set the prices of all circuits to the softmax of the loads of their round.
 
     Parameters
@@ -343,7 +345,7 @@ def _set_prices(ways: Ways, peer: IntArray, smoothing: float, rng: np.random.Gen
 
     Returns
     -------
-    Prices
+    LoadPrices
         What the price of a circuit follows from when its load changes.
     """
     reference = ways.load.max(axis=(1, 2))
@@ -351,11 +353,11 @@ def _set_prices(ways: Ways, peer: IntArray, smoothing: float, rng: np.random.Gen
     total = (exponentials * (peer >= 0)).sum(axis=(1, 2))
     factor = rng.uniform(1 - JITTER, 1 + JITTER, size=ways.price.shape)
     ways.price[:] = factor * exponentials / total[:, None, None]
-    return Prices(reference, np.full(len(reference), smoothing), total, factor)
+    return LoadPrices(reference, np.full(len(reference), smoothing), total, factor)
 
 
 def _list_sends(
-    blocks: Blocks, lane_of: NDArray[np.int16], n_ranks: int
+    blocks: RoutedBlocks, lane_of: NDArray[np.int16], n_ranks: int
 ) -> list[tuple[IntArray, IntArray, IntArray]]:
     """List the sends of each round: arrays of senders, receivers and chunks.
 
