@@ -365,11 +365,13 @@ def format_matrix(matrix: NDArray[np.complex128]) -> str:
 
     def entry(value: complex) -> str:
         """Return a number without parts that are rounding."""
-        real = 0.0 if abs(value.real) < 5e-4 else value.real
-        imag = 0.0 if abs(value.imag) < 5e-4 else value.imag
-        if not imag:
-            return f"{real:.3g}"
-        return f"{imag:.3g}j" if not real else f"{real:.3g}{imag:+.3g}j"
+        has_real = abs(value.real) >= 5e-4
+        has_imag = abs(value.imag) >= 5e-4
+        if has_real and has_imag:
+            return f"{value.real:.3g}{value.imag:+.3g}j"
+        if has_imag:
+            return f"{value.imag:.3g}j"
+        return f"{value.real:.3g}" if has_real else "0"
 
     rows = [", ".join(entry(complex(value)) for value in row) for row in matrix]
     return f"(({rows[0]}), ({rows[1]}))"

@@ -73,8 +73,10 @@ class Wiring:
         # The other end of what is removed becomes an open pin.
         opened = [pin for name, pin in self.ports if name in left_out]
         for first, second in self.joins:
-            opened += [second] if split_pin(first)[0] in removed else []
-            opened += [first] if split_pin(second)[0] in removed else []
+            if split_pin(first)[0] in removed:
+                opened.append(second)
+            if split_pin(second)[0] in removed:
+                opened.append(first)
         self.open_pins += opened
         self.keep(self.instances.keys() - removed)
         self.ports = [pair for pair in self.ports if pair[0] not in left_out]
@@ -210,10 +212,11 @@ class WiringReader:
         instances = {}
         for name, entry in mapping(tree, "instances", self._flaws).items():
             component = self._component_of(entry)
-            settings = entry.get("settings") if isinstance(entry, Mapping) else None
+            settings = _value_of(entry, "settings")
+            if not isinstance(settings, Mapping):
+                settings = {}
             if not component:
                 self._flaws.append(f"instance {name} has no component")
-            settings = settings if isinstance(settings, Mapping) else {}
             for cell in _cells_of_array(str(name), entry):
                 instances[cell] = Instance(component, settings)
         return instances
@@ -237,7 +240,7 @@ class WiringReader:
 
     def _component_of(self, entry: Any) -> str:
         """Return the component of an instance; empty if it has none."""
-        component = entry.get("component") if isinstance(entry, Mapping) else entry
+        component = _component_name(entry)
         if not isinstance(component, str):
             return ""
         if component in self._declared:
@@ -304,17 +307,32 @@ def mapping(tree: Mapping[str, Any], key: str, flaws: list[str]) -> Mapping[str,
     return {}
 
 
+def _value_of(tree: Any, key: str) -> Any:
+    """Return a value of a mapping; None if it has none, or is no mapping at all."""
+    if not isinstance(tree, Mapping):
+        return None
+    return tree.get(key)
+
+
+def _component_name(entry: Any) -> Any:
+    """Return what an instance is of: its ``component``, or the entry itself if that is a name."""
+    if isinstance(entry, Mapping):
+        return entry.get("component")
+    return entry
+
+
 def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
     """Return the netlist itself, the models of components, and the netlists of components.
 
     Of a recursive netlist the first that is part of no other is the netlist itself.
     """
-    models = tree.get("models") if isinstance(tree, Mapping) else None
+    models = _value_of(tree, "models")
+    if not isinstance(models, Mapping):
+        models = {}
     if isinstance(tree, Mapping) and "netlist" in tree and set(tree) <= {"netlist", "models"}:
         tree = tree["netlist"]
     if not isinstance(tree, Mapping):
         raise NetlistError(["a netlist is a mapping with instances, connections and ports"])
-    models = models if isinstance(models, Mapping) else {}
     netlists = {str(name): _from_kfactory(netlist) for name, netlist in tree.items()}
     is_recursive = netlists and "instances" not in tree
     if not is_recursive or not all(map(_has_instances, netlists.values())):
@@ -323,8 +341,7 @@ def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[st
     used_components = set()
     for netlist in netlists.values():
         for entry in netlist["instances"].values():
-            component = entry.get("component") if isinstance(entry, Mapping) else entry
-            used_components.add(str(component))
+            used_components.add(str(_component_name(entry)))
     outermost = [netlist for name, netlist in netlists.items() if name not in used_components]
     top = outermost[0] if outermost else next(iter(netlists.values()))
     return top, models, netlists
@@ -340,7 +357,7 @@ def _from_kfactory(tree: Any) -> Any:
     A net is a list of entries ``{"instance": ..., "port": ...}`` and ``{"name": ...}``, of which
     the latter is a port of the netlist. Any other tree is returned as it is.
     """
-    nets = tree.get("nets") if isinstance(tree, Mapping) else None
+    nets = _value_of(tree, "nets")
     if not isinstance(nets, list) or not nets or not all(isinstance(net, list) for net in nets):
         return tree
     joins: list[dict[str, str]] = []
@@ -350,7 +367,8 @@ def _from_kfactory(tree: Any) -> Any:
         pins = [_kfactory_pin(entry) for entry in entries if "instance" in entry]
         names = [str(entry.get("name")) for entry in entries if "instance" not in entry]
         joins += [{"p1": first, "p2": second} for first, second in pairwise(pins)]
-        ports |= dict.fromkeys(names, pins[0]) if pins else {}
+        if pins:
+            ports |= dict.fromkeys(names, pins[0])
     return {**tree, "nets": joins, "ports": ports}
 
 
@@ -361,7 +379,7 @@ def _kfactory_pin(entry: Mapping[str, Any]) -> str:
 
 def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
     """Yield the names of the cells of an array, or the instance itself if it is none."""
-    array = entry.get("array") if isinstance(entry, Mapping) else None
+    array = _value_of(entry, "array")
     if not isinstance(array, Mapping):
         yield name
         return
@@ -379,8 +397,10 @@ def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
 def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
     """Return the number of columns or rows of an array, which has one of several names."""
     values = [array[key] for key in keys if array.get(key) is not None]
+    if not values:
+        return 1
     try:
-        return max(1, int(values[0])) if values else 1
+        return max(1, int(values[0]))
     except (TypeError, ValueError, OverflowError):
         raise NetlistError([f"array: {values[0]!r} is no number of cells"]) from None
 
@@ -389,13 +409,12 @@ def _name_single_cells_of_arrays(level: _Level) -> _Level:
     """Write the pin of an array of one cell, ``name<0.0>,pin``, as that of the instance."""
 
     def rename(pin: str) -> str:
+        """Return the pin of the instance, if it is one of an array of one cell."""
         instance, name = split_pin(pin)
         bare = _ARRAY_INDEX.sub("", instance)
-        return (
-            f"{bare},{name}"
-            if instance not in level.instances and bare in level.instances
-            else pin
-        )
+        if instance in level.instances or bare not in level.instances:
+            return pin
+        return f"{bare},{name}"
 
     return _Level(
         level.instances,
@@ -450,7 +469,7 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
         flaws.append("nets: a list is expected")
         nets = []
     for number, net in enumerate(nets):
-        ends = [net.get("p1"), net.get("p2")] if isinstance(net, Mapping) else [None, None]
+        ends = [_value_of(net, "p1"), _value_of(net, "p2")]
         texts = [end for end in ends if isinstance(end, str) and end.strip()]
         if len(texts) == 2:
             joins.append((texts[0], texts[1]))
@@ -459,8 +478,8 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
         else:
             flaws.append(f"nets[{number}]: p1 and p2 are expected")
     for name, route in mapping(tree, "routes", flaws).items():
-        links = route.get("links") if isinstance(route, Mapping) else None
-        for first, second in _read_pairs(f"routes: {name}", links or {}, flaws):
+        links = _value_of(route, "links") or {}
+        for first, second in _read_pairs(f"routes: {name}", links, flaws):
             joins += _expand_bundle(first, second, f"routes: {name}", flaws)
     return joins
 
