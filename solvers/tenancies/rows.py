@@ -20,6 +20,7 @@ from optmatch.problems import Collective, CollectivePlan, Tenancy, Tenant
 from optmatch.solvers.all_to_all import factors
 from optmatch.solvers.collectives.methods import FINDERS, method, suits
 from optmatch.solvers.collectives.plans import assemble
+from optmatch.solvers.tenancies.round_robin import lay_over_tournament
 
 PIPELINED = "pipelined"
 """The method that broadcasts in pieces, each of which is on its way in another round."""
@@ -132,7 +133,10 @@ def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
     assert isinstance(collective, Collective)
     alone = replace(collective, fabric=IdealSwitch(tenant.n_ports))
     best: JobRows | None = None
-    for plan, held_s in chain(_follow_algorithms(alone), _cut_for_slots(problem, alone)):
+    plans = chain(
+        _follow_algorithms(alone), _cut_for_slots(problem, alone), _over_tournament(problem, alone)
+    )
+    for plan, held_s in plans:
         matchings = plan.circuits[:, 0]
         if (matchings == IDLE).all(axis=1).any():
             continue
@@ -198,6 +202,13 @@ def _cut_for_slots(problem: Tenancy, alone: Collective) -> Iterator[HeldPlan]:
         )
         if timed.held_s is not None:
             yield timed.plan, timed.held_s
+
+
+def _over_tournament(problem: Tenancy, alone: Collective) -> Iterator[HeldPlan]:
+    """List the plan of a broadcast over a round-robin tournament, where there is one."""
+    laid = lay_over_tournament(alone, problem.slot_s)
+    if laid is not None and laid.held_s is not None:
+        yield laid.plan, laid.held_s
 
 
 def _rows_of_matchings(matchings: NDArray[np.int64], two_way: bool) -> NDArray[np.int64]:
