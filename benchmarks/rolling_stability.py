@@ -1,12 +1,17 @@
 """Measure whether the queue of `RollingSchedule` stays finite, and how long flows wait.
 
     python benchmarks/rolling_stability.py [--cells 0 8 16] [--slots 30000] [--cpu-s 200]
+    python benchmarks/rolling_stability.py --flows-per-port 300 --seeds 20 [--loads 0.5 0.8 0.9]
 
 A cell is a load, a number of ports, a pattern of traffic and a size of flows; `list_cells` names
 all of them. Flows arrive at random, and the clock moves to the end of each slot that is committed.
 The same flows are then served by a plain rival: maximum weight with hysteresis, which in slots of
 a fixed length takes the matching of the most queued bytes, if it has more than the held one has by
 a factor, for three lengths and factors.
+
+The second form compares mean waits: all of so many flows arrive and are served, with so many
+seeds, and the mean ratio of our waits to those of each rival is printed with its 95 % confidence
+interval.
 
 A queue is stable if its backlog stops to grow. *Growth* is the mean backlog of the last quarter of
 the run over that of the second. Times are in delays, which are 1 s here.
@@ -19,12 +24,13 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.stats import t
 
 import optmatch as om
 
@@ -147,18 +153,27 @@ def mean_of_quarters(samples: Sequence[Sample], end_s: float) -> tuple[float, fl
     return first, second, third, fourth
 
 
-def run_ours(cell: Cell, seed: int, n_slots: int, cpu_s: float) -> tuple[Run, list[Flow], float]:
-    """Serve a cell by `RollingSchedule`, for so many slots or so much time of the processor.
+def run_ours(
+    n_ports: int, flows: Iterator[Flow], n_slots: float = np.inf, cpu_s: float = np.inf
+) -> tuple[Run, list[Flow], float]:
+    """Serve flows by `RollingSchedule`.
+
+    Parameters
+    ----------
+    n_ports
+        The number of ports.
+    flows
+        What arrives, in the order of time, perhaps without end.
+    n_slots, cpu_s
+        The run ends after so many slots or so much time of the processor, or when all is served.
 
     Returns
     -------
     (Run, list of Flow, float)
         What came of it, the flows that arrived, and when it ended.
     """
-    n_ports = cell.n_ports
     rolling = om.RollingSchedule(om.IdealSwitch(n_ports), DELAY_S, time_limit_s=0.0)
-    flows = yield_flows(cell, seed)
-    flow = next(flows)
+    flow = next(flows, None)
     arrived: list[Flow] = []
     samples: list[Sample] = []
     began_s = time.process_time()
@@ -166,17 +181,20 @@ def run_ours(cell: Cell, seed: int, n_slots: int, cpu_s: float) -> tuple[Run, li
         # Without demand there is no slot until the next flow arrives.
         backlog_s = float(rolling.queued_bytes.sum()) / n_ports
         slot = rolling.next_slot()
-        end_s = flow.arrival_s
         if slot is not None:
             end_s = slot.end_s
             samples.append(Sample(slot.start_s, backlog_s, end_s - slot.start_s))
+        elif flow is not None:
+            end_s = flow.arrival_s
+        else:
+            break
 
         # All flows of the slot arrive at their own times.
-        while flow.arrival_s <= end_s:
+        while flow is not None and flow.arrival_s <= end_s:
             rolling.advance(flow.arrival_s)
             rolling.add(flow.source, flow.destination, flow.size_s)
             arrived.append(flow)
-            flow = next(flows)
+            flow = next(flows, None)
         rolling.advance(end_s)
 
     figures = rolling.figures()
@@ -231,24 +249,23 @@ class _Queues:
 
 
 def run_maximum_weight(
-    cell: Cell, flows: Sequence[Flow], end_s: float, slot_s: float, factor: float
+    n_ports: int, flows: Sequence[Flow], end_s: float, slot_s: float, factor: float
 ) -> Run:
     """Serve flows by maximum weight with hysteresis.
 
     Parameters
     ----------
-    cell
+    n_ports
         The number of ports.
     flows
         What arrives, in the order of time.
     end_s
-        The end of the run.
+        The end of the run; infinite to serve everything.
     slot_s
         The length of a slot, without the delay before it.
     factor
         The held matching stays unless another one has more queued bytes by this factor.
     """
-    n_ports = cell.n_ports
     sources = np.arange(n_ports)
     held: NDArray[np.int64] | None = None
     queues = _Queues(n_ports, flows)
@@ -276,11 +293,38 @@ def run_maximum_weight(
         for pair in zip(sources.tolist(), held.tolist(), strict=True):
             queues.serve(pair, now_s, slot_end_s)
         now_s = slot_end_s
+    end_s = min(end_s, now_s)
     return Run(
         mean_of_quarters(samples, end_s),
         float(np.mean(queues.waits_s)) if queues.waits_s else 0.0,
         queues.served_s / end_s / n_ports,
     )
+
+
+def compare_waits(cell: Cell, n_flows: int, n_seeds: int) -> dict[str, object]:
+    """Serve so many flows completely, with several seeds, and compare the mean waits.
+
+    Returns
+    -------
+    dict
+        The ratio of our mean wait to that of each rival, as a mean over all seeds, and half of the
+        width of its 95 % confidence interval, by Student's t. Rivals are in the order of
+        `HYSTERESES`.
+    """
+    ratios = []
+    for seed in range(n_seeds):
+        flows = list(islice(yield_flows(cell, seed), n_flows))
+        ours, _, _ = run_ours(cell.n_ports, iter(flows))
+        rivals = [run_maximum_weight(cell.n_ports, flows, np.inf, *rival) for rival in HYSTERESES]
+        ratios.append([ours.mean_wait_s / rival.mean_wait_s for rival in rivals])
+    deviation = np.std(ratios, axis=0, ddof=1) / np.sqrt(n_seeds)
+    half_width = t.ppf(0.975, n_seeds - 1) * deviation
+    return {
+        "flows": n_flows,
+        "seeds": n_seeds,
+        "wait_over_rivals": np.mean(ratios, axis=0).round(3).tolist(),
+        "half_width": half_width.round(3).tolist(),
+    }
 
 
 def main() -> None:
@@ -290,13 +334,26 @@ def main() -> None:
     parser.add_argument("--cells", type=int, nargs="*", default=range(len(cells)))
     parser.add_argument("--slots", type=int, default=30_000)
     parser.add_argument("--cpu-s", type=float, default=200.0, help="at most, for each cell")
+    parser.add_argument("--flows-per-port", type=int, help="serve so many, and compare waits")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--loads", type=float, nargs="*", default=(0.5, 0.8, 0.9))
+    parser.add_argument("--sizes-s", type=float, nargs="*", default=(20.0,))
     options = parser.parse_args()
+    if options.flows_per_port is not None:
+        for load, size_s in product(options.loads, options.sizes_s):
+            cell = Cell(load, 16, "uniform", size_s)
+            row = compare_waits(cell, 16 * options.flows_per_port, options.seeds)
+            print(json.dumps({**cell._asdict(), **row}), flush=True)
+        return
     for number in options.cells:
         cell = cells[number]
         began_s = time.process_time()
-        ours, flows, end_s = run_ours(cell, number, options.slots, options.cpu_s)
+        flows_without_end = yield_flows(cell, number)
+        ours, flows, end_s = run_ours(
+            cell.n_ports, flows_without_end, options.slots, options.cpu_s
+        )
         ours_cpu_s = time.process_time() - began_s
-        rivals = [run_maximum_weight(cell, flows, end_s, *rival) for rival in HYSTERESES]
+        rivals = [run_maximum_weight(cell.n_ports, flows, end_s, *rival) for rival in HYSTERESES]
         shortest_wait_s = min(rival.mean_wait_s for rival in rivals)
         row = {
             "cell": number,

@@ -58,22 +58,22 @@ def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
         If it is not square, or if a number is negative, or if a line sums to 2**62 or more; the
         message names the first such place or line.
     """
-    given = frozen("matrix", ticks, 2, np.int64)
-    if given.shape[0] != given.shape[1]:
-        raise InputError(f"matrix has shape {given.shape}: must be square", where="matrix")
-    for i, j in np.argwhere(given < 0)[:1]:
-        raise InputError(f"matrix[{i}, {j}] = {given[i, j]}: must be >= 0", where="matrix")
+    matrix = frozen("matrix", ticks, 2, np.int64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"matrix has shape {matrix.shape}: must be square", where="matrix")
+    for i, j in np.argwhere(matrix < 0)[:1]:
+        raise InputError(f"matrix[{i}, {j}] = {matrix[i, j]}: must be >= 0", where="matrix")
 
     # Only large entries can overflow, and only then is it worth while to add them up as floats.
-    if int(given.max(initial=0)) * len(given) >= 2**62:
+    if int(matrix.max(initial=0)) * len(matrix) >= 2**62:
         for axis, line in ((1, "row"), (0, "column")):
-            rough = given.astype(np.float64).sum(axis=axis)
+            rough = matrix.astype(np.float64).sum(axis=axis)
             for k in np.flatnonzero(rough >= 2.0**62)[:1]:
                 raise InputError(
                     f"matrix: {line} {k} sums to about {rough[k]:.3g}, beyond 2**62",
                     where="matrix",
                 )
-    return given.copy()
+    return matrix.copy()
 
 
 def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
@@ -94,15 +94,15 @@ def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
     InputError
         If `whole_square` raises it, or if a line has another sum than row 0.
     """
-    whole = whole_square(ticks)
+    matrix = whole_square(ticks)
     for axis, line in ((1, "row"), (0, "column")):
-        sums = whole.sum(axis=axis)
-        for k in np.flatnonzero(sums != whole[:1].sum())[:1]:
+        sums = matrix.sum(axis=axis)
+        for k in np.flatnonzero(sums != matrix[:1].sum())[:1]:
             raise InputError(
-                f"matrix: {line} {k} sums to {sums[k]}, row 0 to {whole[0].sum()}: must be equal",
+                f"matrix: {line} {k} sums to {sums[k]}, row 0 to {matrix[0].sum()}: must be equal",
                 where="matrix",
             )
-    return whole
+    return matrix
 
 
 @kernel
@@ -157,10 +157,11 @@ def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
     matrix = whole_square(ticks)
     if not matrix.any():
         return matrix
-    rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
-    most = max(rows.max(), columns.max())
+    row_sums = matrix.sum(axis=1)
+    column_sums = matrix.sum(axis=0)
+    most = max(row_sums.max(), column_sums.max())
     by_size = np.argsort(-matrix, axis=None, kind="stable")
-    _raise_in_order(by_size, matrix, most - rows, most - columns)
+    _raise_in_order(by_size, matrix, most - row_sums, most - column_sums)
     return matrix
 
 
@@ -234,10 +235,10 @@ def decompose(
         while most > 0:
             size = min(most, max(8, _SLICE // n))
             block = np.empty((size, n), dtype=np.int32), np.empty(size, dtype=np.int64)
-            found = peel(*block)
-            blocks.append((block[0][:found], block[1][:found]))
-            most -= found
-            if found < size or (deadline is not None and counted_time() >= deadline):
+            n_terms = peel(*block)
+            blocks.append((block[0][:n_terms], block[1][:n_terms]))
+            most -= n_terms
+            if n_terms < size or (deadline is not None and counted_time() >= deadline):
                 break
     except KeyboardInterrupt:
         left = None  # the terms of a lost slice may be subtracted already

@@ -1,13 +1,13 @@
 """Covers of a demand over its full matrix, by ratings of slots.
 
-A slot of length a serves min(a, rest) on each of its circuits and costs a plus the delay. Which
+A slot of length a serves min(a, unserved) on each of its circuits and costs a and the delay. Which
 length and which matching serve most for their time is Eclipse's question (Venkatakrishnan et al.
 2016, doi 10.1145/2896377.2901479): for each of some lengths an assignment. Two terms on top of it
 make covers shorter than Eclipse's: a circuit that is *finished* saves its ports a further
 reconfiguration, so it earns (part of) a delay; and service to ports with much left to do counts
 more than service to others.
 
-The *rest* is what earlier slots leave of the demand. The *bonus* is what a finished circuit earns,
+*Unserved* is what earlier slots leave of the demand. The *bonus* is what a finished circuit earns,
 in ticks. The *rate* of a slot is its weighed service, with bonuses, divided by its length and the
 delay. *Pressure* is how much more busy ports count. *Known* prices are column prices of the last
 slot's assignments, for a unit of time, from which the next assignments start.
@@ -52,7 +52,7 @@ def _greatest(rows, columns):
 
 
 @inner_kernel
-def _weigh(space, rest, delay, pressure):
+def _weigh(space, unserved, delay, pressure):
     """Set the weight of a tick of service on each circuit; return how many have a demand.
 
     The load of a port is what its entries that are left take, with a delay for each. A circuit
@@ -62,14 +62,14 @@ def _weigh(space, rest, delay, pressure):
     ----------
     space : AssignmentSpace
         Out: ``weight``, 0 without a demand. The prices are scratch: they hold loads here.
-    rest : int array, shape (n, n)
+    unserved : int array, shape (n, n)
         The demand that is left, in ticks.
     delay : int
         Ticks before each slot.
     pressure : float
         How much more busy ports count; see `Rating`.
     """
-    n = len(rest)
+    n = len(unserved)
     row_load = space.row_price
     column_load = space.column_price
     row_load[:] = 0.0
@@ -77,9 +77,9 @@ def _weigh(space, rest, delay, pressure):
     n_entries = 0
     for i in range(n):
         for j in range(n):
-            if rest[i, j] > 0:
-                row_load[i] += rest[i, j] + delay
-                column_load[j] += rest[i, j] + delay
+            if unserved[i, j] > 0:
+                row_load[i] += unserved[i, j] + delay
+                column_load[j] += unserved[i, j] + delay
                 n_entries += 1
     if n_entries == 0:
         return 0
@@ -90,13 +90,13 @@ def _weigh(space, rest, delay, pressure):
         column_load[k] = np.exp(pressure * (column_load[k] / most - 1.0))
     for i in range(n):
         for j in range(n):
-            space.weight[i, j] = row_load[i] + column_load[j] if rest[i, j] > 0 else 0.0
+            space.weight[i, j] = row_load[i] + column_load[j] if unserved[i, j] > 0 else 0.0
     space.work[0] -= 2 * n * n
     return n_entries
 
 
 @inner_kernel
-def _rate(space, rest, length, bonus):
+def _rate(space, unserved, length, bonus):
     """Set the worth of each circuit in a slot of a length; return a bound on all matchings.
 
     An entry that is finished earns `bonus` ticks more. No matching is worth more than the best
@@ -106,19 +106,19 @@ def _rate(space, rest, length, bonus):
     ----------
     space : AssignmentSpace
         In: ``weight``; out: ``value``, the problem of `assign`; ``distance`` is scratch.
-    rest : int array, shape (n, n)
+    unserved : int array, shape (n, n)
         The demand that is left, in ticks.
     length, bonus : float
         How long the slot is, and what a finished entry earns, in ticks.
     """
-    n = len(rest)
+    n = len(unserved)
     column_best = space.distance
     column_best[:] = 0.0
     rows_total = 0.0
     for i in range(n):
         row_best = 0.0
         for j in range(n):
-            ticks = rest[i, j]
+            ticks = unserved[i, j]
             value = 0.0
             if ticks > 0:
                 value = space.weight[i, j] * (ticks + bonus if ticks <= length else length)
@@ -136,14 +136,14 @@ def _rate(space, rest, length, bonus):
 
 
 @inner_kernel
-def _choose_lengths(rest, n_entries, choices, sizes):
+def _choose_lengths(unserved, n_entries, choices, sizes):
     """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked.
 
     Writes them to `sizes`, ascending; returns how many there are.
 
     Parameters
     ----------
-    rest : int array, shape (n, n)
+    unserved : int array, shape (n, n)
         The demand that is left, in ticks.
     n_entries : int
         How many of its entries are not zero.
@@ -155,12 +155,12 @@ def _choose_lengths(rest, n_entries, choices, sizes):
     # At most RANKED of them: every so many.
     stride = 1 + n_entries // RANKED
     number = 0
-    for i in range(len(rest)):
-        for j in range(len(rest)):
-            if rest[i, j] > 0:
+    for i in range(len(unserved)):
+        for j in range(len(unserved)):
+            if unserved[i, j] > 0:
                 number += 1
                 if number % stride == 0:
-                    sizes[number // stride - 1] = rest[i, j]
+                    sizes[number // stride - 1] = unserved[i, j]
     n_ranked = number // stride
     sort_first(sizes, n_ranked)
 
@@ -177,7 +177,7 @@ def _choose_lengths(rest, n_entries, choices, sizes):
 
 
 @inner_kernel
-def _bound_lengths(space, rest, delay, bonus, count):
+def _bound_lengths(space, unserved, delay, bonus, count):
     """Bound the rate of a slot of each length, and sort the lengths by it, the greatest first.
 
     The rate is weighed service divided by the length and the delay. With lengths in this order,
@@ -188,7 +188,7 @@ def _bound_lengths(space, rest, delay, bonus, count):
     space : AssignmentSpace
         In and out: ``sizes``, the lengths in ticks, of which the first `count` are sorted anew.
         Out: ``bounds``, the bound of each.
-    rest : int array, shape (n, n)
+    unserved : int array, shape (n, n)
         The demand that is left, in ticks.
     delay : int
         Ticks before each slot.
@@ -201,7 +201,7 @@ def _bound_lengths(space, rest, delay, bonus, count):
     bounds = space.bounds
     for k in range(count):
         size = sizes[k]
-        bound = _rate(space, rest, size, bonus) / (size + delay)
+        bound = _rate(space, unserved, size, bonus) / (size + delay)
         place = k
         while place > 0 and bounds[place - 1] < bound:
             sizes[place] = sizes[place - 1]
@@ -212,7 +212,7 @@ def _bound_lengths(space, rest, delay, bonus, count):
 
 
 @inner_kernel
-def _find_best_slot(space, rest, terms, count, matching):
+def _find_best_slot(space, unserved, terms, count, matching):
     """Write the matching that serves most for its time, of `count` lengths; return its length.
 
     Lengths are tried in the order of their bounds, and none whose bound is below what is known.
@@ -224,7 +224,7 @@ def _find_best_slot(space, rest, terms, count, matching):
         In: ``sizes`` and ``bounds``, sorted by `_bound_lengths`, and ``weight``. In and out:
         ``known_price``, column prices for a unit of time. ``work`` falls by the places that are
         looked at; all else is scratch.
-    rest : int array, shape (n, n)
+    unserved : int array, shape (n, n)
         The demand that is left, in ticks.
     terms : RatedTerms
         The delay in ticks, and the `Rating`.
@@ -249,21 +249,21 @@ def _find_best_slot(space, rest, terms, count, matching):
         # rank had for the last slot, per unit of time.
         length = space.sizes[k]
         time = length + terms.delay
-        _rate(space, rest, length, bonus)
-        known = min(k, len(space.known_price) - 1)
-        for j in range(len(rest)):
-            space.column_price[j] = space.known_price[known, j] * time
+        _rate(space, unserved, length, bonus)
+        price_set = min(k, len(space.known_price) - 1)
+        for j in range(len(unserved)):
+            space.column_price[j] = space.known_price[price_set, j] * time
         rate = assign(space) / time
         if space.work[0] < 0:
             break
 
         # The prices are kept for the next slot, and the matching if it is the best one so far.
-        for j in range(len(rest)):
-            space.known_price[known, j] = space.column_price[j] / time
+        for j in range(len(unserved)):
+            space.known_price[price_set, j] = space.column_price[j] / time
         if rate > best_rate:
             best_rate = rate
             best_length = length
-            for i in range(len(rest)):
+            for i in range(len(unserved)):
                 matching[i] = space.column_of[i]
     return best_length
 
@@ -277,15 +277,15 @@ class RatedTerms(NamedTuple):
 
 
 @kernel
-def cover(space, rest, terms, matchings, lengths, done):
-    """Choose slots by a rating until the rest is served or there is no room.
+def cover(space, unserved, terms, matchings, lengths, done):
+    """Choose slots by a rating until all is served or there is no room.
 
     Parameters
     ----------
     space : AssignmentSpace
         Scratch; ``space.work`` limits the work, and is negative after the kernel if it had to end.
-    rest : int array, shape (n, n)
-        In and out: ``rest[source, destination]`` in ticks, what is not served.
+    unserved : int array, shape (n, n)
+        In and out: ``unserved[source, destination]`` in ticks, what is not served.
     terms : RatedTerms
         The delay, the shortest slot and the rating.
     matchings : int32 array, shape (slots, n)
@@ -300,35 +300,35 @@ def cover(space, rest, terms, matchings, lengths, done):
     int
         How many slots are written now. Each ends one of its circuits at least, so this ends.
     """
-    n = len(rest)
+    n = len(unserved)
     while done < len(matchings):
-        n_entries = _weigh(space, rest, terms.delay, terms.rating.pressure)
+        n_entries = _weigh(space, unserved, terms.delay, terms.rating.pressure)
         if n_entries == 0:
             break
-        count = _choose_lengths(rest, n_entries, max(2, terms.rating.choices), space.sizes)
+        count = _choose_lengths(unserved, n_entries, max(2, terms.rating.choices), space.sizes)
         bonus = terms.rating.finish_bonus * terms.delay
-        _bound_lengths(space, rest, terms.delay, bonus, count)
-        length = _find_best_slot(space, rest, terms, count, matchings[done])
+        _bound_lengths(space, unserved, terms.delay, bonus, count)
+        length = _find_best_slot(space, unserved, terms, count, matchings[done])
         if space.work[0] < 0:
             break
 
-        # No shorter than the least entry of the matching that has a rest: so a slot ends one.
+        # No slot is shorter than the least unserved entry of its matching: each ends one of them.
         least = np.int64(1) << 62
         for i in range(n):
-            ticks = rest[i, matchings[done, i]]
+            ticks = unserved[i, matchings[done, i]]
             if ticks > 0:
                 least = min(least, ticks)
         length = max(terms.shortest, max(length, least))
         lengths[done] = length
         for i in range(n):
             j = matchings[done, i]
-            rest[i, j] -= min(rest[i, j], length)
+            unserved[i, j] -= min(unserved[i, j], length)
         done += 1
     return done
 
 
 def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Serve the rest of a demand after a plan, heaviest first.
+    """Serve what a plan leaves of a demand, heaviest first.
 
     Parameters
     ----------
@@ -344,5 +344,5 @@ def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     Plan
         The slots of `plan`, then those of `cover_heaviest_first`, if anything is left for them.
     """
-    rest = np.maximum(demand - serve(plan), 0)
-    return join(plan, cover_heaviest_first(rest, shortest)) if rest.any() else plan
+    unserved = np.maximum(demand - serve(plan), 0)
+    return join(plan, cover_heaviest_first(unserved, shortest)) if unserved.any() else plan

@@ -60,19 +60,20 @@ def yield_solstice(work: CoverTask) -> Iterator[Plan]:
     """
     # All numbers are of the stuffed demand, whose lines have one sum: a perfect matching of its
     # entries exists at each step, at the latest with a threshold of 1.
-    rest = stuff(work.demand)
-    n, ports = len(rest), np.arange(len(rest))
+    unserved = stuff(work.demand)
+    n = len(unserved)
+    ports = np.arange(n)
     space = new_workspace(n)
-    threshold = 1 << (int(rest.max()).bit_length() - 1)
+    threshold = 1 << (int(unserved.max()).bit_length() - 1)
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []
-    while rest.any() and work.clock.remaining_s > 0:
-        if assign_afresh(space, rest >= threshold) < n - 0.5:
+    while unserved.any() and work.clock.remaining_s > 0:
+        if assign_afresh(space, unserved >= threshold) < n - 0.5:
             threshold = max(1, threshold // 2)
             continue
         matching = space.column_of.astype(np.int32)
-        length = int(rest[ports, matching].min())
-        rest[ports, matching] -= length
+        length = int(unserved[ports, matching].min())
+        unserved[ports, matching] -= length
         matchings.append(matching)
         ticks.append(max(length, work.shortest))
     plan = complete(Plan.of(matchings, ticks, n), work.demand, work.shortest)
@@ -106,9 +107,11 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
     Plan
         Slots that serve the whole of it.
     """
-    whole = work.demand if demand is None else demand
-    rest = whole.copy()
-    n = len(whole)
+    is_whole = demand is None
+    if demand is None:
+        demand = work.demand
+    unserved = demand.copy()
+    n = len(demand)
     space = new_workspace(n)
     terms = RatedTerms(work.delay, work.shortest, rating)
     n_room = max(16, 4 * n)
@@ -120,21 +123,21 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
     done = 0
     took_s = 0.0
     until = 1
-    while rest.any() and work.clock.remaining_s > took_s:
+    while unserved.any() and work.clock.remaining_s > took_s:
         if until > len(ticks):
             matchings = np.concatenate([matchings, np.zeros_like(matchings)])
             ticks = np.concatenate([ticks, np.zeros_like(ticks)])
         began_s = work.clock.elapsed_s
         space.work[0] = int(min(UNLIMITED_WORK, work.clock.remaining_s * _WORK_PER_S))
         before = done
-        done = int(cover(space, rest, terms, matchings[:until], ticks, done))
+        done = int(cover(space, unserved, terms, matchings[:until], ticks, done))
         if space.work[0] < 0:
             break
         took_s = work.clock.elapsed_s - began_s
         slots_at_once = (done - before) * _SLICE_S / max(took_s, 1e-6)
         until = done + int(np.clip(slots_at_once, 1, 16))
-    plan = complete(Plan(matchings[:done].copy(), ticks[:done].copy()), whole, work.shortest)
-    return trim(plan, whole, work.shortest) if demand is None else plan
+    plan = complete(Plan(matchings[:done].copy(), ticks[:done].copy()), demand, work.shortest)
+    return trim(plan, demand, work.shortest) if is_whole else plan
 
 
 def yield_tms(work: CoverTask) -> Iterator[Plan]:
@@ -161,8 +164,9 @@ def yield_tms(work: CoverTask) -> Iterator[Plan]:
     shares = terms.weights / terms.weights.sum()
     count = 1
     while True:
-        held = np.maximum(np.ceil(shares[:count] * greatest).astype(np.int64), work.shortest)
-        plan = complete(Plan(terms.permutations[:count], held), demand, work.shortest)
+        ticks = np.ceil(shares[:count] * greatest).astype(np.int64)
+        terms_held = Plan(terms.permutations[:count], np.maximum(ticks, work.shortest))
+        plan = complete(terms_held, demand, work.shortest)
         yield trim(plan, demand, work.shortest)
         if count >= len(shares):
             return

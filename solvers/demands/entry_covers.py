@@ -306,7 +306,7 @@ def _serve_slot(ports, left, count, length, matching):
         matching[port] = -1
 
     # Entries that are not finished close the gaps of those that are, so that rows stay ascending.
-    kept = 0
+    n_left = 0
     for entry in range(count):
         row = left.row[entry]
         column = left.column[entry]
@@ -315,11 +315,11 @@ def _serve_slot(ports, left, count, length, matching):
             matching[row] = column
             ticks -= min(ticks, length)
         if ticks > 0:
-            left.row[kept] = row
-            left.column[kept] = column
-            left.ticks[kept] = ticks
-            kept += 1
-    return kept
+            left.row[n_left] = row
+            left.column[n_left] = column
+            left.ticks[n_left] = ticks
+            n_left += 1
+    return n_left
 
 
 @kernel

@@ -112,7 +112,7 @@ def _high_digit(key):
 
 
 @kernel
-def _sort_by_digits(entries, float_bits, once, twice, counts):
+def _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts):
     """Sort entries by descending ticks: a least-significant-digit radix sort, stable.
 
     A key of 22 bits (see `_descending_key`) is two digits of 11 bits. The first pass sorts by the
@@ -124,16 +124,16 @@ def _sort_by_digits(entries, float_bits, once, twice, counts):
         The entries to sort, row by row; their ports are below 2**20.
     float_bits : int32 array, shape (entries,)
         The bits of each entry's ticks as float32, from which its key is made.
-    once : SortedEntries
+    by_low_digit : SortedEntries
         Scratch, of int64: the entries after the first pass. Above both ports, a place holds the
         high digit of the key; 11 bits and twice 20 fit one number.
-    twice : SortedEntries
+    by_both_digits : SortedEntries
         Out: the entries after the second pass, heaviest first; places hold both ports alone.
     counts : int array, shape (2, digits + 1)
         Scratch, in: 0. The rank that the next entry of each low digit (row 0) and of each high
         digit (row 1) gets.
     """
-    bits = once.bits
+    bits = by_low_digit.bits
     low = counts[0]
     high = counts[1]
     # Count each digit one place further on: sums then are the ranks at which digits begin.
@@ -153,16 +153,16 @@ def _sort_by_digits(entries, float_bits, once, twice, counts):
         digit = _low_digit(key)
         rank = low[digit]
         low[digit] = rank + 1
-        once.place[rank] = (_high_digit(key) << (2 * bits)) | place
-        once.ticks[rank] = entries.ticks[entry]
+        by_low_digit.place[rank] = (_high_digit(key) << (2 * bits)) | place
+        by_low_digit.ticks[rank] = entries.ticks[entry]
 
     # Second pass: by the high digit; entries with the same one keep the order of the first pass.
-    for entry in range(len(once.ticks)):
-        digit = once.place[entry] >> (2 * bits)
+    for entry in range(len(by_low_digit.ticks)):
+        digit = by_low_digit.place[entry] >> (2 * bits)
         rank = high[digit]
         high[digit] = rank + 1
-        twice.place[rank] = once.place[entry] & ((1 << (2 * bits)) - 1)
-        twice.ticks[rank] = once.ticks[entry]
+        by_both_digits.place[rank] = by_low_digit.place[entry] & ((1 << (2 * bits)) - 1)
+        by_both_digits.ticks[rank] = by_low_digit.ticks[entry]
 
 
 @inner_kernel
@@ -259,13 +259,17 @@ def sort_heaviest_first(entries: Entries) -> SortedEntries:
     bits = max(1, (entries.n_ports - 1).bit_length())
     n_entries = len(entries.ticks)
     float_bits = entries.ticks.astype(np.float32).view(np.int32)
-    once = SortedEntries(np.empty(n_entries, np.int64), np.empty(n_entries, np.int64), bits)
+    by_low_digit = SortedEntries(
+        np.empty(n_entries, np.int64), np.empty(n_entries, np.int64), bits
+    )
     # Places of 32 bits, where these are enough, take less memory and so less time.
     place_type: type[np.int32 | np.int64] = np.int32 if 2 * bits < 32 else np.int64
-    twice = SortedEntries(np.empty(n_entries, place_type), np.empty(n_entries, np.int64), bits)
+    by_both_digits = SortedEntries(
+        np.empty(n_entries, place_type), np.empty(n_entries, np.int64), bits
+    )
     counts = np.zeros((2, _DIGITS + 1), dtype=np.int64)
-    _sort_by_digits(entries, float_bits, once, twice, counts)
-    return twice
+    _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts)
+    return by_both_digits
 
 
 def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Plan:

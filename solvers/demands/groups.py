@@ -364,8 +364,8 @@ def _put_before(
     position
         How many of the others stay before those that move.
     """
-    others = order[~is_moved]
-    return np.concatenate([others[:position], order[is_moved], others[position:]])
+    staying = order[~is_moved]
+    return np.concatenate([staying[:position], order[is_moved], staying[position:]])
 
 
 def solve_groups(
@@ -434,15 +434,15 @@ def solve_groups(
     clock = limits.start()
     bound_s = problem.lower_bound()
     former = former_plan(problem, start)
-    known: _Costed | None = None
+    former_answer: _Costed | None = None
     if start is not None and former is not None and start.problem == problem:
         cost_s: Any = start.objective
-        known = cost_s, (former, cost_s)
+        former_answer = cost_s, (former, cost_s)
 
     search = _OrderSearch(problem, rng)
     n_moves = orders if clock.limits.time_s is None else _ENDLESS
     best, limit, n_orders = take_best(
-        search.candidates(former, n_moves), bound_s, clock, on_event, "orders", start=known
+        search.candidates(former, n_moves), bound_s, clock, on_event, "orders", start=former_answer
     )
     if best is None:
         return conclude(problem, "best", None, bound_s, limit)

@@ -97,13 +97,13 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
         n_out = int(work.rng.integers(2, max(3, min(len(plan.ticks), 8)) + 1))
         is_kept = np.ones(len(plan.ticks), dtype=np.bool_)
         is_kept[work.rng.permutation(len(plan.ticks))[:n_out]] = False
-        kept = plan.take(is_kept)
-        left = np.maximum(demand - serve(kept), 0)
+        staying = plan.take(is_kept)
+        left = np.maximum(demand - serve(staying), 0)
         noise = float(work.rng.choice([0.05, 0.3, 1.0]))
         if work.rng.random() < _DIVIDING:
-            rebuilt = trim(join(kept, cover_dividing(left, work, noise)), demand, work.shortest)
+            rebuilt = trim(join(staying, cover_dividing(left, work, noise)), demand, work.shortest)
         else:
-            rebuilt = first_fit(_Pairs.of(left), kept, work, noise)
+            rebuilt = first_fit(_Pairs.of(left), staying, work, noise)
 
         # The linear programme takes longer than a rebuild, and is kept for new best plans.
         cost = rebuilt.cost(work.delay)

@@ -87,7 +87,8 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     alone = 1.0 - len(entries.ticks) / n_ports**2
     values, count = np.unique(entries.ticks, return_counts=True)
     is_frequent = count >= max(2.0, alone * n_ports / 2)
-    values, count = values[is_frequent], count[is_frequent]
+    values = values[is_frequent]
+    count = count[is_frequent]
     if alone <= 0 or len(values) > MOST_PERMUTATIONS:
         return None
 
@@ -97,7 +98,8 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     sums = values[:, None] + values[None, :]
     chance = np.array([meetings[sums == value].sum() / 2 for value in values])
     is_weight = count > _LEAST_OVER_CHANCE * chance
-    values, count = values[is_weight], count[is_weight]
+    values = values[is_weight]
+    count = count[is_weight]
     if not len(values):
         return None
     copies = np.maximum(1, np.rint(count / (alone * n_ports))).astype(np.int64)
@@ -321,8 +323,9 @@ def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf)
             slots = cover_fewest_slots(part, LineSums.of(part), shortest, deadline)
             plan = join(plan, slots)
 
-    others = np.flatnonzero(~is_decoded)
-    if len(others):
-        rest = _part_of(entries, others, entries.ticks[others])
-        plan = join(plan, cover_fewest_slots(rest, LineSums.of(rest), shortest, deadline))
+    undecoded_entries = np.flatnonzero(~is_decoded)
+    if len(undecoded_entries):
+        undecoded_part = _part_of(entries, undecoded_entries, entries.ticks[undecoded_entries])
+        lines = LineSums.of(undecoded_part)
+        plan = join(plan, cover_fewest_slots(undecoded_part, lines, shortest, deadline))
     return plan

@@ -369,9 +369,9 @@ def cover_part_anew(task: QuickTask, plan: Plan, rng: np.random.Generator, size:
 
 
 def _patch(task: QuickTask, plan: Plan, rule: int) -> Plan:
-    """Cover the rest that some slots leave."""
-    rest = np.maximum(task.demand - serve(plan), 0)
-    return join(plan, cover_by_rule(task._replace(demand=rest), rule))
+    """Cover what some slots leave of the demand."""
+    unserved = np.maximum(task.demand - serve(plan), 0)
+    return join(plan, cover_by_rule(task._replace(demand=unserved), rule))
 
 
 def _patch_previous(task: QuickTask, previous: Plan) -> Plan:
@@ -389,9 +389,9 @@ def _patch_previous(task: QuickTask, previous: Plan) -> Plan:
     Plan
         Slots that serve the demand, trimmed of what it does not need.
     """
-    rest = np.maximum(task.demand - serve(previous), 0)
-    patch = task._replace(demand=rest, deadline=np.inf)
-    if _best_slots_s(Size.of(rest)) < _GRACE_S:
+    unserved = np.maximum(task.demand - serve(previous), 0)
+    patch = task._replace(demand=unserved, deadline=np.inf)
+    if _best_slots_s(Size.of(unserved)) < _GRACE_S:
         plan = join(previous, cover_by_rule(patch, RATED))
     else:
         plan = join(previous, heaviest_first(patch))

@@ -179,13 +179,13 @@ def cover_listed_by_rule(entries: Entries, terms: CoverTerms, deadline: float) -
 
 
 @kernel
-def hold_as_needed(rest, permutations, ticks):
+def hold_as_needed(unserved, permutations, ticks):
     """Shorten terms in turn to what their largest unserved entry still needs.
 
     Parameters
     ----------
-    rest : int array, shape (n, n)
-        In and out: ``rest[source, destination]``, what is not served yet, in ticks.
+    unserved : int array, shape (n, n)
+        In and out: ``unserved[source, destination]``, what is not served yet, in ticks.
     permutations : int array, shape (terms, n)
         The destination of each source.
     ticks : int array, shape (terms,)
@@ -194,13 +194,13 @@ def hold_as_needed(rest, permutations, ticks):
     """
     for term in range(len(ticks)):
         needed = np.int64(0)
-        for source in range(len(rest)):
-            needed = max(needed, rest[source, permutations[term, source]])
+        for source in range(len(unserved)):
+            needed = max(needed, unserved[source, permutations[term, source]])
         ticks[term] = min(ticks[term], needed)
-        for source in range(len(rest)):
+        for source in range(len(unserved)):
             destination = permutations[term, source]
-            served = min(rest[source, destination], ticks[term])
-            rest[source, destination] -= served
+            served = min(unserved[source, destination], ticks[term])
+            unserved[source, destination] -= served
 
 
 def decompose_and_trim(task: QuickTask) -> Plan:

@@ -369,8 +369,8 @@ class Realiser:
         for i, j in pairs:
             partner[i] = j
         order = np.array([i for i, _ in pairs], dtype=np.int64)
-        far = self.router.least[order, partner[order]]
-        return order[np.argsort(-far, kind="stable")], partner
+        least_length = self.router.least[order, partner[order]]
+        return order[np.argsort(-least_length, kind="stable")], partner
 
     def _pack(
         self, pairs: list[Pair]
@@ -385,21 +385,24 @@ class Realiser:
         Returns
         -------
         tuple of (pairs, (routes, lengths))
-            The pairs that are kept, and their routes as those of `CellRouter`.
+            The pairs that are chosen, and their routes as those of `CellRouter`.
         """
-        kept: list[Pair] = []
+        chosen: list[Pair] = []
         routes, lengths = self.router.empty_routes()
         tried = set[Pair]()
         for pair in pairs:
-            wider = self._compatible([*kept, pair])
-            if len(wider) == len(kept) or wider[-1] in tried:
+            wider = self._compatible([*chosen, pair])
+            if len(wider) == len(chosen) or wider[-1] in tried:
                 continue
             tried.add(wider[-1])
             order, partner = self._order(wider)
-            new_routes, new_lengths = routes.copy(), lengths.copy()
+            new_routes = routes.copy()
+            new_lengths = lengths.copy()
             if self.router.settle(order, partner, new_routes, new_lengths, effort=_QUICK) >= 0:
-                kept, routes, lengths = wider, new_routes, new_lengths
-        return kept, (routes, lengths)
+                chosen = wider
+                routes = new_routes
+                lengths = new_lengths
+        return chosen, (routes, lengths)
 
     def _matching(self, pairs: list[Pair]) -> NDArray[np.int32]:
         """Return ``matching[source]``, shape (n,), IDLE without a pair; both ways if mutual."""

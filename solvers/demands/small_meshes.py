@@ -164,10 +164,10 @@ def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
         yield ()
         return
     first = ports[0]
-    others = ports[1:]
-    yield from _pair_up(others)
-    for position, partner in enumerate(others):
-        remaining = others[:position] + others[position + 1 :]
+    later_ports = ports[1:]
+    yield from _pair_up(later_ports)
+    for position, partner in enumerate(later_ports):
+        remaining = later_ports[:position] + later_ports[position + 1 :]
         for pairs in _pair_up(remaining):
             yield ((first, partner), *pairs)
 

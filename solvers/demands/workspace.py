@@ -78,26 +78,28 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     every = np.add.reduceat(bit, np.arange(0, n, WORD))
     places = np.flatnonzero(matrix)
 
-    def room(size: int, fill: int = 0) -> NDArray[np.int64]:
+    def vector(size: int, fill: int = 0) -> NDArray[np.int64]:
         """Allocate a vector of one number, repeated."""
         return np.full(size, fill, dtype=np.int64)
 
     # The first list is a chain through the places of all entries, in their order.
-    first, after = room(LISTS, -1), room(matrix.size)
-    first[0], after[places] = places[0], np.append(places[1:], -1)
+    first = vector(LISTS, -1)
+    after = vector(matrix.size)
+    first[0] = places[0]
+    after[places] = np.append(places[1:], -1)
     return PeelingWorkspace(
         left=np.array(matrix, dtype=np.int64, order="C").ravel(),
         graph=np.zeros((n, len(every)), dtype=np.int64),
-        column_of=room(n, -1),
-        row_of=room(n, -1),
+        column_of=vector(n, -1),
+        row_of=vector(n, -1),
         idle=every.copy(),
         fresh=every.copy(),
         saved=every.copy(),
         every=every,
         reached=np.zeros(n, dtype=np.bool_),
-        parent=room(n),
-        queue=room(n),
-        waiting=room(n),
+        parent=vector(n),
+        queue=vector(n),
+        waiting=vector(n),
         word=columns // WORD,
         bit=bit,
         first=first,
@@ -164,7 +166,9 @@ def lower(space, threshold):
     threshold : int
         The new threshold, > 0 and below the present one.
     """
-    left, first, after = space.left, space.first, space.after
+    left = space.left
+    first = space.first
+    after = space.after
     n = len(space.word)
     last = _list_of(threshold, space.state[THRESHOLD])
     space.state[THRESHOLD] = threshold

@@ -387,15 +387,15 @@ class FlowQueue:
             then on.
         """
         flows = self._flows.get(place)
-        room = ticks
-        while flows and room:
+        ticks_left = ticks
+        while flows and ticks_left:
             flow = flows[0]
-            taken = min(room, flow.ticks)
-            room -= taken
-            self._take(flow, taken, begin + ticks - room)
+            taken = min(ticks_left, flow.ticks)
+            ticks_left -= taken
+            self._take(flow, taken, begin + ticks - ticks_left)
             if not flow.ticks:
                 flows.popleft()
-        self._total[place] = self._total.get(place, 0) - (ticks - room)
+        self._total[place] = self._total.get(place, 0) - (ticks - ticks_left)
         self._note(place)
 
     def take_back(self, place: Place, ticks: int, now: int) -> int:
@@ -416,17 +416,17 @@ class FlowQueue:
             How many ticks there were, at most `ticks`.
         """
         flows = self._flows.get(place)
-        room = ticks
-        while flows and room:
+        ticks_left = ticks
+        while flows and ticks_left:
             flow = flows[-1]
-            taken = min(room, flow.ticks)
-            room -= taken
+            taken = min(ticks_left, flow.ticks)
+            ticks_left -= taken
             self._take(flow, taken, now)
             if not flow.ticks:
                 flows.pop()
-        self._total[place] = self._total.get(place, 0) - (ticks - room)
+        self._total[place] = self._total.get(place, 0) - (ticks - ticks_left)
         self._note(place)
-        return ticks - room
+        return ticks - ticks_left
 
     def _take(self, flow: Flow, ticks: int, now: int) -> None:
         """Shorten a flow; if nothing is left it is complete at the tick `now`.

@@ -23,9 +23,9 @@ from optmatch.control.demands.rolling_state import (
 from optmatch.control.demands.slot_choices import (
     PlannedSlots,
     QueuePlan,
-    Rest,
     SlotChoice,
     SlotChooser,
+    Uncommitted,
 )
 from optmatch.control.figures import Call, Tally
 from optmatch.control.routing.router import Router
@@ -352,15 +352,15 @@ class RollingSchedule:
         """
         plane = int(np.argmin(self._free_tick_of_plane))
         present_matching = self._matching_of_plane[plane]
-        rest = self._uncommitted()
-        if not rest.left.any():
+        uncommitted = self._uncommitted()
+        if not uncommitted.left.any():
             self._plan.forget()
             return None
 
         # Circuits that nothing waits for are not set up: the ports stay idle instead.
-        choice = self._choose_circuits(rest, present_matching)
+        choice = self._choose_circuits(uncommitted, present_matching)
         ports = np.arange(self.fabric.n_ports)
-        serves = (choice.matching != IDLE) & (rest.left[ports, choice.matching] > 0)
+        serves = (choice.matching != IDLE) & (uncommitted.left[ports, choice.matching] > 0)
         useful_matching = np.where(serves, choice.matching, IDLE)
 
         # Without a change there is no delay: all circuits of use are up already.
@@ -370,7 +370,7 @@ class RollingSchedule:
             matching = present_matching.copy()
         elif self._holds_every_matching:
             matching = useful_matching.astype(np.int32)
-            self._keep_useful_circuits(matching, present_matching, rest)
+            self._keep_useful_circuits(matching, present_matching, uncommitted)
         else:
             # A mesh has routes for the whole matching; without some circuits it may have none.
             matching = choice.matching.astype(np.int32)
@@ -399,12 +399,14 @@ class RollingSchedule:
         duration_s = choice.ticks / TICKS_PER_S
         return Slot(matching.copy(), cell_states, start_s, light_s, end_s, plane, duration_s)
 
-    def _choose_circuits(self, rest: Rest, present_matching: NDArray[np.int32]) -> SlotChoice:
+    def _choose_circuits(
+        self, uncommitted: Uncommitted, present_matching: NDArray[np.int32]
+    ) -> SlotChoice:
         """Choose circuits and their ticks: for a flow that is due, by the plan, or by their worth.
 
         Parameters
         ----------
-        rest
+        uncommitted
             The part of the queue that committed slots leave; some of it waits.
         present_matching
             ``present_matching[source] = destination`` of the plane, -1 where idle.
@@ -414,22 +416,25 @@ class RollingSchedule:
         SlotChoice
             The circuits and how many ticks they carry after the delay.
         """
-        overdue = self._queue.most_overdue(self._now, rest.reserved)
+        overdue = self._queue.most_overdue(self._now, uncommitted.reserved)
         if self._state.aim == "completion" and overdue is None:
             has_circuits = self._n_slots > 0
-            return self._plan.take_slot(rest, present_matching if has_circuits else None)
+            return self._plan.take_slot(uncommitted, present_matching if has_circuits else None)
 
         # Where not every matching can be held, the choice is among those of a plan.
-        offers = None if self._holds_every_matching else self._plan.make(rest).matchings
+        offers = None if self._holds_every_matching else self._plan.make(uncommitted).matchings
         if overdue is None:
-            return self._chooser.choose(rest, present_matching, None, offers)
+            return self._chooser.choose(uncommitted, present_matching, None, offers)
 
         # A slot for a flow that is due ends with the flow.
-        choice = self._chooser.choose(rest, present_matching, overdue.place, offers)
+        choice = self._chooser.choose(uncommitted, present_matching, overdue.place, offers)
         return choice._replace(ticks=overdue.ticks)
 
     def _keep_useful_circuits(
-        self, matching: NDArray[np.int32], present_matching: NDArray[np.int32], rest: Rest
+        self,
+        matching: NDArray[np.int32],
+        present_matching: NDArray[np.int32],
+        uncommitted: Uncommitted,
     ) -> None:
         """Let idle ports keep circuits of the present matching that still serve demand.
 
@@ -439,7 +444,7 @@ class RollingSchedule:
             ``matching[source] = destination``, -1 where idle; in and out.
         present_matching
             The circuits that are up, of the same shape.
-        rest
+        uncommitted
             The part of the queue that committed slots leave.
         """
         ports = np.arange(len(matching))
@@ -447,7 +452,7 @@ class RollingSchedule:
         is_free_destination[matching[matching != IDLE]] = False
         can_stay = (matching == IDLE) & (present_matching != IDLE)
         can_stay &= is_free_destination[present_matching]
-        can_stay &= rest.left[ports, present_matching] > 0
+        can_stay &= uncommitted.left[ports, present_matching] > 0
         matching[can_stay] = present_matching[can_stay]
 
     def advance(self, now_s: float) -> None:
@@ -671,14 +676,14 @@ class RollingSchedule:
                 tick_of_time[time_s] = max(tick, tick_of_time.get(time_s, tick))
         return tick_of_time.get(now_s, round(Fraction(repr(now_s)) * TICKS_PER_S))
 
-    def _uncommitted(self) -> Rest:
+    def _uncommitted(self) -> Uncommitted:
         """Return the part of the queue that committed slots leave."""
         reserved_ticks = dict[Place, int]()
         for slot in self._slots:
             for place, circuit_begin in slot.circuits():
                 service = max(0, slot.end - max(self._now, circuit_begin))
                 reserved_ticks[place] = reserved_ticks.get(place, 0) + service
-        return Rest.of(self._queue, reserved_ticks, self._now)
+        return Uncommitted.of(self._queue, reserved_ticks, self._now)
 
     def _send_packets(self, now: int) -> None:
         """Let the packet network carry what waits, the smallest entries first.
@@ -690,19 +695,19 @@ class RollingSchedule:
         """
         # Each port may send and receive so much, in ticks of a circuit.
         share = Fraction(repr(self._state.packet_bytes_per_s)) / self._rate
-        room = int(share * (now - self._now))
-        room_of_source = [room] * self.fabric.n_ports
-        room_of_destination = [room] * self.fabric.n_ports
+        packet_ticks = int(share * (now - self._now))
+        ticks_of_source = [packet_ticks] * self.fabric.n_ports
+        ticks_of_destination = [packet_ticks] * self.fabric.n_ports
 
         places = np.argwhere(self._queue.left > 0)
         by_size = np.argsort(self._queue.left[places[:, 0], places[:, 1]], kind="stable")
         for source, destination in places[by_size].tolist():
             waiting_ticks = self._queue.look((source, destination)).ticks
-            ticks = min(room_of_source[source], room_of_destination[destination], waiting_ticks)
+            ticks = min(ticks_of_source[source], ticks_of_destination[destination], waiting_ticks)
             if ticks:
                 self._queue.serve((source, destination), ticks, now - ticks)
-                room_of_source[source] -= ticks
-                room_of_destination[destination] -= ticks
+                ticks_of_source[source] -= ticks
+                ticks_of_destination[destination] -= ticks
 
 
 def _resume(

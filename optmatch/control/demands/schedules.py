@@ -44,11 +44,11 @@ class Permutations(NamedTuple):
         >>> terms.rest_of([[5, 1], [1, 5]]).tolist()
         [[0.0, 1.0], [1.0, 0.0]]
         """
-        rest = np.array(plain_matrix(matrix, "matrix").entries)
-        rows = np.arange(rest.shape[1])
+        unserved = np.array(plain_matrix(matrix, "matrix").entries)
+        rows = np.arange(unserved.shape[1])
         for columns, weight in zip(self.permutations, self.weights, strict=True):
-            rest[rows, columns] -= weight
-        return rest
+            unserved[rows, columns] -= weight
+        return unserved
 
 
 class Slots(NamedTuple):
@@ -117,19 +117,20 @@ def decompose(
     part = None if tolerance is None else number("tolerance", tolerance)
     entries = _as_numbers(matrix)
     unit = _unit_of(entries, fill=fill, tolerance=_EQUAL if part is None else part)
-    rest = 0
+    largest_residual = 0
     if unit is not None:
         # Filled lines are at least the matrix, so floats are rounded up; otherwise to the nearest.
         in_units = np.asarray(entries, dtype=np.float64) / unit
         entries = np.ceil(in_units) if fill else np.rint(in_units)
-        rest = 0 if fill else 4 * len(entries)  # units of a line that rounding may have made
+        # Rounding may have made so many units of a line.
+        largest_residual = 0 if fill else 4 * len(entries)
     if part is not None:
         entries = whole_square(entries)
-        rest = max(rest, int(part * _largest_sum(entries)))
-        _check_sums(entries, rest)
+        largest_residual = max(largest_residual, int(part * _largest_sum(entries)))
+        _check_sums(entries, largest_residual)
     evened = stuff(entries) if fill or unit is not None or part is not None else entries
-    terms = birkhoff.decompose(evened, rule, stop_ticks=rest)
-    if terms.residual.sum(axis=1).max(initial=0) > rest:
+    terms = birkhoff.decompose(evened, rule, stop_ticks=largest_residual)
+    if terms.residual.sum(axis=1).max(initial=0) > largest_residual:
         raise KeyboardInterrupt  # `decompose` returned a part
     weights: NDArray[Any] = terms.weights if unit is None else terms.weights * unit
     return Permutations(terms.permutations, weights)

@@ -1,11 +1,11 @@
 """Which slot of a rolling schedule comes next: for short waits, or by a plan of the queue.
 
 A *committed* slot is one that is fixed already; what it serves is *reserved* and waits for no
-other slot. The *rest* of the queue is what committed slots leave. The *hold* of a slot is its
+other slot. What committed slots leave of the queue is *uncommitted*. The *hold* of a slot is its
 least length in ticks, unless less waits: it grows with the queue, so that delays take a smaller
-share of the time when much waits. The present matching is called *held*. The *worth* of a circuit
-is a number by which circuits are compared: flows that could be completed in a tick, or ticks that
-wait. A *crowd* is a queue so long that throughput counts, not short waits.
+share of the time when much waits. The *worth* of a circuit is a number by which circuits are
+compared: flows that could be completed in a tick, or ticks that wait. A *crowd* is a queue so long
+that throughput counts, not short waits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _URGENT = 10.0
 """A circuit is worth so often as much while a deadline of it is near and can still be met."""
 
 
-class Rest(NamedTuple):
+class Uncommitted(NamedTuple):
     """The part of a queue that committed slots leave."""
 
     queue: FlowQueue
@@ -74,7 +74,7 @@ class Rest(NamedTuple):
     """The circuits of flows whose deadlines are near and can still be met."""
 
     @classmethod
-    def of(cls, queue: FlowQueue, reserved: dict[Place, int], now: int) -> Rest:
+    def of(cls, queue: FlowQueue, reserved: dict[Place, int], now: int) -> Uncommitted:
         """Take the ticks that committed slots serve, by circuit, out of a copy of the queue.
 
         At the tick `now` flows whose deadlines are near go before others on their circuits.
@@ -98,11 +98,11 @@ class Crowd(NamedTuple):
     """What waits for its circuits, in the mean."""
 
     @classmethod
-    def of(cls, rest: Rest, must: Place | None) -> Crowd:
+    def of(cls, uncommitted: Uncommitted, must: Place | None) -> Crowd:
         """Find the matching with the most waiting ticks; `must` is a circuit of it."""
-        matching = _heaviest_matching(rest.left, must)
+        matching = _heaviest_matching(uncommitted.left, must)
         used = np.flatnonzero(matching != IDLE)
-        total = float(rest.left[used, matching[used]].sum())
+        total = float(uncommitted.left[used, matching[used]].sum())
         return cls(matching, total / max(1, len(used)))
 
 
@@ -154,8 +154,8 @@ class SlotChooser:
 
     def choose(
         self,
-        rest: Rest,
-        held: NDArray[np.int32],
+        uncommitted: Uncommitted,
+        present_matching: NDArray[np.int32],
         must: Place | None,
         offers: NDArray[np.int32] | None,
     ) -> SlotChoice:
@@ -163,10 +163,10 @@ class SlotChooser:
 
         Parameters
         ----------
-        rest
+        uncommitted
             The queue without what committed slots serve.
-        held
-            The present matching: ``held[source] = destination``, -1 where idle, shape (n,).
+        present_matching
+            ``present_matching[source] = destination``, -1 where idle, shape (n,).
         must
             A circuit that the new matching has to have, such as that of a flow that is overdue;
             None if there is none.
@@ -178,9 +178,11 @@ class SlotChooser:
         SlotChoice
             The new matching, perhaps the present one, and its length in ticks.
         """
-        crowd = Crowd.of(rest, must)
-        flow_ticks = float(rest.left.sum()) / max(1.0, float(rest.queue.n_flows.sum()))
-        is_crowded = self._is_crowded(rest, flow_ticks)
+        crowd = Crowd.of(uncommitted, must)
+        flow_ticks = float(uncommitted.left.sum()) / max(
+            1.0, float(uncommitted.queue.n_flows.sum())
+        )
+        is_crowded = self._is_crowded(uncommitted, flow_ticks)
 
         # The least length of the slot, the longer, the shorter flows are.
         factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_ticks / max(1, self._delay))
@@ -189,18 +191,18 @@ class SlotChooser:
         hold = self._hold(crowd, factor)
 
         # In a crowd a circuit is worth what waits for it; the heaviest matching is known already.
-        worth = rest.left.copy() if is_crowded else _worth_of_short_flows(rest, hold)
+        worth = uncommitted.left.copy() if is_crowded else _worth_of_short_flows(uncommitted, hold)
         best = crowd.matching if is_crowded and offers is None else None
-        if is_crowded and rest.queue.n_weighted:
-            worth *= rest.queue.mean_weight()
+        if is_crowded and uncommitted.queue.n_weighted:
+            worth *= uncommitted.queue.mean_weight()
             best = None
-        for place in rest.urgent:
+        for place in uncommitted.urgent:
             worth[place] *= _URGENT
             best = None
-        matching = self._choose_matching(rest, held, must, offers, worth, best)
-        return SlotChoice(matching, self._choose_length(rest, matching, hold))
+        matching = self._choose_matching(uncommitted, present_matching, must, offers, worth, best)
+        return SlotChoice(matching, self._choose_length(uncommitted, matching, hold))
 
-    def _is_crowded(self, rest: Rest, flow_ticks: float) -> bool:
+    def _is_crowded(self, uncommitted: Uncommitted, flow_ticks: float) -> bool:
         """Tell whether so much waits that throughput counts, not the waits of short flows.
 
         That is so if much waits for each port; or if it waits for each circuit that is asked for,
@@ -208,15 +210,15 @@ class SlotChooser:
 
         Parameters
         ----------
-        rest
+        uncommitted
             The queue without what committed slots serve.
         flow_ticks
             The mean size of a flow, in ticks.
         """
         # Ticks that wait for each source with demand, and for each circuit that is asked for.
-        total_ticks = float(rest.left.sum())
-        n_busy_ports = max(1, int(rest.left.any(axis=1).sum()))
-        n_circuits = max(1, int(np.count_nonzero(rest.left)))
+        total_ticks = float(uncommitted.left.sum())
+        n_busy_ports = max(1, int(uncommitted.left.any(axis=1).sum()))
+        n_circuits = max(1, int(np.count_nonzero(uncommitted.left)))
         ticks_per_port = total_ticks / n_busy_ports
         ticks_per_circuit = total_ticks / n_circuits
         if ticks_per_port > _CROWDED * self._delay + _CROWDED_FLOWS * flow_ticks:
@@ -228,8 +230,8 @@ class SlotChooser:
 
     def _choose_matching(
         self,
-        rest: Rest,
-        held: NDArray[np.int32],
+        uncommitted: Uncommitted,
+        present_matching: NDArray[np.int32],
         must: Place | None,
         offers: NDArray[np.int32] | None,
         worth: NDArray[np.float64],
@@ -239,7 +241,7 @@ class SlotChooser:
 
         Parameters
         ----------
-        rest, held, must, offers
+        uncommitted, present_matching, must, offers
             Like those of `choose`.
         worth
             ``worth[source, destination]`` >= 0 of a circuit, shape (n, n); may be changed.
@@ -251,9 +253,9 @@ class SlotChooser:
         ndarray, shape (n,)
             ``matching[source] = destination``, -1 where idle.
         """
-        ports = np.arange(len(held))
-        still_serves = (held != IDLE) & (rest.left[ports, held] > 0)
-        staying = np.where(still_serves, held, IDLE)
+        ports = np.arange(len(present_matching))
+        still_serves = (present_matching != IDLE) & (uncommitted.left[ports, present_matching] > 0)
+        staying = np.where(still_serves, present_matching, IDLE)
         if self._switching == "per-circuit":
             worth[ports[still_serves], staying[still_serves]] *= _STAY
             best = None
@@ -270,7 +272,9 @@ class SlotChooser:
         is_better = _worth_of(best, worth) > _STAY * _worth_of(staying, worth)
         return best if is_better else staying
 
-    def _choose_length(self, rest: Rest, matching: NDArray[np.int32], hold: int) -> int:
+    def _choose_length(
+        self, uncommitted: Uncommitted, matching: NDArray[np.int32], hold: int
+    ) -> int:
         """Choose how long a matching is held: until a flow is complete, and at least the hold.
 
         With the delay d, the time f until the first flow is complete and the time b that the
@@ -286,7 +290,7 @@ class SlotChooser:
 
         Parameters
         ----------
-        rest
+        uncommitted
             The queue without what committed slots serve.
         matching
             ``matching[source] = destination``, -1 where idle; it serves a flow at least.
@@ -308,7 +312,7 @@ class SlotChooser:
             # One entry at a time: a list of them sets off the garbage collector, which looks
             # through the whole queue.
             place = (source, destination)
-            entry = rest.queue.look(place, rest.reserved.get(place, 0))
+            entry = uncommitted.queue.look(place, uncommitted.reserved.get(place, 0))
             longest = max(longest, entry.ticks)
             if entry.ticks and (first_complete is None or entry.first < first_complete):
                 first_complete = entry.first
@@ -346,7 +350,7 @@ class SlotChooser:
         return int(8 * hold_delays) * self._delay // 8 or 1
 
 
-def _worth_of_short_flows(rest: Rest, hold: int) -> NDArray[np.float64]:
+def _worth_of_short_flows(uncommitted: Uncommitted, hold: int) -> NDArray[np.float64]:
     """Return the worth of each circuit: how soon flows end, and how busy its ports are.
 
     The worth is the square root of the rate, in flows that are complete per tick, times the ticks
@@ -355,7 +359,7 @@ def _worth_of_short_flows(rest: Rest, hold: int) -> NDArray[np.float64]:
 
     Parameters
     ----------
-    rest
+    uncommitted
         The queue without what committed slots serve.
     hold
         The least length of the slot in ticks, > 0.
@@ -365,19 +369,26 @@ def _worth_of_short_flows(rest: Rest, hold: int) -> NDArray[np.float64]:
     ndarray, shape (n, n)
         ``worth[source, destination]`` >= 0; 0 where nothing waits.
     """
-    load_of_ports = rest.left.sum(axis=1)[:, None] + rest.left.sum(axis=0)
+    load_of_ports = uncommitted.left.sum(axis=1)[:, None] + uncommitted.left.sum(axis=0)
 
     # Where flows are shorter than a slot, it completes many: their mean counts, not the shortest.
     # Each counts as its weight, which is 1 where nobody has given another.
-    mean_weight = rest.queue.mean_weight()
-    total_weight = rest.queue.n_flows * mean_weight
+    mean_weight = uncommitted.queue.mean_weight()
+    total_weight = uncommitted.queue.n_flows * mean_weight
     mean_rate = np.divide(
-        total_weight, rest.left, out=np.zeros_like(rest.left), where=rest.left > 0
+        total_weight,
+        uncommitted.left,
+        out=np.zeros_like(uncommitted.left),
+        where=uncommitted.left > 0,
     )
     one_per_slot = mean_weight / hold
-    rate = np.where(rest.rate * hold > mean_weight, np.maximum(mean_rate, one_per_slot), rest.rate)
-    used_part = np.minimum(rest.left / hold, 1.0)
-    return np.asarray(np.sqrt(np.minimum(rate, rest.rate) * load_of_ports) * used_part)
+    rate = np.where(
+        uncommitted.rate * hold > mean_weight,
+        np.maximum(mean_rate, one_per_slot),
+        uncommitted.rate,
+    )
+    used_part = np.minimum(uncommitted.left / hold, 1.0)
+    return np.asarray(np.sqrt(np.minimum(rate, uncommitted.rate) * load_of_ports) * used_part)
 
 
 def _worth_of(matching: NDArray[np.int32], worth: NDArray[np.float64]) -> float:
@@ -432,14 +443,16 @@ class QueuePlan:
         self.outdated = True
         """Whether demand has come or gone since."""
 
-    def take_slot(self, rest: Rest, held: NDArray[np.int32] | None) -> SlotChoice:
+    def take_slot(
+        self, uncommitted: Uncommitted, present_matching: NDArray[np.int32] | None
+    ) -> SlotChoice:
         """Take the slot of the plan that keeps the most circuits of a matching.
 
         Parameters
         ----------
-        rest
+        uncommitted
             The queue without what committed slots serve; some of it waits.
-        held
+        present_matching
             The present matching, shape (n,), -1 where idle; None if there has been none.
 
         Returns
@@ -447,13 +460,15 @@ class QueuePlan:
         SlotChoice
             A slot of the plan or the first part of one; what remains stays planned.
         """
-        plan = self.make(rest)
-        ports = np.arange(len(rest.left))
-        serves = (plan.matchings != IDLE) & (rest.left[ports, plan.matchings] > 0)
-        keeps = np.zeros_like(serves) if held is None else serves & (plan.matchings == held)
+        plan = self.make(uncommitted)
+        ports = np.arange(len(uncommitted.left))
+        serves = (plan.matchings != IDLE) & (uncommitted.left[ports, plan.matchings] > 0)
+        keeps = np.zeros_like(serves)
+        if present_matching is not None:
+            keeps = serves & (plan.matchings == present_matching)
 
         # Slots that need no change come first, then those that keep the most circuits.
-        goes_on = (keeps | ~serves).all(axis=1) & (held is not None)
+        goes_on = (keeps | ~serves).all(axis=1) & (present_matching is not None)
         next_slot = int(np.lexsort((-keeps.sum(axis=1), ~goes_on))[0])
 
         # A long slot is committed in parts: what comes in between can be planned for.
@@ -469,12 +484,12 @@ class QueuePlan:
             self.slots = None
         return SlotChoice(plan.matchings[next_slot], ticks)
 
-    def make(self, rest: Rest) -> PlannedSlots:
+    def make(self, uncommitted: Uncommitted) -> PlannedSlots:
         """Go on as planned, or anew if that is shorter.
 
         Parameters
         ----------
-        rest
+        uncommitted
             The queue without what committed slots serve; some of it waits.
 
         Returns
@@ -488,21 +503,27 @@ class QueuePlan:
             If no plan was found in time, on a fabric that cannot hold every matching.
         """
         if not self._any_matching:
-            return self._solve(rest)
+            return self._solve(uncommitted)
         if self.slots is not None and not self.outdated:
             return self.slots
         from optmatch.solvers.demands.plans import Plan
         from optmatch.solvers.demands.quick_cover import plan_quickly
 
         self.outdated = False
-        places = list(zip(*np.nonzero(rest.left), strict=True))
-        exact_ticks = [rest.queue.total(place) - rest.reserved.get(place, 0) for place in places]
+        places = list(zip(*np.nonzero(uncommitted.left), strict=True))
+        exact_ticks = [
+            uncommitted.queue.total(place) - uncommitted.reserved.get(place, 0) for place in places
+        ]
 
         # Planned in units of some ticks, so that a line stays below 2^60 of them; what is no whole
         # number of units is rounded up.
-        busiest = max(rest.left.sum(axis=0).max(), rest.left.sum(axis=1).max(), float(self._delay))
+        busiest = max(
+            uncommitted.left.sum(axis=0).max(),
+            uncommitted.left.sum(axis=1).max(),
+            float(self._delay),
+        )
         unit = max(gcd(self._delay, *exact_ticks), ceil(busiest / 2**60))
-        units = np.zeros(rest.left.shape, dtype=np.int64)
+        units = np.zeros(uncommitted.left.shape, dtype=np.int64)
         for place, ticks in zip(places, exact_ticks, strict=True):
             units[place] = _divide_up(ticks, unit)
         delay = _divide_up(self._delay, unit)
@@ -519,7 +540,7 @@ class QueuePlan:
         best = min(plans, key=lambda plan: plan.cost(delay))
         return PlannedSlots(best.matchings, [unit * ticks for ticks in best.ticks.tolist()])
 
-    def _solve(self, rest: Rest) -> PlannedSlots:
+    def _solve(self, uncommitted: Uncommitted) -> PlannedSlots:
         """Plan for a fabric that cannot hold every matching, by the default method of `Demand`.
 
         Raises
@@ -527,7 +548,7 @@ class QueuePlan:
         LimitReached
             If no plan was found in time.
         """
-        demand = Demand(self._fabric, rest.left / TICKS_PER_S, delay_s=self._delay_s)
+        demand = Demand(self._fabric, uncommitted.left / TICKS_PER_S, delay_s=self._delay_s)
         solution = solve(demand, seed=0, time_limit_s=self._limit_s)
         if solution.schedule is None:
             raise LimitReached("no plan of the queue was found in time")

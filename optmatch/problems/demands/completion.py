@@ -38,7 +38,7 @@ def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
     Returns
     -------
     ndarray
-        ``held[source, destination]``, shape (ports, ports), also of pairs without a demand.
+        ``ticks_up[source, destination]``, shape (ports, ports), also of pairs without a demand.
 
     Examples
     --------
@@ -48,17 +48,17 @@ def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
     [[0, 3], [3, 0]]
     """
     n_ports = problem.fabric.n_ports
-    held = np.zeros((n_ports, n_ports), dtype=np.int64)
+    ticks_up = np.zeros((n_ports, n_ports), dtype=np.int64)
     durations = np.rint(schedule.durations_s / problem.tick_s).astype(np.int64)
     before = np.full(n_ports, IDLE, dtype=np.int32)
     for matching, duration in zip(schedule.matchings, durations.tolist(), strict=True):
         (sources,) = np.nonzero(matching != IDLE)
-        held[sources, matching[sources]] += duration
+        ticks_up[sources, matching[sources]] += duration
         if problem.switching == "per-circuit":
             stayed = sources[matching[sources] == before[sources]]
-            held[stayed, matching[stayed]] += problem.delay_ticks
+            ticks_up[stayed, matching[stayed]] += problem.delay_ticks
         before = matching
-    return held
+    return ticks_up
 
 
 def completion_s(problem: Demand, schedules: Sequence[Schedule]) -> float:
@@ -76,11 +76,11 @@ def completion_s(problem: Demand, schedules: Sequence[Schedule]) -> float:
     float
         In seconds; infinite if something is left and no packet network takes it.
     """
-    held = sum(
+    ticks_up = sum(
         (held_ticks(problem, schedule) for schedule in schedules),
         start=np.zeros_like(problem.directed_ticks),
     )
-    left = np.maximum(problem.directed_ticks - held, 0)
+    left = np.maximum(problem.directed_ticks - ticks_up, 0)
     most = max(int(left.sum(axis=0).max()), int(left.sum(axis=1).max()))
     ends = [
         int(np.rint(schedule.durations_s / problem.tick_s).sum())

@@ -263,9 +263,10 @@ def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
     amounts = np.array([float(sums[place]) for place in places], dtype=np.float64)
     rows = np.array([row for row, _ in places], dtype=np.int64)
     columns = np.array([column for _, column in places], dtype=np.int64)
-    kept = amounts != 0
+    is_entry = amounts != 0
+    names = names_of_ports(nodes)
     return SparseEntries(
-        (len(nodes), len(nodes)), rows[kept], columns[kept], amounts[kept], names_of_ports(nodes)
+        (len(nodes), len(nodes)), rows[is_entry], columns[is_entry], amounts[is_entry], names
     )
 
 

@@ -211,9 +211,10 @@ class Demand(_InTicks):
         sums = np.concatenate([self.ticks.sum(axis=1), self.ticks.sum(axis=0)])
         for line in np.flatnonzero(sums != sums[0])[:1]:
             name = f"{'row' if line < len(self.ticks) else 'column'} {line % len(self.ticks)}"
-            here_s, first_s = int(sums[line]) * self.tick_s, int(sums[0]) * self.tick_s
+            line_s = int(sums[line]) * self.tick_s
+            first_s = int(sums[0]) * self.tick_s
             raise InputError(
-                f"demand_bytes: {name} sums to {here_s:g} s of circuit time, row 0 to {first_s:g}"
+                f"demand_bytes: {name} sums to {line_s:g} s of circuit time, row 0 to {first_s:g}"
                 " s: an exact decomposition needs equal sums, or stuffing first",
                 where="demand_bytes",
             )
@@ -266,8 +267,8 @@ class Demand(_InTicks):
                 "delay_s: the reconfiguration delay in seconds is not stated; 0 if there is none",
                 where="delay_s",
             )
-        given, labels = plain_matrix(matrix)
-        rows, columns = given.shape
+        plain, labels = plain_matrix(matrix)
+        rows, columns = plain.shape
         if fabric is None:
             if rows != columns:
                 raise InputError(
@@ -282,13 +283,13 @@ class Demand(_InTicks):
                 " values, matrix.to_numpy()",
                 where="names",
             )
-        if max(given.shape) > fabric.n_ports:
+        if max(plain.shape) > fabric.n_ports:
             raise InputError(
                 f"demand_bytes has shape {rows} x {columns}, the fabric {fabric.n_ports} ports",
                 where="demand_bytes",
             )
         padded = np.zeros((fabric.n_ports, fabric.n_ports))
-        padded[:rows, :columns] = given
+        padded[:rows, :columns] = plain
         return cls(fabric, padded, delay_s=0.0 if delay_s is None else delay_s, **options)
 
     @property

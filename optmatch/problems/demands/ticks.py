@@ -231,11 +231,13 @@ def _check_range(placed: PlacedAmounts, rate_bytes_per_s: float, times: Times) -
             where="demand_bytes",
         )
     if placed.n_ports * max(times.delay, times.min_slot) > _LARGEST:
-        name, least = "delay_s", times.delay
+        name = "delay_s"
+        longer = times.delay
         if times.delay < times.min_slot:
-            name, least = "min_slot_s", times.min_slot
+            name = "min_slot_s"
+            longer = times.min_slot
         rule = f"{placed.n_ports} slots take more than {_LARGEST:g} s"
-        raise InputError(f"{name} = {float(least):g}: {rule}", where=name)
+        raise InputError(f"{name} = {float(longer):g}: {rule}", where=name)
 
 
 def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -> None:
@@ -285,10 +287,10 @@ def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
         None if no tick divides everything, or if a line takes so many of these ticks that float64
         seconds would lose some.
     """
-    whole = _as_integers(placed.amounts)
-    if whole is None:
+    integers_and_unit = _as_integers(placed.amounts)
+    if integers_and_unit is None:
         return None
-    integers, unit = whole
+    integers, unit = integers_and_unit
     unit_s = unit / times.rate
     tick = _largest_common_divisor(unit_s, times.delay, times.min_slot)
     tick = tick or Fraction(1)  # nothing takes any time
@@ -489,8 +491,9 @@ def _lowest_bit(values: NDArray[np.float64]) -> int:
     if not len(values):
         return 1 << 20  # beyond all exponents of floats
     mantissas, exponents = np.frexp(values)
-    whole = (mantissas * 2.0**53).astype(np.int64)
-    trailing_zeros = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    integers = (mantissas * 2.0**53).astype(np.int64)
+    lowest_bits = integers & -integers
+    trailing_zeros = np.frexp(lowest_bits.astype(np.float64))[1] - 1
     return int((exponents - 53 + trailing_zeros).min())
 
 
@@ -576,8 +579,8 @@ def even_out(
         The matrix whose lines agree, perhaps in other ticks; or `scaled` itself.
     """
     ticks = np.maximum(scaled.demand, scaled.demand.T) if symmetric else scaled.demand
-    whole = (demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers
-    if _agree(ticks) or whole or (scaled.exact and quantum_s is not None):
+    is_whole = (demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers
+    if _agree(ticks) or is_whole or (scaled.exact and quantum_s is not None):
         return scaled
 
     # Lines that differ by more than rounding are meant to differ.
@@ -589,13 +592,17 @@ def even_out(
         return scaled
 
     # Short decimals if that is what entries were, or else entries rounded to a fine tick.
-    found = _decimals(amounts, mean) if quantum_s is None and not delay_s else None
-    if found is None:
+    decimals = None
+    rounded: NDArray[np.int64] | None
+    if quantum_s is None and not delay_s:
+        decimals = _decimals(amounts, mean)
+    if decimals is not None:
+        tick, rounded = decimals
+    else:
         tick = quantum_s or mean / ROUNDED_TICKS
         if delay_s and quantum_s is None:
             tick = delay_s / ceil(delay_s / tick)
-        found = tick, _round(amounts, mean, tick, symmetric)
-    tick, rounded = found
+        rounded = _round(amounts, mean, tick, symmetric)
     if rounded is None:
         return scaled
     shortest = min(count_up(min_slot_s / tick), TOTAL_TICKS // len(rounded))
@@ -732,9 +739,11 @@ def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | N
         outside[line] = False
         joined.append(line)
         crossing = ticks[line] if line < n else ticks[:, line - n]
-        others = np.arange(n, 2 * n) if line < n else np.arange(n)
-        better = others[outside[others] & (crossing > np.maximum(weight[others], 0))]
-        weight[better], nearest[better] = crossing[better % n], line
+        crossing_lines = np.arange(n, 2 * n) if line < n else np.arange(n)
+        is_better = outside[crossing_lines] & (crossing > np.maximum(weight[crossing_lines], 0))
+        better = crossing_lines[is_better]
+        weight[better] = crossing[better % n]
+        nearest[better] = line
 
     # The last lines that joined are leaves; the first one of a part takes what is then missing.
     for line in reversed(joined):

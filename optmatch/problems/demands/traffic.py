@@ -136,7 +136,9 @@ def solstice(
        Snoeren (2015). Scheduling techniques for hybrid circuit/packet networks. *CoNEXT*.
        https://doi.org/10.1145/2716281.2836126
     """
-    share, noise, window = number("share", share), number("noise", noise), number("window", window)
+    share = number("share", share)
+    noise = number("noise", noise)
+    window = number("window", window)
     if share > 1:
         raise InputError(f"share = {share:g}: must be <= 1", where="share")
     for flows, entries in (("n", n), ("large", large), ("small", small)):
@@ -233,9 +235,11 @@ def draw_groups(
     entries = np.flatnonzero(demand)
     if integer("count", count, at_least=1) > len(entries):
         raise InputError(f"{count} groups of {len(entries)} entries", where="count")
-    others = rng.integers(count, size=len(entries) - count)
+    # The first entries go to one group each, so that none is empty.
+    further_groups = rng.integers(count, size=len(entries) - count)
     groups = np.full(demand.shape, -1, dtype=np.int32)
-    groups.flat[entries] = rng.permutation(np.concatenate([np.arange(count), others]))
+    group_of_entry = rng.permutation(np.concatenate([np.arange(count), further_groups]))
+    groups.flat[entries] = group_of_entry
     return groups, tuple(rng.integers(1, 11, size=count).astype(float).tolist())
 
 
