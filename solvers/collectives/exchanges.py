@@ -341,7 +341,13 @@ def count_shifts(shifts, exponents, distance, loads):
 
 
 def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer even all-to-alls over circulants with different shifts on all lanes.
+    """Offer even all-to-alls over circulants, one after another, with as many shifts as ports.
+
+    In a *circulant* each rank r has circuits to r + s, modulo n, for some *shifts* s. The circuits
+    change from one circulant to the next, which has other shifts. A block that has to go 10 places
+    onward may go by the shifts 1 + 1 + 8, each in a round in which the circulant has this shift.
+
+    An *offer* is a plan whose seconds and number of sends are known before it is made.
 
     Parameters
     ----------
@@ -356,25 +362,54 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         A plan over one circulant, or over several one after another, whose seconds are counted.
     """
     n = problem.n_ranks
-    lanes = problem.lanes
+    lanes = problem.lanes  # the ports of a rank
     if problem.demand_bytes is not None or n < 3:
         return
-    width = lanes // 2 if problem.two_way else lanes
-    if width < 1 or lanes >= n - 1:
+    n_shifts = lanes  # of one circulant; a two-way shift leads onward and back, over two ports
+    if problem.two_way:
+        n_shifts = lanes // 2
+    if n_shifts < 1 or lanes >= n - 1:
         return
-    for count in range(1, min(MOST_CONFIGURATIONS, -(-(n - 1) // lanes)) + 1):
+
+    # With so many circulants that every shift is there once, more of them are of no use.
+    n_circulants_with_all = -(-(n - 1) // lanes)
+    for n_circulants in range(1, min(MOST_CONFIGURATIONS, n_circulants_with_all) + 1):
         if clock.exceeded(0) is not None:
             return
-        for shifts in _list_shift_sets(problem, count * width, clock):
-            for groups in (shifts.reshape(count, width), shifts.reshape(width, count).T):
+        for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
+            for groups in _group_shifts(shifts, n_circulants):
                 routes = _route_offsets(problem, groups)
-                if routes is not None:
-                    seconds, n_sends = _time_routes(problem, routes)
-                    build = partial(_lay_routes, problem, routes)
-                    name = f"{count} circulants"
-                    yield Offer(seconds=seconds, n_sends=n_sends, name=name, build=build)
-                if count == 1:
-                    break
+                if routes is None:
+                    continue
+                seconds, n_sends = _time_routes(problem, routes)
+                build = partial(_lay_routes, problem, routes)
+                name = f"{n_circulants} circulants"
+                yield Offer(seconds=seconds, n_sends=n_sends, name=name, build=build)
+
+
+def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
+    """Divide ascending shifts into groups, one for each circulant, in one or two ways.
+
+    Either each circulant has shifts that follow each other, or each has small and large ones: the
+    shifts 1, 2, 4 and 8 become (1, 2) and (4, 8), or (1, 4) and (2, 8). Which of them loads the
+    circuits of all rounds more evenly is not known beforehand.
+
+    Parameters
+    ----------
+    shifts
+        Ascending; their number is a multiple of `n_circulants`.
+    n_circulants
+        The number of groups. Two ways differ only if there are several groups.
+
+    Returns
+    -------
+    list of int arrays, shape (circulants, shifts of each)
+    """
+    neighbours = shifts.reshape(n_circulants, -1)
+    if n_circulants == 1:
+        return [neighbours]
+    mixed = shifts.reshape(-1, n_circulants).T
+    return [neighbours, mixed]
 
 
 def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:

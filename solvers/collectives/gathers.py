@@ -716,9 +716,11 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """Offer all-gathers, reduce-scatters and all-reduces over the sequences of circuits.
 
     An *offer* is a plan whose time and number of sends are known before it is made. A sequence of
-    circuits has some configurations, one after another, each held for some rounds. A
-    reduce-scatter is an all-gather over the reversed circuits that runs backwards; an all-reduce
-    is both, or an all-gather of whole buffers that every rank adds up.
+    circuits has some configurations, one after another, each held for some rounds. For each
+    sequence an all-gather is simulated, in which the *block* of a rank, its data, is cut into some
+    *pieces*. A reduce-scatter is such an all-gather over the reversed circuits that runs
+    backwards. An all-reduce is both, one after the other; or an all-gather of whole buffers, all
+    of which every rank adds up by itself, so that nothing has to be scattered.
 
     Parameters
     ----------
@@ -733,20 +735,15 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         A plan whose seconds are counted, and that is laid out only on demand.
     """
     n = problem.n_ranks
-    lanes = problem.lanes
     phases = 2 if problem.operation == "all-reduce" else 1
     if problem.operation == "all-reduce":
         yield from _offer_turned_tori(problem)
     for sequence in list_sequences(problem):
-        limits = [(1, UNKNOWN)]
-        if lanes > 1:
-            limits.append((lanes, UNKNOWN))
-        if lanes > 1 and sequence.is_circulant:
-            limits += [(lanes, lanes << power) for power in range(4)]
-        for pieces, most_load in limits:
+        for pieces, most_load in _list_piece_limits(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces
             if not is_affordable(n_sends, clock) and pieces > 1:
                 continue
+            # Where blocks do not reach all ranks, other numbers of pieces do not help.
             gather = spread(n, sequence, pieces, two_way=problem.two_way, most_load=most_load)
             if gather is None:
                 break
@@ -766,6 +763,27 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
             yield Offer(seconds=seconds, n_sends=n_sends, name=name, build=build)
             if problem.operation == "all-reduce":
                 yield from _offer_one_pass(problem, gather, name)
+
+
+def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[tuple[int, int]]:
+    """List into how many pieces blocks are cut, and how many pieces a circuit takes in a round.
+
+    A rank with several lanes (ports) can send the pieces of a block over all of them at once. In a
+    circulant all ranks do the same, and many pieces may crowd onto one circuit in a round; limits
+    of 1, 2, 4 and 8 pieces for each lane are tried, which take more rounds with shorter loads.
+
+    Returns
+    -------
+    list of (pieces, most pieces on a circuit in a round)
+        `UNKNOWN` in place of the second number means that there is no limit.
+    """
+    lanes = problem.lanes
+    limits = [(1, UNKNOWN)]
+    if lanes > 1:
+        limits.append((lanes, UNKNOWN))
+    if lanes > 1 and sequence.is_circulant:
+        limits += [(lanes, lanes * factor) for factor in (1, 2, 4, 8)]
+    return limits
 
 
 def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather | None:

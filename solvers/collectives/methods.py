@@ -781,6 +781,10 @@ def _improve_jointly(problem: Collective, clock: Clock, known: Laid) -> FoundPla
 def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:
     """Search circuits, routes and rounds together for a plan that is faster than all others.
 
+    The search is an integer programme. It knows plans alone whose sends carry whole blocks, where
+    a block is what one rank sends to one other or contributes to a gather. It begins with the
+    fastest plan of this kind that other methods find.
+
     Parameters
     ----------
     on_event
@@ -788,29 +792,27 @@ def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clo
     best
         Finds the plan to beat: the fastest of the other methods.
     problem
-        The collective; one that lists its steps leaves nothing to search but the shares of planes.
+        The collective. If it lists its steps (rounds with given circuits and bytes), nothing is
+        left to search but how the planes, switches side by side, share the bytes of each step.
     clock
         The limits of the search.
 
     Returns
     -------
     FoundPlan
-        The plan of the search, with the bound that it proves; the known plan if it is stopped.
+        The plan of the search, with the bound that it proves and its statistics; the plan with
+        which it began if it is stopped. A plan that was not improved keeps the statistics of the
+        method that found it.
     """
     if problem.steps is not None:
         return _find_overlapped(problem, clock)
     with uncounted():
         from optmatch.solvers.collectives.joint import find
 
+    # The programme can begin only with a plan that it could have found itself.
     known = best(problem, clock)
-    if known.laid is not None and len(known.laid.plan.parts):  # its family sends whole blocks
-        whole = {
-            name: plan
-            for name, plan in _try_all(problem, clock).found.items()
-            if plan.laid is not None and not len(plan.laid.plan.parts)
-        }
-        name = min(whole, key=lambda each: _fastest_s({each: whole[each]}))
-        known = whole[name]._replace(stats={"algorithm": name})
+    if known.laid is not None and len(known.laid.plan.parts):
+        known = _find_fastest_of_whole_blocks(problem, clock)
     if clock.stopped:
         return known
     with stoppable() as stop:
@@ -821,6 +823,17 @@ def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clo
     if found.laid is not None and found.laid.plan.time_s == _fastest_s({"known": known}):
         stats = known.stats
     return found._replace(stats=stats | found.stats)
+
+
+def _find_fastest_of_whole_blocks(problem: Collective, clock: Clock) -> FoundPlan:
+    """Try all methods; return the fastest plan none of whose sends carries a part of a block."""
+    whole_plans = {
+        name: plan
+        for name, plan in _try_all(problem, clock).found.items()
+        if plan.laid is not None and not len(plan.laid.plan.parts)
+    }
+    fastest = min(whole_plans, key=lambda name: _fastest_s({name: whole_plans[name]}))
+    return whole_plans[fastest]._replace(stats={"algorithm": fastest})
 
 
 def _rank_names(times_s: dict[str, float]) -> list[str]:

@@ -425,19 +425,23 @@ def _face_absent(turn, ranks):
 def _take_planned_classes(turn, n_chunks, ranks):
     """Pair doubles that take a chunk with ranks that give it; False if there are too few.
 
-    A double, a rank with two chunks, whose move is a class takes the chunk of this class and gives
-    the oldest one.
+    A *double* is a rank with two chunks that spread. The *class* of a chunk says for how many
+    rounds it has spread: in round t, chunk t - 1 has class 0, and chunk t - 1 - c class c. A
+    double whose move is a class takes the chunk of this class, and gives its oldest one.
+
+    When the last chunk has begun to spread no new ones come. The ranks that would hold newer
+    chunks hold copies of the last one, so all classes up to that of the last chunk are the same
+    chunk. If nobody gives the planned class, a rank of the next such class does as well.
 
     Parameters
     ----------
     turn : MatchingRound
         The round; moves from 0 to ``SEND - 1`` are classes that are taken.
     n_chunks : int
-        How many chunks there are. In the last rounds no new chunk comes, and classes younger than
-        the last chunk stand for copies of it.
+        How many chunks there are; the last one has the number ``n_chunks - 1``.
     ranks : Ranks
-        Reads the buckets, which list the ranks that give each class; writes `mate` and `taken`,
-        and uses `key` as scratch.
+        Reads the buckets, which list the ranks that give each class; writes `mate` (the partner of
+        a rank) and `taken`. `key`, by which ranks are chosen, is set to 0: any free rank will do.
 
     Returns
     -------
@@ -445,16 +449,13 @@ def _take_planned_classes(turn, n_chunks, ranks):
         False if some double finds nobody that gives the class.
     """
     ranks.key[:] = 0
+    class_of_last_chunk = turn.number - 1 - (n_chunks - 1)
+    last_class_to_try = min(class_of_last_chunk, turn.n_active - 2)  # the oldest is never taken
     for double in range(len(turn.moves)):
         if 0 <= turn.moves[double] < SEND:
-            # Chunks after the last one are copies of it: then an older class may do as well.
             taken_class = turn.moves[double]
             giver = _choose_rank(ranks, taken_class, ranks.key)
-            while (
-                giver < 0
-                and turn.number - 2 - taken_class >= n_chunks - 1
-                and taken_class < turn.n_active - 2
-            ):
+            while giver < 0 and taken_class < last_class_to_try:
                 taken_class += 1
                 giver = _choose_rank(ranks, taken_class, ranks.key)
             if giver < 0:

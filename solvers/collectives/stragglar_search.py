@@ -324,26 +324,32 @@ class DoublesSearch:
     ) -> list[_Option]:
         """List the moves of a double that gives the oldest chunk: it takes another one for it.
 
-        A double is a rank with two chunks that spread, at most q of which spread at a time. The
-        *class* of a chunk counts the rounds for which it has been spreading, from 0 to q - 1. In
-        the *ramp*, the first q rounds, where no chunk is the oldest yet, a rank without a second
-        chunk moves in the same way.
+        A *double* is a rank that holds two chunks. Chunk t begins to spread in round t, when its
+        owner meets the *late rank*, and spreads for q rounds. Its *class* counts the rounds since
+        then: 0 for the newest chunk, q - 1 for the oldest one. The double gives its oldest chunk
+        in this round, and *wastes* its young one, which it keeps and does not give. It can
+
+        - take a chunk of any other class from a rank that gives it;
+        - meet the late rank, and get the newest chunk from it;
+        - swap: give its young chunk as well, for one that will be the oldest a round later.
+
+        In the *ramp*, the first q rounds, there is no oldest chunk yet. A rank with one chunk or
+        none then moves as if it gave one, and can also take nothing, or give its young chunk.
 
         Parameters
         ----------
         turn
             The number of the round.
         double
-            The classes of its two chunks before the round; the older one is the oldest class,
-            q - 1, or stands for no chunk in the ramp.
+            The classes of its two chunks before the round. The older one is class q - 1; in the
+            ramp it is `no_chunk`.
         no_chunk
-            The class that stands for no chunk in this round.
+            The class that stands for an empty place: q - 1 in the ramp, and q after it.
 
         Returns
         -------
         list of _Option
-            For each move, the class that the double wastes (holds and does not give), and its
-            classes in the next round.
+            For each move, the class that the double wastes, and its classes in the next round.
         """
         q = self.q
         young = double.young
@@ -351,17 +357,20 @@ class DoublesSearch:
         if young == no_chunk:
             wasted = NO_WASTE
 
-        # It takes any class but its own. Classes up to `same_as_last` all stand for the last
-        # chunk, so the first of them is enough.
-        same_as_last = turn - self.n_chunks
+        # It takes any class but its own. After the last chunk no new ones come, and the ranks that
+        # would have them have copies of the last chunk instead. All these classes are the same
+        # chunk, so one of them, the first, is enough.
+        last_copied_class = turn - self.n_chunks
         takes = [c for c in range(min(turn, q - 1)) if c != young]
-        takes = takes[:1] + [c for c in takes[1:] if c > same_as_last]
+        takes = takes[:1] + [c for c in takes[1:] if c > last_copied_class]
         options = [_Option(c, wasted, self._age(double, turn, (young, c))) for c in takes]
 
-        # It may meet the late rank once, whose new chunk has class 0 in the next round.
+        # It may meet the late rank once. The new chunk is younger than class 0 in this round, so
+        # that it has class 0 when all classes have grown by one.
         if not double.met and turn < self.n_chunks:
-            after_meeting = self._age(double, turn, (young, -1))._replace(met=True)
-            options.append(_Option(EXCHANGE, wasted, after_meeting))
+            younger_than_newest = -1
+            after = self._age(double, turn, (young, younger_than_newest))
+            options.append(_Option(EXCHANGE, wasted, after._replace(met=True)))
         # Or it swaps: it gives its young chunk for one of class q - 2, the oldest a round later.
         if turn >= q and young <= q - 3:
             options.append(_Option(SWAP, NO_WASTE, self._age(double, turn, (young, q - 2))))
@@ -519,22 +528,27 @@ class DoublesSearch:
     ) -> bool:
         """Tell whether there are as many ranks that give the chunk of class c as doubles take it.
 
-        A *double* is a rank with two chunks that spread, and gives one of them in a round; other
-        ranks have one chunk and give it. Class c is the chunk that began to spread c + 1 rounds
-        ago.
+        The chunk of class c began to spread c + 1 rounds ago. A rank that holds one chunk gives it
+        in every round. A *double* is a rank that holds two, and gives the one that its move says.
+        Givers of class c are hence all its holders, less the doubles among them that give their
+        other chunk, and less the ranks that pay a debt in this round. One giver may be needed for
+        the *absent* rank, which stands for a missing partner where ranks are odd in number.
 
         Parameters
         ----------
         c
             The class.
         step
-            The moves of all doubles in the round.
+            The moves of all doubles in the round: ``SEND + c`` gives class c, `LOSE` gives class
+            q - 2 to the absent rank. ``step.asked[c]`` counts the doubles that take class c.
         doubles
-            The doubles before the round. They give a chunk only if their move says so.
+            The two classes of each double before the round.
         budget
-            The holders that are still to be wasted of the class; it tells how many ranks hold it.
+            By how many ranks the chunk is still to be held back until it is the oldest; with it
+            `_count_holders` says how many ranks hold the chunk now.
         debts
-            Classes that ranks got in swaps of the round before; these ranks give something else.
+            One class for each swap of the round before: the rank that got a chunk of this class in
+            it gives that to its creditor, and to nobody else.
         """
         n_doubles_with_it = sum(c in (double.young, double.old) for double in doubles)
         n_doubles_that_give = sum(move == SEND + c for move in step.moves)
