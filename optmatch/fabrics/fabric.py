@@ -383,7 +383,27 @@ def numbers_of_names(names: Sequence[str]) -> dict[str, int]:
 
 
 def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
-    """Return the place of a name in the first list that has it, or the number that it is."""
+    """Find a part by its name, or by its number.
+
+    Parameters
+    ----------
+    part
+        The noun for messages: ``"cell"`` or ``"port"``.
+    label
+        A name, or a number also as text.
+    lists
+        Names of all parts by number; the first list that has the label counts.
+
+    Returns
+    -------
+    int
+        A number that is no name is returned as it is, also if there is no such part.
+
+    Raises
+    ------
+    InputError
+        If the label is neither a name nor a number.
+    """
     text = str(label)
     for names in lists:
         if text in names:
@@ -394,6 +414,8 @@ def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
             return cell
     if re.fullmatch(r"-?[0-9]{1,12}", text):
         return int(text)
+
+    # The message lists some of the names that there are.
     listed = ", ".join(lists[0][:_MOST_NAMES])
     if len(lists[0]) > _MOST_NAMES:
         listed += " and more"
@@ -402,6 +424,7 @@ def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
 
 @lru_cache(maxsize=64)
 def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
+    """Return ``cells[source, destination]`` of shortest routes; `UNREACHED` for dead pairs."""
     graph: Any = fabric.graph
     table = (
         np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int32)
@@ -498,6 +521,8 @@ class IdealSwitch(Fabric):
                 " for each port, is expected",
                 where="loss_db",
             )
+
+        # A budget limits the losses, and is one number or a number for each port.
         if self.budget_db is None:
             return
         if self.loss_db is None:

@@ -160,7 +160,28 @@ class _Driver:
             self.shares = heat_shares(graph, table.cells.device)
 
     def turns_for(self, states: NDArray[np.int8], slot: int) -> NDArray[np.float64]:
-        """Solve for ``turn_rad[cell, arm]`` with which all set cells have their differences."""
+        """Find the turns with which all set cells have the phases of their states.
+
+        Heaters warm other cells too, so what is missing is solved for again until turns settle
+        (fixed-point iteration).
+
+        Parameters
+        ----------
+        states
+            ``states[cell]``: 0 bar, 1 cross, -1 free.
+        slot
+            The slot, for messages.
+
+        Returns
+        -------
+        float array, shape (cells, 2)
+            ``turn_rad[cell, arm]``: by how much each heater turns its phase; 0 for free cells.
+
+        Raises
+        ------
+        InputError
+            If a heater does not reach its phase, or turns do not settle.
+        """
         cells = np.flatnonzero(states != FREE)
         wanted_rad = self.wanted_rad[cells, states[cells]] - self.at_rest_rad[cells]
         turns_rad = np.zeros(self.largest_rad.shape)

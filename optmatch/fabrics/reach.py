@@ -141,6 +141,8 @@ def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[i
     exits = graph.exits.tolist()
     mate = graph.mate.tolist()
     link_of = graph.links.of_terminal.tolist()
+
+    # From each terminal light is followed inward as long as it has one way to go, and not round.
     forced = []
     for terminal in terminals:
         links: set[int] = set()
@@ -158,8 +160,22 @@ def _reuses_a_link(
 ) -> NDArray[np.bool_]:
     """Tell which of the walks pass some link both ways; all are traced side by side.
 
-    Returns ``reuses[source, destination]``, bool, for the sources of `walks`.
+    A walk may pass a link in both directions, which light of one circuit cannot do.
+
+    Parameters
+    ----------
+    graph
+        The cells and their links.
+    walks
+        Shortest walks from some sources to all terminals.
+    destinations
+        Terminals by which the walks leave, shape (destinations,).
+
+    Returns
+    -------
+    bool array, shape (sources, destinations)
     """
+    # `pair` numbers source and destination together; pairs whose walk is at its source drop out.
     links = graph.links
     n_sources = len(walks.cells)
     source = np.repeat(np.arange(n_sources), len(destinations))
@@ -182,6 +198,7 @@ def _reuses_a_link(
         source = source[is_inside]
         terminal_left = terminal_left[is_inside]
 
+    # A pair that has noted a link twice is twice in the sorted list.
     visit = np.sort(np.concatenate(visits or [pair]))
     repeated = visit[1:][visit[1:] == visit[:-1]]
     reuses = np.zeros(n_sources * len(destinations), dtype=bool)

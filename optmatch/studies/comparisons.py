@@ -120,6 +120,24 @@ def _measure(
     seed: int,
     time_s: float,
 ) -> FabricRow:
+    """Measure the routes and the light of some matchings on one fabric.
+
+    Parameters
+    ----------
+    name
+        The name of the row.
+    fabric
+        A fabric with cells.
+    solutions
+        The answer to each matching, in order; those without routes are left out of the figures.
+    device
+        The device model of its cells.
+    seed
+        Draws the phase errors of the device.
+    time_s
+        How long all matchings took to route.
+    """
+    # All matchings are measured together, as slots of one schedule; free cells leak least.
     found = [solution.schedule for solution in solutions if solution.schedule is not None]
     graph: Any = fabric.graph
     toggles = 0

@@ -57,9 +57,20 @@ class ColumnBuilder:
     def place(self, upper: Wire, lower: Wire, line: float, column: int = 0) -> tuple[int, int]:
         """Place a cell: its side 1 is the upper one, its end a looks to the left.
 
-        `upper` and `lower` are the wires that lead to a1 and a2; `line` is the height of the upper
-        side, in lines from the top, and `column` the leftmost one it may stand in. Returns the
-        wires that leave by b1 and b2.
+        Parameters
+        ----------
+        upper, lower
+            The wires that lead to a1 and a2: the number of the terminal that each leaves, ``~k``
+            for input k, None for no wire.
+        line
+            The height of the upper side, in lines from the top.
+        column
+            The leftmost column that the cell may stand in; it is right of all that lead to it.
+
+        Returns
+        -------
+        tuple of int
+            The wires that leave by b1 and b2.
         """
         first = len(self._mate)
         self._mate += [-1] * 4

@@ -44,19 +44,41 @@ class Benes(FeedForward):
 
 
 def _halve(builder: ColumnBuilder, wires: list[int], line: int, middle: int) -> list[int]:
-    """Wire a network of two halves; `line` is its first, `middle` its middle column."""
+    """Wire a Benes network of any size: a column of cells, two halves of it, and a column.
+
+    Parameters
+    ----------
+    builder
+        Receives the cells.
+    wires
+        The wires that lead into the network, from the top.
+    line
+        The height of the first one, in lines from the top.
+    middle
+        The number of the middle column.
+
+    Returns
+    -------
+    list of int
+        The wires that leave it, from the top.
+    """
     n = len(wires)
     side = _levels(n) - 1
     if n == 1:
         return wires
     if n == 2:
         return list(builder.place(wires[0], wires[1], line, middle))
+
+    # The first column sends one wire of each two to either half. An odd wire goes to the lower
+    # half as it is.
     placed = [
         builder.place(wires[k], wires[k + 1], line + k, middle - side) for k in range(0, n - 1, 2)
     ]
     odd = wires[2 * len(placed) :]
     upper = _halve(builder, [above for above, _ in placed], line, middle)
     lower = _halve(builder, [below for _, below in placed] + odd, line + len(placed), middle)
+
+    # The last column joins the outputs of the halves in pairs.
     outputs: list[int] = []
     for k, (above, below) in enumerate(zip(upper, lower, strict=False)):
         outputs += builder.place(above, below, line + 2 * k, middle + side)

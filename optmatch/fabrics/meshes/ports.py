@@ -251,6 +251,7 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
         dead_to_all = np.stack([dead_from[terminal] for terminal in chosen])
         unused = np.setdiff1d(np.arange(n_terminals), chosen)
         dead_to_chosen = dead_to_all[:, unused].T
+
         # Begin with the place of most bad pairs; move it to the terminal with the fewest, of
         # equal ones to the nearest along the boundary.
         for place in np.argsort(-is_bad.sum(axis=1), kind="stable"):

@@ -176,7 +176,24 @@ class ArmAmplitudes(NamedTuple):
 
 
 def find_amplitudes(paths: LightPaths, interferometer: Interferometer) -> ArmAmplitudes:
-    """Return what goes through each arm from each terminal on the left to each on the right."""
+    """Compute what goes through each arm, from each terminal on the left to each on the right.
+
+    An amplitude is the product of those of both couplers: into the arm and out of it.
+
+    Parameters
+    ----------
+    paths
+        The parts of the netlist, with the matrices of couplers.
+    interferometer
+        Two couplers with their two arms, and the terminals outside: two on the left, then two on
+        the right, None where a coupler has none.
+
+    Returns
+    -------
+    ArmAmplitudes
+        For each arm ``amplitude[exit, entry]``, complex, shape (2, 2); 0 where there is no
+        terminal.
+    """
     terminals = interferometer.terminals
     through = []
     for arm in interferometer.link.arms:

@@ -149,15 +149,30 @@ class WiringReader:
     def _flatten(
         self, tree: Mapping[str, Any], above: str, within: tuple[str, ...], wiring: Wiring
     ) -> list[Pair]:
-        """Add one netlist to the wiring and return its ports, with pins by their full names.
+        """Add one netlist to the wiring, and the netlists of its components in turn.
 
-        `above` stands before all names of the netlist; `within` are the components that it lies
-        in.
+        Parameters
+        ----------
+        tree
+            The netlist.
+        above
+            Stands before all names of the netlist, such as ``"row1."``; empty for the outermost.
+        within
+            The components that it lies in, the outermost first.
+        wiring
+            Receives instances, joins and open pins by their full names.
+
+        Returns
+        -------
+        list of (str, str)
+            The ports of the netlist, each with its pin by its full name.
         """
         check_size("depth", len(within), "instances")
         level = self._read_level(tree)
         pins = [*chain(*level.joins), *(pin for _, pin in level.ports), *level.open_pins]
         n_used = Counter(split_pin(pin)[0] for pin in set(pins))
+
+        # A component with a netlist of its own is opened; others are instances of the wiring.
         ports_of_inner: dict[str, dict[str, str]] = {}
         for name, instance in level.instances.items():
             self._n_instances += 1

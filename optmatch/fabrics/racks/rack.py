@@ -123,6 +123,7 @@ class RackFabric(Fabric):
     bidirectional: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        """Refuse servers that do not fill racks, too many parts, and clashing options."""
         check_fields(self)
         for axis, rack_chips, server_chips in zip(AXES, self.chips, self.server, strict=True):
             if rack_chips % server_chips:
@@ -131,6 +132,8 @@ class RackFabric(Fabric):
                     " of the rack",
                     where="server",
                 )
+
+        # Sizes are checked before any array is made.
         check_size("ports", prod(self.chips) * self.racks * self.ports_per_chip, "chips")
         check_size("fibres", 6 * prod(self.chips) * self.racks * self.fibres, "fibres")
         if self.joined and not self.wrap:

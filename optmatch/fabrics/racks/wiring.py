@@ -169,17 +169,35 @@ def count_direct_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> Cells:
-    """Join the cells of all servers by fibres.
+    """Join the interposers of all servers by fibres to one graph of cells.
 
-    The first `inner` ports of the interposer belong to chips; so many `columns` of servers are
-    drawn beside each other.
+    Parameters
+    ----------
+    interposer
+        The switch inside each server.
+    inner
+        Its first ports, which belong to chips; the others are for fibres, in the order in which
+        `wiring` lists those of a server.
+    columns
+        How many servers are drawn beside each other.
+    wiring
+        The servers, and the fibres between them.
+
+    Returns
+    -------
+    Cells
+        The graph; the terminals of the ports of chips, server by server; and for each terminal the
+        fibre by which light enters there, -1 for none.
     """
+    # A copy of the interposer for each server; its terminals are shifted by those before.
     cells: Any = interposer.graph
     n_servers = len(wiring.servers)
     first = len(cells.mate) * np.arange(n_servers)
     mate = np.where(cells.mate < 0, -1, cells.mate + first[:, None]).ravel()
     leaves = first[:, None] + interposer.destination_terminals
     enters = first[:, None] + interposer.source_terminals
+
+    # Each fibre joins a port of the server that it leaves to a port of the one that it enters.
     tails, heads = wiring.edges[wiring.edge_of_fibre].T
     out_of = leaves[tails, inner + _rank(tails)]
     into = enters[heads, inner + _rank(heads)]
@@ -187,6 +205,8 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
     mate[into] = out_of
     fibre_of_terminal = np.full(len(mate), -1)
     fibre_of_terminal[into] = np.arange(len(into))
+
+    # Servers are drawn in rows, with room between them.
     free = (first[:, None] + cells.perimeter).ravel()
     rows, column = np.divmod(np.arange(n_servers), columns)
     shift = (np.ptp(cells.ends, axis=(0, 1)) + 2) * np.stack([column, -rows], axis=1)
