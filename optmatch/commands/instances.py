@@ -42,14 +42,14 @@ def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
     if markdown:
         click.echo(library.table(), nl=False)
         return
-    found = [entry for entry in library if kind in (None, entry.kind)]
-    if not found:
-        known = ", ".join(sorted({entry.kind for entry in library}))
-        raise InputError(f"--kind {kind!r}: one of {known}", where="kind")
+    entries = [entry for entry in library if kind in (None, entry.kind)]
+    if not entries:
+        kinds = ", ".join(sorted({entry.kind for entry in library}))
+        raise InputError(f"--kind {kind!r}: one of {kinds}", where="kind")
     if as_json:
-        print_object("instances", {"instances": [to_object(entry) for entry in found]})
+        print_object("instances", {"instances": [to_object(entry) for entry in entries]})
     else:
-        for entry in found:
+        for entry in entries:
             # The method and its time stand in `show`: a line fits a terminal of 100 columns.
             best_known = describe_best(entry, brief=True)
             click.echo(f"{entry.name:<{_NAME_WIDTH}}  {best_known}")

@@ -264,8 +264,8 @@ def _check_target(target: str | None, request: _Request) -> None:
 
 def _increases(before_s: dict[str, float], after_s: dict[str, float]) -> dict[str, float]:
     """Return by how much each time has grown; times that have not grown are left out."""
-    increase_s = {what: time_s - before_s.get(what, 0.0) for what, time_s in after_s.items()}
-    return {what: time_s for what, time_s in increase_s.items() if time_s > 0}
+    increase_s = {name: time_s - before_s.get(name, 0.0) for name, time_s in after_s.items()}
+    return {name: time_s for name, time_s in increase_s.items() if time_s > 0}
 
 
 def _read_params(texts: Sequence[str]) -> dict[str, float]:
@@ -411,7 +411,7 @@ def _print_solution(
         rows[title] = f"{solution.proof}{unproved}"
 
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
-    times = [f"{what} {time_s:.2g} s" for what, time_s in uncounted_here_s.items()]
+    times = [f"{name} {time_s:.2g} s" for name, time_s in uncounted_here_s.items()]
     rows["not counted"] = ", ".join(times)
 
     # Statistics of the method, but those that rows above have already.

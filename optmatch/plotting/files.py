@@ -150,9 +150,12 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
 
 def _encoded(figure: Figure, kind: str) -> bytes:
     _show_names_as_they_are(figure)
-    buffer, stamps = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    buffer = io.BytesIO()
     dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
-    figure.savefig(buffer, format=kind, dpi=dpi, metadata=stamps.get(kind))  # same input and bytes
+
+    # Without a date the same figure always gives the same bytes.
+    dates_of_kind = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates_of_kind.get(kind))
     if kind == "png" and len(buffer.getvalue()) > MOST_BYTES:
         from PIL import Image  # matplotlib needs it for PNG
 

@@ -58,9 +58,12 @@ def heat_data(fabric: Fabric, values: NDArray[np.float64]) -> HeatData:
             f"values of shape {given.shape}: one for each of {fabric.n_cells} cells",
             where="values",
         )
-    a, b = graph.ends[:, 0], graph.ends[:, 1]
-    inset = 0.2 * (b - a)
-    return HeatData(mesh_data(fabric), np.stack([a + inset, b - inset], axis=1), given)
+    # A bar of heat is drawn inside its cell, a fifth of the cell away from both ends.
+    end_a = graph.ends[:, 0]
+    end_b = graph.ends[:, 1]
+    inset = 0.2 * (end_b - end_a)
+    bars = np.stack([end_a + inset, end_b - inset], axis=1)
+    return HeatData(mesh_data(fabric), bars, given)
 
 
 def plot_heat(

@@ -160,14 +160,17 @@ def plot_rails(
         edge_colour = _COLOURS[kind]
         alpha = 1.0
         if kind == _COMPUTATION:
-            low, high = -0.42, -0.02
+            low = -0.42
+            high = -0.02
             edge_colour = "none"
         elif kind == _RECONFIGURATION:
-            low, high = -0.46, 0.46
+            low = -0.46
+            high = 0.46
             edge_colour = "none"
             alpha = 0.35
         else:
-            low, high = 0.02, 0.42
+            low = 0.02
+            high = 0.42
         draw_bars(
             ax,
             data.start_s[is_kind],

@@ -217,11 +217,15 @@ def draw_panels(panels: Sequence[Panel], *, fig: Figure | None = None) -> Figure
     # Panels stand side by side or, if one of them has many labels, below each other.
     n_labels = max(len(panel.labels) for panel in panels)
     if n_labels > 9:
-        n_rows, n_columns = len(panels), 1
-        width_inches, height_inches = 12.0, 4.2 * len(panels)
+        n_rows = len(panels)
+        n_columns = 1
+        width_inches = 12.0
+        height_inches = 4.2 * n_rows
     else:
-        n_rows, n_columns = 1, len(panels)
-        width_inches, height_inches = 5.0 * len(panels), 3.6
+        n_rows = 1
+        n_columns = len(panels)
+        width_inches = 5.0 * n_columns
+        height_inches = 3.6
     figure = blank_figure(width_inches, height_inches) if fig is None else fig
     font = max(8.0, 0.64 * width_inches)
     for number, panel in enumerate(panels, 1):

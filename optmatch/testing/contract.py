@@ -144,7 +144,11 @@ class SolverContract(Runs):
 
     @on_each
     def test_the_names_of_ports_do_not_matter(self, problem: Problem) -> None:
-        """Ports in another order: proofs stay, and every answer is valid."""
+        """With the ports in another order every answer is valid, and proofs agree.
+
+        Answers themselves may differ, since searches meet the ports in another order. Two proved
+        optima are equal, and what is proved infeasible has no answer under other names.
+        """
         if problem.fabric is None:
             return
         n_ports = problem.fabric.n_ports
@@ -194,7 +198,11 @@ class SolverContract(Runs):
         assert verify(problem, solution).valid
 
     def test_ctrl_c_keeps_the_best(self) -> None:
-        """An interrupt, here out of `on_event`, ends the run, which returns the best so far."""
+        """An interrupt ends the run, which returns the best so far.
+
+        It is raised out of `on_event`, as Ctrl-C is on the command line. A proof may be finished
+        all the same; any other answer says that it was interrupted.
+        """
         interrupted_problems = []
 
         def check(problem: Problem) -> None:
@@ -323,7 +331,12 @@ class SolverContract(Runs):
 
     @on_each
     def test_events_tell_the_story(self, problem: Problem) -> None:
-        """Bests fall to the answer, bounds rise to it at most, ticks count up to their total."""
+        """The events of a run agree with its answer.
+
+        Each `NewBest` is better than the one before, and the last one is the answer. Each `Bound`
+        is higher than the one before, and none is above the answer. A `Tick` counts from 0 to its
+        total at most.
+        """
         solution, events = self._answer_and_events(problem)
         bests = [event.objective for event in events if isinstance(event, NewBest)]
         bounds = [event.lower_bound for event in events if isinstance(event, Bound)]

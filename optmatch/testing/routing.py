@@ -31,7 +31,19 @@ class Traces(NamedTuple):
 
 
 def best_routing(problem: Routing) -> float | None:
-    """Find the best objective of a matching; None if no state holds it."""
+    """Find the best objective of a matching, by trying all states of all cells.
+
+    Parameters
+    ----------
+    problem
+        On a fabric with few cells, or without cells, where the objective is 0. Its objective is
+        `worst-cells`, `loss-db` or `total-cells`.
+
+    Returns
+    -------
+    float or None
+        Cells, or dB; None if no state holds the matching.
+    """
     if problem.fabric.graph is None:
         return 0.0
     sources, destinations = problem.circuits.T
@@ -121,7 +133,25 @@ def largest_matchings(fabric: Fabric) -> list[list[int]] | None:
 
 @lru_cache(maxsize=16)
 def _trace_every_state(fabric: Fabric) -> Traces:
-    """Follow the light of each port through all 2**cells states of the cells at once."""
+    """Follow the light of each port through all 2**cells states of the cells at once.
+
+    Parameters
+    ----------
+    fabric
+        A fabric of at most `MOST_CELLS` cells.
+
+    Returns
+    -------
+    Traces
+        Arrays of shape (states, ports): where the light of each port ends in each state, and how
+        many cells, and cells in bar, it passes. Bit c of the number of a state is 1 if cell c is
+        in cross.
+
+    Raises
+    ------
+    InputError
+        If there are more cells.
+    """
     graph = fabric.graph
     if not isinstance(graph, CellGraph) or graph.n_cells > MOST_CELLS:
         raise InputError(f"brute force is for fabrics of at most {MOST_CELLS} cells")

@@ -23,6 +23,7 @@ from optmatch.plotting.studies import Panel, draw_panels
 from optmatch.problems import HostPorts, Tenancy, Tenant
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
+from tests.helpers.browsers import open_html
 from tests.helpers.pictures import sized_answer
 from tests.plotting.test_viewer import browser
 
@@ -85,15 +86,9 @@ def test_the_page_in_a_browser(name: str, browser: Any, tmp_path: Path) -> None:
     assert len(page_text) < 150_000
     steps = len(embedded(page_text).get("steps") or embedded(page_text)["matchings"])
     data = embedded(page_text)
-    page = browser.new_page(
-        viewport={"width": 1300, "height": 800}, color_scheme="dark", reduced_motion="reduce"
-    )
-    noise: list[str] = []
-    page.on("console", lambda message: noise.append(message.text))
-    page.on("pageerror", lambda error: noise.append(str(error)))
-    page.on("request", lambda request: noise.append(request.url))
-    page.goto(path.as_uri())
-    assert noise.pop(0) == path.as_uri()
+    viewport = {"width": 1300, "height": 800}
+    options: Any = {"viewport": viewport, "color_scheme": "dark", "reduced_motion": "reduce"}
+    page, noise = open_html(browser, tmp_path, page_text, **options)
 
     def at() -> int:
         if steps == 1:
@@ -342,10 +337,7 @@ def test_a_search_finds_what_is_written_and_then_what_is_named(
     browser: Any, tmp_path: Path
 ) -> None:
     """A rack shows chips by number; servers are found by their name."""
-    path = tmp_path / "page.html"
-    path.write_text(viewer_page(answer_named("reroute")), encoding="utf-8")
-    page = browser.new_page()
-    page.goto(path.as_uri())
+    page, _ = open_html(browser, tmp_path, viewer_page(answer_named("reroute")))
     for typed, wanted in (("3", "chip 3"), ("server 3", "server 3"), ("chip 5", "chip 5")):
         page.keyboard.press("/")
         page.keyboard.type(typed)
@@ -368,11 +360,7 @@ def rows_found(page: Any, word: str) -> list[str]:
 
 def open_solution(browser: Any, tmp_path: Path, solution: Any) -> Any:
     """Open the page of a solution."""
-    path = tmp_path / "page.html"
-    path.write_text(viewer_page(solution), encoding="utf-8")
-    page = browser.new_page(reduced_motion="reduce")
-    page.goto(path.as_uri())
-    return page
+    return open_html(browser, tmp_path, viewer_page(solution), reduced_motion="reduce").page
 
 
 def test_a_number_finds_its_port_alone(browser: Any, tmp_path: Path) -> None:

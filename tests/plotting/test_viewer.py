@@ -12,6 +12,7 @@ import pytest
 import optmatch as om
 from optmatch.fabrics import Fabric
 from optmatch.plotting import CELL_LOSS_DB, slot_data, toggles_data, viewer_page
+from tests.helpers.browsers import open_html
 from tests.helpers.traced import schedule_of, traced_schedule
 
 SLOTS = 6
@@ -51,16 +52,10 @@ def open_page(
     browser: Any, folder: Path, fabric: Fabric, schedule: om.Schedule, **more: Any
 ) -> Shown:
     """Write the page to a file and open it."""
-    path = folder / "page.html"
-    path.write_text(viewer_page((fabric, schedule), **more), encoding="utf-8")
-    page = browser.new_page(viewport={"width": 1400, "height": 900}, reduced_motion="reduce")
-    noise: list[str] = []
-    page.on("console", lambda message: noise.append(message.text))
-    page.on("pageerror", lambda error: noise.append(str(error)))
-    page.on("request", lambda request: noise.append(request.url))
-    page.goto(path.as_uri())
-    assert noise.pop(0) == path.as_uri()
-    return Shown(page, fabric, schedule, noise)
+    text = viewer_page((fabric, schedule), **more)
+    viewport = {"width": 1400, "height": 900}
+    opened = open_html(browser, folder, text, viewport=viewport, reduced_motion="reduce")
+    return Shown(opened.page, fabric, schedule, opened.noise)
 
 
 @pytest.fixture

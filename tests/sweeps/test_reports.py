@@ -12,6 +12,7 @@ import pytest
 from optmatch.commands.shared.outcome import print_table
 from optmatch.sweeps.reports import html_page, make_report
 from optmatch.sweeps.tasks import Row
+from tests.helpers.browsers import open_html
 from tests.plotting.test_viewer import browser
 
 __all__ = ["browser"]  # a fixture
@@ -60,10 +61,7 @@ def test_the_page_has_titles_and_units_and_fits_a_phone(browser: Any, tmp_path: 
     page_text = html_page(make_report(rows()), "a sweep")
     for words in ("mean gap, %", "median time, s", "Gap against size", "% of the tasks"):
         assert words in page_text
-    path = tmp_path / "report.html"
-    path.write_text(page_text, encoding="utf-8")
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto(path.as_uri())
+    page, _ = open_html(browser, tmp_path, page_text, viewport={"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     sizes = page.evaluate(
         """[...document.querySelectorAll('svg text')].map(
