@@ -134,10 +134,23 @@ def measure_area(graph: CellGraph) -> float:
 
 
 def _shrink(graph: CellGraph) -> tuple[NDArray[np.float64], float]:
-    """Return the ends of cells on a chip, and the distance of their sides from the axis."""
+    """Draw columns of cells nearer to each other than pictures do, as they lie on a chip.
+
+    Pictures leave room for waveguides between columns and lines; on a chip these lengths are
+    `SHRINK` times as long. Meshes, whose cells lie in all directions, stay as they are.
+
+    Returns
+    -------
+    ends : float array, shape (cells, 2 ends, 2)
+        x and y of both ends of each cell, in lengths of a cell.
+    side : float
+        The distance of both sides of a cell from its axis.
+    """
     ends = graph.ends
     if (np.abs(ends[:, 0, 1] - ends[:, 1, 1]) > 1e-9).any():
         return ends, _SIDE  # a mesh, whose cells lie in all directions
+
+    # Along x the stretches that no cell covers are those of waveguides.
     left = ends[..., 0].min(axis=1)
     right = ends[..., 0].max(axis=1)
     marks = np.unique(np.concatenate([left, right]))

@@ -159,7 +159,22 @@ class Table:
 
 
 def _verify_repair(problem: Any, sample: Sequence[Fault], verdict: Any) -> None:
-    """Let the verifier check a repaired schedule; raise `VerificationError` if it is wrong."""
+    """Let the verifier check a repaired schedule.
+
+    Parameters
+    ----------
+    problem
+        The problem on the fabric without faults.
+    sample
+        The faults that the schedule was repaired for.
+    verdict
+        ``verdict.matchings`` and ``verdict.states`` are the repaired slots.
+
+    Raises
+    ------
+    VerificationError
+        If the schedule violates a rule on the broken fabric.
+    """
     broken_fabric = Faulty.of(problem.fabric, sample)
     matchings = np.asarray(verdict.matchings)
     cell_states = np.asarray(verdict.states)

@@ -115,7 +115,23 @@ def find_interferometers(paths: LightPaths) -> Found:
 
 
 def _find_link(paths: LightPaths, name: str, side: int) -> Link | None:
-    """Return the coupler that both arms on one side of a coupler lead to, if they do."""
+    """Follow both arms on one side of a coupler to the coupler that they meet in.
+
+    Parameters
+    ----------
+    paths
+        The parts of the netlist, and where their light goes.
+    name
+        The coupler at which the arms begin.
+    side
+        The number of the first of the two pins on that side.
+
+    Returns
+    -------
+    Link or None
+        None if the side has one pin, or if the arms do not end at both pins of one side of another
+        coupler.
+    """
     starts = [(name, side), (name, side + 1)]
     if not all(map(paths.has_pin, starts)):
         return None  # the side of a 1x2 coupler with one pin
@@ -291,7 +307,23 @@ def _round_phase(phase_rad: float) -> float:
 def make_circuit(
     paths: LightPaths, interferometer: Interferometer, difference_rad: tuple[float, float]
 ) -> CellCircuit:
-    """Record what a cell is made of, and which phases set it."""
+    """Record what a cell is made of, and which phases set it.
+
+    Parameters
+    ----------
+    paths
+        The parts of the netlist, and where their light goes.
+    interferometer
+        The two couplers of the cell and their arms.
+    difference_rad
+        The differences of phase of the arms in bar and in cross, in rad.
+
+    Returns
+    -------
+    CellCircuit
+        Parts and joins of both arms by the names of the netlist; the pins a1, a2, b1, b2, empty
+        where a coupler has none; the phase shifters of each arm.
+    """
     link = interferometer.link
     passed = dict.fromkeys(name for arm in link.arms for name in arm.passed)
     arm_1, arm_2 = link.arms

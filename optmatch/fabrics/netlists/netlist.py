@@ -193,7 +193,11 @@ class Netlist(Fabric):
 
 @lru_cache(maxsize=32)
 def _graph(netlist: Netlist) -> CellGraph:
-    """Join the terminals of the cells of a netlist."""
+    """Make the graph of the cells of a netlist: pins become terminals, connections joins.
+
+    Cells are numbered in the order of ``netlist.instances``. In the perimeter the terminals of
+    ports come first, in the order of ports, and then those that lead nowhere.
+    """
     number = {name: cell for cell, name in enumerate(netlist.instances)}
     mate = np.full(4 * len(number), -1, dtype=np.int32)
     for first_pin, second_pin in netlist.connections.items():
@@ -202,7 +206,6 @@ def _graph(netlist: Netlist) -> CellGraph:
         mate[first] = second
         mate[second] = first
 
-    # Terminals of ports come first in the perimeter, then those that lead nowhere.
     ports = [_terminal(pin, number) for _, pin in netlist.ports]
     open_terminals = np.setdiff1d(np.flatnonzero(mate < 0), ports)
     return CellGraph(

@@ -94,7 +94,19 @@ class LightPaths:
         return any(names[k] for names in self.parts[instance].names.values() if len(names) > k)
 
     def follow(self, terminal: Terminal) -> Path:
-        """Follow light that leaves a part by a pin, as far as it is neither split nor switched."""
+        """Follow light that leaves a part by a pin, as far as it is neither split nor switched.
+
+        Parameters
+        ----------
+        terminal
+            The part that it leaves, and the number of the pin.
+
+        Returns
+        -------
+        Path
+            The pin by which it enters a switch or coupler, or leaves the netlist; the parts that
+            it passes, such as waveguides and phase shifters; and the joins on the way.
+        """
         passed: list[str] = []
         joins: list[tuple[Terminal, Terminal]] = []
         while terminal in self._joined:

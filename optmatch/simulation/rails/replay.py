@@ -277,7 +277,14 @@ class _PlanReplay:
         self._phase_holds_s = -np.inf
 
     def measure_boundary(self, phase: Phase) -> _Boundary:
-        """Measure the boundary before a phase; phases of a stage come in their order."""
+        """Measure the change of circuits before a phase: when it is asked for, begins and ends.
+
+        Parameters
+        ----------
+        phase
+            Communications of a stage over one rail that use the same circuits. Phases of a stage
+            have to come in their order, since each is compared with the one before.
+        """
         plan = self._plan
         if phase.rail not in self._timeline_of_rail:
             raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
@@ -304,7 +311,22 @@ class _PlanReplay:
         self._ports = ports.reshape(-1)
 
     def _measure_change(self, rail: int, wanted_s: float, started_s: float) -> _Boundary:
-        """Compare the circuits of the phase before with those of the operation that started."""
+        """Compare the circuits of the phase before with those of the operation that started.
+
+        Parameters
+        ----------
+        rail
+            The number of the rail.
+        wanted_s
+            When the data of the operation are ready, in seconds.
+        started_s
+            When it starts in the plan.
+
+        Returns
+        -------
+        _Boundary
+            `exposed_s` is how long the operation waits for circuits and nothing else.
+        """
         timeline = self._timeline_of_rail[rail]
         partners = self._partners[id(timeline)]
         window_s = max(0.0, wanted_s - self._phase_end_s)

@@ -170,6 +170,7 @@ class _Sums:
     """The sums over the requests that are counted, from which an `Outcome` has its means."""
 
     def __init__(self, start: float) -> None:
+        """Begin to count at this time."""
         self.start = start
         self.server_time = 0.0  # servers in slices times the time they are
         self.fragmentation = 0.0  # a share of the free servers for each request
@@ -189,6 +190,17 @@ class _Replay:
     """Racks to which slices come and from which they leave, and the sums so far."""
 
     def __init__(self, fabric: RackFabric, rule: str, probe: bool) -> None:
+        """Begin with empty racks.
+
+        Parameters
+        ----------
+        fabric
+            The racks.
+        rule
+            How slices are placed: ``"first-fit"``, ``"optical"`` or ``"optical-joined"``.
+        probe
+            Whether it is asked of each rejected slice if scattered servers could have held it.
+        """
         self.fabric = fabric
         self.rule = rule
         self.probe = probe
@@ -228,7 +240,14 @@ class _Replay:
         self.now = time
 
     def request(self, arrival: Arrival) -> None:
-        """Place a slice, or count it as rejected."""
+        """Let a slice ask for a place: it is placed until it leaves, or counted as rejected.
+
+        Parameters
+        ----------
+        arrival
+            The time of the request, the shape in chips, and how long the slice stays. Slices that
+            are due leave first.
+        """
         self.wait_until(arrival.time)
         shape = arrival.shape
         self.sums.requests[shape] += 1
@@ -284,7 +303,13 @@ class _Replay:
         return can_scatter
 
     def outcome(self, complete: bool) -> Outcome:
-        """Turn sums into means."""
+        """Turn the sums since `count_from` into means over requests, slices and time.
+
+        Parameters
+        ----------
+        complete
+            Whether all requests were replayed.
+        """
         sums = self.sums
         duration = self.now - sums.start
         utilisation = 0.0

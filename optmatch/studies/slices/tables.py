@@ -206,7 +206,22 @@ class _Fill(NamedTuple):
 
 
 def _do_part(part: _Replay | _Fill, on_event: OnEvent = ignore) -> tuple[Any, Outcome | Placed]:
-    """Do one part of a study, wherever this runs, and return it with its result."""
+    """Do one part of a study; it may run in another process.
+
+    Parameters
+    ----------
+    part
+        The requests of a run under one rule, or a fragmented pod that one rule fills.
+    on_event
+        Hears a `Tick` now and then.
+
+    Returns
+    -------
+    part
+        As given, so that results can be told apart.
+    result : Outcome or Placed
+        The figures of the replay, or how many slices the pod took.
+    """
     rng = np.random.default_rng(part.seed)
     if isinstance(part, _Fill):
         on_event(Tick(f"fragmented pod, run {part.run}, {part.rule}", 0))
@@ -267,7 +282,15 @@ def _average_outcomes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
 
 
 def _count_shapes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
-    """Return a row for each rule and shape: requests and rejections in all runs."""
+    """Count requests and rejections over all runs, in a row for each rule and shape.
+
+    ``only_scattered`` are those rejected slices that scattered servers of a rack could have held.
+
+    Parameters
+    ----------
+    outcomes
+        By rule, the outcome of each run.
+    """
     rows = []
     for rule, outcomes_of_rule in outcomes.items():
         requests: Counter[Shape] = Counter()
