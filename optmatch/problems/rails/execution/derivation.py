@@ -69,87 +69,176 @@ def derive_triggers(
         at once.
     """
     # The plan has to be for this job.
-    step, n = job.step(), job.step().n_operations
-    members = ranks_of_rails(step)
-    planned = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
-    if len(plan.start_s) != n or set(planned) != set(members):
+    step = job.step()
+    ranks_of_rail = ranks_of_rails(step)
+    timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
+    is_same_step = len(plan.start_s) == step.n_operations
+    if not is_same_step or set(timeline_of_rail) != set(ranks_of_rail):
         raise InputError("a plan of another job: operations or rails differ", where="plan")
 
-    # All that happens has a time: the events of the job first, then the changes rail by rail.
-    events, slack = job.events(), _SLACK * max(plan.step_s, 1e-6)
-    listed = {id(timeline): _list_changes(job, timeline) for timeline in plan.rails}
-    changes = [listed[id(planned[rail])] for rail in members]
-    starts = [each.start_s for own in changes for each in own]
-    times = np.concatenate([plan.start_s[events.part], starts])
-    is_event = np.arange(len(times)) < len(events.part)
+    # Rails that share a timeline have the same changes.
+    slack_s = _SLACK * max(plan.step_s, 1e-6)
+    changes_of_timeline = {id(line): _list_changes(job, line) for line in plan.rails}
+    changes_of_rails = [changes_of_timeline[id(timeline_of_rail[rail])] for rail in ranks_of_rail]
+    places = _order_events(job, plan, changes_of_rails, slack_s)
 
-    # Times alone do not order events that last no time: of those at one time, `depth` counts the
-    # longest chain of such events up to each one.
-    instant = (plan.end_s - plan.start_s)[events.part] <= slack
-    kept = instant[events.before]  # after other ends the next operation starts later
-    depth = ends_s(
-        events._replace(
-            before=events.before[kept],
-            after=events.after[kept],
-            duration_s=np.ones(len(events.part)),
+    rails = []
+    for (rail, ranks), changes, place in zip(
+        ranks_of_rail.items(), changes_of_rails, places.changes, strict=True
+    ):
+        timeline = timeline_of_rail[rail]
+        rails.append(
+            RailTriggers(
+                rail=rail,
+                ranks=tuple(ranks.tolist()),
+                circuits=timeline.matchings[0],
+                fallback=_ring(job, len(ranks)),
+                place=place,
+                changes=_number_rows(changes),
+                cell_states=_kept_cells(timeline, changes),
+            )
         )
-    )
 
-    # At equal times changes come first, as an operation that starts then needs its circuits.
-    depth = np.concatenate([depth, np.zeros(len(starts))])
-    place = np.empty(len(times), np.int32)
-    place[np.lexsort((depth, is_event, times))] = np.arange(len(times))
-    of_changes = np.split(place, np.cumsum([len(events.part), *map(len, changes)]))[1:-1]
-
-    rails = [
-        RailTriggers(
-            rail=rail,
-            ranks=tuple(ranks.tolist()),
-            circuits=planned[rail].matchings[0],
-            fallback=_ring(job, len(ranks)),
-            place=of_own,
-            changes=_number_rows(own),
-            cell_states=_kept_cells(planned[rail], own),
-        )
-        for (rail, ranks), own, of_own in zip(members.items(), changes, of_changes, strict=True)
-    ]
-
-    # A communication that changes circuits on its way becomes parts. In `without`, by event, it
-    # lasts as long as it would without the times in which all of its ports are dark.
-    lasts, pauses, shares = plan.end_s - plan.start_s, [], []
-    without = lasts[events.part]
+    # A communication that changes circuits on its way becomes parts.
     find = Finder(step)
-    for each, own in zip(rails, changes, strict=True):
-        uses = list_uses(job, each, plan.ports, plan.relays, pooled=plan.pooled)
-        for event, cuts in _find_cuts(job, plan, each, uses, own, slack).items():
-            k = events.part[event]
-            if plan.pooled:
-                raise InputError(
-                    f"{step.describe(int(k))} changes circuits on its way, and its data change"
-                    " rail: it has no triggers; plan with change_rail_s = None",
-                    where="plan",
-                )
-            total, done = _measure_parts(job, plan, int(k), cuts)
-            without[event] = total
-            for cut, share in zip(cuts, done, strict=True):
-                pauses += [(step.rank[k], step.group[k], find.number[k], s) for s in cut.states]
-                shares += [share] * len(cut.states)
-
-    made = TriggerPlan(
+    pauses = _list_pauses(job, plan, rails, changes_of_rails, find)
+    if timeout_s is None:
+        timeout_s = max(10 * job.network.delay_s, 1e-3)
+    event_of = job.events().event_of
+    triggers = TriggerPlan(
         groups=tuple(group.name for group in step.groups),
         rails=tuple(rails),
-        place=place[events.event_of],
+        place=places.events[event_of],
         ports=plan.ports,
         relays=plan.relays,
         chords=plan.chords,
         pooled=plan.pooled,
-        lasts_s=np.maximum(without[events.event_of], 0.0),
-        pauses=np.array(pauses, np.int32).reshape(-1, 4),
-        shares=np.array(shares, np.float64),
-        timeout_s=max(10 * job.network.delay_s, 1e-3) if timeout_s is None else timeout_s,
+        lasts_s=np.maximum(pauses.lasts_s[event_of], 0.0),
+        pauses=pauses.rows,
+        shares=pauses.shares,
+        timeout_s=timeout_s,
         tries=tries,
     )
-    return _mark_demands(job, plan, link(job, made, find)[0], changes, slack, find)
+    linked, _ = link(job, triggers, find)
+    return _mark_demands(job, plan, linked, changes_of_rails, find)
+
+
+class _Places(NamedTuple):
+    """The places of all that happens in a step, in one total order."""
+
+    events: NDArray[np.int32]
+    """``events[event]``: of each computation, and of each communication of several ranks."""
+    changes: list[NDArray[np.int32]]
+    """``changes[rail][change]``: of each change of circuits."""
+
+
+def _order_events(
+    job: RailJob,
+    plan: RailPlan,
+    changes_of_rails: Sequence[Sequence[_Change]],
+    slack_s: float,
+) -> _Places:
+    """Order events and changes of circuits by time, and events at one time by what they wait for.
+
+    An event is a computation, or a communication of several ranks as one.
+
+    Parameters
+    ----------
+    job, plan
+        The job, and the plan with times.
+    changes_of_rails
+        ``changes_of_rails[rail][change]``: the changes of circuits, with their times.
+    slack_s
+        Events that last no longer take no time, in seconds.
+    """
+    events = job.events()
+    n_events = len(events.part)
+    change_s = [change.start_s for changes in changes_of_rails for change in changes]
+    times_s = np.concatenate([plan.start_s[events.part], change_s])
+    is_event = np.arange(len(times_s)) < n_events
+
+    # Times alone do not order events that last no time: of those at one time, `depth` counts the
+    # longest chain of such events up to each one. After other events the next one starts later.
+    is_instant = (plan.end_s - plan.start_s)[events.part] <= slack_s
+    after_instant = is_instant[events.before]
+    depth = ends_s(
+        events._replace(
+            before=events.before[after_instant],
+            after=events.after[after_instant],
+            duration_s=np.ones(n_events),
+        )
+    )
+
+    # At equal times changes come first, as an operation that starts then needs its circuits.
+    depth = np.concatenate([depth, np.zeros(len(change_s))])
+    place = np.empty(len(times_s), np.int32)
+    place[np.lexsort((depth, is_event, times_s))] = np.arange(len(times_s))
+    ends = np.cumsum([n_events, *map(len, changes_of_rails)])
+    place_of_events, *places_of_changes = np.split(place, ends)[:-1]
+    return _Places(place_of_events, places_of_changes)
+
+
+class _Pauses(NamedTuple):
+    """The pauses of all communications that change circuits while they are under way."""
+
+    rows: NDArray[np.int32]
+    """As `TriggerPlan.pauses`; shape (rows, 4)."""
+    shares: NDArray[np.float64]
+    """By row, how much of the communication is over then."""
+    lasts_s: NDArray[np.float64]
+    """``lasts_s[event]``: how long it lasts while some of its ports send, in seconds."""
+
+
+def _list_pauses(
+    job: RailJob,
+    plan: RailPlan,
+    rails: Sequence[RailTriggers],
+    changes_of_rails: Sequence[Sequence[_Change]],
+    find: Finder,
+) -> _Pauses:
+    """List where communications pause for changes of circuits.
+
+    Parameters
+    ----------
+    job, plan
+        The job, and the plan with times.
+    rails
+        The triggers of each rail.
+    changes_of_rails
+        ``changes_of_rails[rail][trigger]``: the same with their times.
+    find
+        Has the number of each operation in its group.
+
+    Raises
+    ------
+    InputError
+        If a communication of a plan with pooled rails pauses.
+    """
+    step = job.step()
+    events = job.events()
+    lasts_s = (plan.end_s - plan.start_s)[events.part]
+    rows = []
+    shares = []
+    for rail, changes in zip(rails, changes_of_rails, strict=True):
+        uses = list_uses(job, rail, plan.ports, plan.relays, pooled=plan.pooled)
+        for event, cuts in _find_cuts(job, plan, rail, uses, changes).items():
+            operation = int(events.part[event])
+            if plan.pooled:
+                raise InputError(
+                    f"{step.describe(operation)} changes circuits on its way, and its data change"
+                    " rail: it has no triggers; plan with change_rail_s = None",
+                    where="plan",
+                )
+            lasts_s[event], shares_of_cuts = _measure_parts(job, plan, operation, cuts)
+            name = (step.rank[operation], step.group[operation], find.number[operation])
+            for cut, share in zip(cuts, shares_of_cuts, strict=True):
+                rows += [(*name, state) for state in cut.states]
+                shares += [share] * len(cut.states)
+    return _Pauses(
+        rows=np.array(rows, np.int32).reshape(-1, 4),
+        shares=np.array(shares, np.float64),
+        lasts_s=lasts_s,
+    )
 
 
 class _Change(NamedTuple):
@@ -190,7 +279,6 @@ class _Cut(NamedTuple):
     time_s: float
     states: list[int]
     dark: bool
-    """Whether all ports of the communication change, so that nothing is sent meanwhile."""
 
 
 def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
@@ -213,8 +301,8 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
         State by state; those of a state by their lowest transmit port. Each has the times at which
         it starts and is asked for, in seconds, its state, and the ports that change.
     """
-    found = []
-    whole = job.fabric is not None or job.network.switching == "all-stop"
+    changes = []
+    changes_whole = job.fabric is not None or job.network.switching == "all-stop"
     for state in range(1, len(timeline.matchings)):
         old, new = timeline.matchings[state - 1 : state + 1]
         ports = np.flatnonzero(old != new)
@@ -222,29 +310,40 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
         # Connected components by label propagation: two transmit ports belong together if one
         # receive port is the old or new end of both. All ports of a change have its least label.
         label = np.zeros(len(ports), np.int64)
-        if not whole:
+        if not changes_whole:
             label = np.arange(len(ports))
             for _ in ports:  # each round joins ports that share a receive port
-                low = np.full(len(old) + 1, len(ports))
-                for arrives in (old, new):
-                    np.minimum.at(low, arrives[ports], label)
-                low[IDLE] = len(ports)  # the last entry: to be dark joins no ports
-                least = np.minimum(label, np.minimum(low[old[ports]], low[new[ports]]))
+                least_of_receiver = np.full(len(old) + 1, len(ports))
+                for receiver in (old, new):
+                    np.minimum.at(least_of_receiver, receiver[ports], label)
+                least_of_receiver[IDLE] = len(ports)  # the last entry: to be dark joins no ports
+                least_of_ends = np.minimum(
+                    least_of_receiver[old[ports]], least_of_receiver[new[ports]]
+                )
+                least = np.minimum(label, least_of_ends)
                 if (least == label).all():
                     break
                 label = least
 
-        at = float(timeline.starts_s[state]), float(timeline.asked_s[state]), state
-        for one in np.unique(label).tolist():
-            own = ports[label == one]
-            found.append(_Change(*at, np.stack([own, new[own]], axis=1).astype(np.int32)))
-    return found
+        for component in np.unique(label).tolist():
+            changed_ports = ports[label == component]
+            rows = np.stack([changed_ports, new[changed_ports]], axis=1).astype(np.int32)
+            changes.append(
+                _Change(
+                    start_s=float(timeline.starts_s[state]),
+                    asked_s=float(timeline.asked_s[state]),
+                    state=state,
+                    rows=rows,
+                )
+            )
+    return changes
 
 
 def _number_rows(changes: Sequence[_Change]) -> NDArray[np.int32]:
     """Return the rows of all changes with a third column, the number of the trigger, from 0."""
-    trigger = np.repeat(np.arange(len(changes)), [len(each.rows) for each in changes])
-    rows = np.concatenate([np.empty((0, 2), np.int32), *(each.rows for each in changes)])
+    n_rows = [len(change.rows) for change in changes]
+    trigger = np.repeat(np.arange(len(changes)), n_rows)
+    rows = np.concatenate([np.empty((0, 2), np.int32), *(change.rows for change in changes)])
     return np.column_stack([rows, trigger]).astype(np.int32)
 
 
@@ -255,7 +354,7 @@ def _kept_cells(timeline: RailTimeline, changes: Sequence[_Change]) -> NDArray[n
     """
     if timeline.cell_states is None:
         return None
-    return timeline.cell_states[[0, *(each.state for each in changes)]]
+    return timeline.cell_states[[0, *(change.state for change in changes)]]
 
 
 def _ring(job: RailJob, n_gpus: int) -> NDArray[np.int32] | None:
@@ -274,7 +373,6 @@ def _find_cuts(
     rail: RailTriggers,
     uses: Use,
     changes: Sequence[_Change],
-    slack: float,
 ) -> dict[int, list[_Cut]]:
     """Find the communications that change circuits while they are under way, and when.
 
@@ -290,10 +388,8 @@ def _find_cuts(
     uses
         The sends over its ports: an entry for each operation and port.
     changes
-        ``changes[trigger]``: the same triggers with their times.
-    slack
-        Times that differ by no more are the same, in seconds: a change at the start or the end of
-        an operation does not cut it.
+        ``changes[trigger]``: the same triggers with their times. A change at the start or the end
+        of an operation does not cut it.
 
     Returns
     -------
@@ -307,35 +403,38 @@ def _find_cuts(
 
     # Sort triggers by port and time, as one integer key. The triggers of a port that start while
     # it is in use then stand together.
-    starts = np.array([each.start_s for each in changes])
-    times, rank = np.unique(starts, return_inverse=True)
-    key = port * (len(times) + 1) + rank.reshape(-1)[trigger]
+    change_s = np.array([change.start_s for change in changes])
+    times_s, time_of_change = np.unique(change_s, return_inverse=True)
+    key = port * (len(times_s) + 1) + time_of_change.reshape(-1)[trigger]
     order = np.argsort(key, kind="stable")
-    base = uses.port * (len(times) + 1)
+    first_key = uses.port * (len(times_s) + 1)
 
     # During use number u, after its start and before its end, `count[u]` triggers start: those
     # from `low[u]` on in this order. Each of them is a hit: the use and the trigger.
-    begin = np.searchsorted(times, plan.start_s[uses.operation] + slack, "right")
-    until = np.searchsorted(times, plan.end_s[uses.operation] - slack, "left")
-    low = np.searchsorted(key[order], base + begin)
-    count = np.maximum(np.searchsorted(key[order], base + until) - low, 0)
-    use = np.repeat(np.arange(len(low)), count)
-    at = np.arange(len(use)) - np.repeat(np.cumsum(count) - count, count)
-    hit = trigger[order[np.repeat(low, count) + at]]
+    slack_s = _SLACK * max(plan.step_s, 1e-6)
+    begin = np.searchsorted(times_s, plan.start_s[uses.operation] + slack_s, "right")
+    until = np.searchsorted(times_s, plan.end_s[uses.operation] - slack_s, "left")
+    low = np.searchsorted(key[order], first_key + begin)
+    count = np.maximum(np.searchsorted(key[order], first_key + until) - low, 0)
+    use_of_hit = np.repeat(np.arange(len(low)), count)
+    number_in_use = np.arange(len(use_of_hit)) - np.repeat(np.cumsum(count) - count, count)
+    trigger_of_hit = trigger[order[np.repeat(low, count) + number_in_use]]
 
-    # A trigger is listed once for each port of the event that it changes, and `width` counts all
+    # A trigger is listed once for each port of the event that it changes, and `n_uses` counts all
     # these ports: equal numbers say that nothing is sent meanwhile.
-    event = job.events().event_of[uses.operation]
-    width = np.bincount(event)
-    found: dict[int, dict[float, list[int]]] = {}
-    for one, k in zip(event[use].tolist(), hit.tolist(), strict=True):
-        found.setdefault(one, {}).setdefault(float(starts[k]), []).append(k + 1)
+    event_of_use = job.events().event_of[uses.operation]
+    n_uses = np.bincount(event_of_use)
+    states_of_event: dict[int, dict[float, list[int]]] = {}
+    hits = zip(event_of_use[use_of_hit].tolist(), trigger_of_hit.tolist(), strict=True)
+    for event, k in hits:
+        states_at = states_of_event.setdefault(event, {})
+        states_at.setdefault(float(change_s[k]), []).append(k + 1)
     return {
-        one: [
-            _Cut(time, sorted(set(states)), len(states) == width[one])
-            for time, states in sorted(cuts.items())
+        event: [
+            _Cut(time_s, sorted(set(states)), len(states) == n_uses[event])
+            for time_s, states in sorted(states_at.items())
         ]
-        for one, cuts in sorted(found.items())
+        for event, states_at in sorted(states_of_event.items())
     }
 
 
@@ -360,22 +459,24 @@ def _measure_parts(
     shares : list of float
         By cut, the part of these seconds that is over then, from 0 to 1.
     """
-    start, end = float(plan.start_s[operation]), float(plan.end_s[operation])
-    stops = [*(cut.time_s for cut in cuts[1:]), end]
-    worked, dark = [], 0.0
-    for cut, until in zip(cuts, stops, strict=True):
-        worked.append(cut.time_s - start - dark)
-        dark += min(job.network.delay_s, until - cut.time_s) if cut.dark else 0.0
-    total = end - start - dark
-    return total, [each / total for each in worked]
+    start_s = float(plan.start_s[operation])
+    end_s = float(plan.end_s[operation])
+    next_cuts_s = [*(cut.time_s for cut in cuts[1:]), end_s]
+    worked_s = []
+    dark_s = 0.0
+    for cut, until_s in zip(cuts, next_cuts_s, strict=True):
+        worked_s.append(cut.time_s - start_s - dark_s)
+        if cut.dark:
+            dark_s += min(job.network.delay_s, until_s - cut.time_s)
+    total_s = end_s - start_s - dark_s
+    return total_s, [work_s / total_s for work_s in worked_s]
 
 
 def _mark_demands(
     job: RailJob,
     plan: RailPlan,
     linked: TriggerPlan,
-    changes: Sequence[Sequence[_Change]],
-    slack: float,
+    changes_of_rails: Sequence[Sequence[_Change]],
     find: Finder,
 ) -> TriggerPlan:
     """Mark the triggers that the plan asks for later, or earlier, than their ports are free.
@@ -390,10 +491,8 @@ def _mark_demands(
         The job, and the plan with times.
     linked
         The plan of triggers, with what each waits for.
-    changes
-        ``changes[rail][trigger]``, rails as in `linked`.
-    slack
-        Times that differ by no more are the same, in seconds.
+    changes_of_rails
+        ``changes_of_rails[rail][trigger]``, rails as in `linked`.
     find
         Finds the operations that rows name.
 
@@ -402,21 +501,29 @@ def _mark_demands(
     TriggerPlan
         The plan with `RailTriggers.wanted` of each rail.
     """
+    # By event: when all that it waits for is over, and the latest place of that in the order.
     events = job.events()
-    ready = np.zeros(len(events.part))
-    np.maximum.at(ready, events.after, plan.end_s[events.part][events.before])
-    after = np.zeros(len(events.part), np.int32)  # the latest place of a node that it waits for
-    np.maximum.at(after, events.after, linked.place[events.part][events.before])
+    slack_s = _SLACK * max(plan.step_s, 1e-6)
+    ready_s = np.zeros(len(events.part))
+    np.maximum.at(ready_s, events.after, plan.end_s[events.part][events.before])
+    latest_place = np.zeros(len(events.part), np.int32)
+    np.maximum.at(latest_place, events.after, linked.place[events.part][events.before])
 
     rails = []
-    for rail, own in zip(linked.rails, changes, strict=True):
-        # By trigger: when the last data have gone over the circuits that it gives up, in seconds,
-        # and the first operation that needs its circuits, -1 for none.
-        drained, users = np.zeros(len(own)), first_users(rail, linked.place, find)
-        now = rail.after[rail.after[:, 4] == 0]
-        np.maximum.at(drained, now[:, 5], plan.end_s[find(now, "after")])
-        event, asked = events.event_of[users], np.array([each.asked_s for each in own])
-        asks = (users >= 0) & (ready[event] <= asked + slack) & (np.abs(asked - drained) > slack)
-        asks &= after[event] < rail.place
-        rails.append(replace(rail, wanted=list_wanted(job, np.flatnonzero(asks), users, find)))
+    for rail, changes in zip(linked.rails, changes_of_rails, strict=True):
+        # By trigger: when the last data of this step have gone over the circuits that it gives up.
+        drained_s = np.zeros(len(changes))
+        in_this_step = rail.after[rail.after[:, 4] == 0]
+        over_s = plan.end_s[find(in_this_step, "after")]
+        np.maximum.at(drained_s, in_this_step[:, 5], over_s)
+
+        # By trigger: the first operation that needs its circuits, -1 for none.
+        users = first_users(rail, linked.place, find)
+        event = events.event_of[users]
+        asked_s = np.array([change.asked_s for change in changes])
+        is_demanded = (users >= 0) & (ready_s[event] <= asked_s + slack_s)
+        is_demanded &= np.abs(asked_s - drained_s) > slack_s
+        is_demanded &= latest_place[event] < rail.place
+        demanded = np.flatnonzero(is_demanded)
+        rails.append(replace(rail, wanted=list_wanted(job, demanded, users, find)))
     return replace(linked, rails=tuple(rails))

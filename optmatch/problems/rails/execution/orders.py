@@ -57,8 +57,8 @@ class Parts(NamedTuple):
 
         `event` and `part` are integers or arrays of them, which are broadcast together.
         """
-        found: Ints = np.where(np.equal(part, 0), event, self.further[event] + part - 1)
-        return found
+        nodes: Ints = np.where(np.equal(part, 0), event, self.further[event] + part - 1)
+        return nodes
 
     def of(self, event: int) -> list[int]:
         """List the nodes of an event."""
@@ -96,8 +96,74 @@ class Graph(NamedTuple):
 
     def one_step(self) -> Events:
         """Return the events of a step, with all of the step before over."""
-        now, events = self.ago == 0, self.events
-        return events._replace(before=events.before[now], after=events.after[now])
+        in_this_step = self.ago == 0
+        return self.events._replace(
+            before=self.events.before[in_this_step], after=self.events.after[in_this_step]
+        )
+
+
+class _Pairs:
+    """Pairs of nodes of a graph, of which the first has to be over before the second starts."""
+
+    def __init__(self) -> None:
+        self._columns: list[tuple[Ints, Ints, NDArray[np.int8], NDArray[np.bool_]]] = []
+
+    def add(self, before: Any, after: Any, *, ago: Any = 0, local: bool) -> None:
+        """Add pairs.
+
+        Parameters
+        ----------
+        before, after
+            The nodes, shape (pairs,).
+        ago
+            1 where the first of a pair is in the step before, else 0; by pair, or one for all.
+        local
+            Whether ranks know it themselves, and no controller is asked.
+        """
+        n_pairs = len(before)
+        self._columns.append(
+            (
+                np.asarray(before),
+                np.asarray(after),
+                np.broadcast_to(np.asarray(ago, np.int8), n_pairs),
+                np.full(n_pairs, local),
+            )
+        )
+
+    def take(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Any, Any]:
+        """Return the nodes before and after, `ago` and `local` of all pairs, and forget them.
+
+        Lists of pairs of large jobs have several hundred megabytes.
+        """
+        before, after = (
+            np.concatenate(
+                [columns[side] for columns in self._columns], dtype=np.int32, casting="unsafe"
+            )
+            for side in (0, 1)
+        )
+        ago = np.concatenate([columns[2] for columns in self._columns])
+        local = np.concatenate([columns[3] for columns in self._columns])
+        self._columns.clear()
+        return before, after, ago, local
+
+
+Paused = Mapping[int, Mapping[float, Sequence[int]]]
+"""``paused[event][share]``: the states of its rail that an event waits for when this share of it
+is over. Events and shares ascend; those that do not pause are left out."""
+
+
+class _Linking(NamedTuple):
+    """What all rails of a plan have in common while it is linked."""
+
+    job: RailJob
+    plan: TriggerPlan
+    find: Finder
+    """Finds the operations that rows name, and names them."""
+    parts: Parts
+    """The nodes of all parts of each event."""
+    last: Ints
+    """``last[event]``: the node of its last part."""
+    paused: Paused
 
 
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
@@ -134,67 +200,102 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         If the plan is of another job, two things have one place, or an operation comes before
         what it has to wait for.
     """
-    step, events, find = job.step(), job.events(), find or Finder(job.step())
+    events = job.events()
+    if find is None:
+        find = Finder(job.step())
     _check_shape(job, plan)
 
-    # The first nodes are the events. One that pauses lasts up to its first share, and its further
-    # parts are new nodes, from `size` on: each stands where the last of its triggers stands.
-    n = size = len(events.part)
-    places, lasts = [plan.place[events.part]], [plan.lasts_s[events.part]]
+    # The first nodes are the events, the next ones their further parts. An event waits for the
+    # last part of another one, and each part for the part before it.
     paused = _number_parts(job, plan, find)
-    parts = Parts(np.ones(n, np.int32), np.zeros(n, np.int32))
-    for event, cuts in paused.items():
-        parts.number[event], parts.further[event] = 1 + len(cuts), size
-        size += len(cuts)
-        total = lasts[0][event]
-        lasts[0][event] *= min(cuts)
-        lasts.append(total * np.diff([*cuts, 1.0]))
-        rail = _rail_of(plan, step, int(events.part[event]))
-        latest = [max(rail.place[s - 1] for s in states) for states in cuts.values()]
-        places.append(np.array(latest, np.int32))
-
-    # Each of the pairs is (nodes before, nodes after, ago, local), see `Graph`. An event waits
-    # for the last part of another one, and each part for the part before it.
+    parts, places, durations_s = _cut_events(job, plan, paused)
+    n_nodes = sum(map(len, places))
+    linking = _Linking(job, plan, find, parts, parts.last, paused)
+    pairs = _Pairs()
+    pairs.add(linking.last[events.before], events.after, local=True)
     chained = [pair for event in paused for pair in pairwise(parts.of(event))]
     chains = np.array(chained, np.int64).reshape(-1, 2)
-    last = parts.last
-    pairs = [(last[events.before], events.after, 0, True), (*chains.T, 0, True)]
+    pairs.add(chains[:, 0], chains[:, 1], local=True)
 
     # Trigger k of a rail has the nodes `begin[k]`, which takes no time, and `begin[k] + 1`.
-    rails, begins, every = [], [], []
+    rails = []
+    begins = []
+    uses_of_rails = []
     for rail in plan.rails:
-        begin = size + 2 * np.arange(len(rail.place))
-        size += 2 * len(begin)
+        n_triggers = len(rail.place)
+        begin = n_nodes + 2 * np.arange(n_triggers)
+        n_nodes += 2 * n_triggers
         places.append(np.repeat(rail.place, 2))
-        lasts.append(np.tile([0.0, job.network.delay_s], len(begin)))
-
-        # The pairs of this rail are added to those of the events.
+        durations_s.append(np.tile([0.0, job.network.delay_s], n_triggers))
         uses = list_uses(job, rail, plan.ports, plan.relays, pooled=plan.pooled)
-        rails.append(_link_rail(job, plan, rail, uses, begin, find, last, parts, paused, pairs))
+        rails.append(_link_rail(linking, rail, uses, begin, pairs))
         begins.append(tuple(begin.tolist()))
-        every.append(uses)
-
-    before, after = (
-        np.concatenate([p[side] for p in pairs], dtype=np.int32, casting="unsafe")
-        for side in (0, 1)
-    )
-    ago = np.concatenate([np.broadcast_to(np.int8(p[2]), np.shape(p[0])) for p in pairs])
-    local = np.concatenate([np.full(np.shape(p[0]), p[3]) for p in pairs])
-    pairs.clear()  # several hundred megabytes of large jobs
+        uses_of_rails.append(uses)
 
     # Within a step all pairs have to agree with the places: the order then has no cycle.
+    before, after, ago, local = pairs.take()
     place = np.concatenate(places)
-    late = np.flatnonzero(place[before] > place[after])
-    for bad in late[ago[late] == 0][:1]:
-        one, two = place[before[bad]], place[after[bad]]
+    wrong = np.flatnonzero(place[before] > place[after])
+    for bad in wrong[ago[wrong] == 0][:1]:
         raise InputError(
-            f"place: {two} stands before {one}, which has to be over then", where="place"
+            f"place: {place[after[bad]]} stands before {place[before[bad]]}, which has to be over"
+            " then",
+            where="place",
         )
 
-    part = np.concatenate([events.part, np.full(size - n, -1)])
-    nodes = Events(events.event_of, part, before, after, np.concatenate(lasts))
-    found = Graph(nodes, ago, local, place, parts, tuple(begins), tuple(every), find)
-    return replace(plan, rails=tuple(rails)), found
+    part = np.concatenate([events.part, np.full(n_nodes - len(events.part), -1)])
+    nodes = Events(events.event_of, part, before, after, np.concatenate(durations_s))
+    graph = Graph(nodes, ago, local, place, parts, tuple(begins), tuple(uses_of_rails), find)
+    return replace(plan, rails=tuple(rails)), graph
+
+
+def _cut_events(
+    job: RailJob, plan: TriggerPlan, paused: Paused
+) -> tuple[Parts, list[NDArray[np.int32]], list[NDArray[np.float64]]]:
+    """Cut the events that pause into parts.
+
+    An event is a computation, or a communication of several ranks as one; it may pause for
+    triggers, which are changes of circuits. The first part of an event is the event itself. It
+    lasts up to its first share; further parts are new nodes, from the number of events on, and
+    each stands in the order where the last one of its triggers stands.
+
+    Parameters
+    ----------
+    job, plan
+        The job, and its plan of triggers.
+    paused
+        The events that pause.
+
+    Returns
+    -------
+    parts : Parts
+        The nodes of each event.
+    places : list of arrays
+        The places of all nodes, in pieces: first those of the events, then those of the further
+        parts of each event that pauses.
+    durations_s : list of arrays
+        How long they last, in the same pieces.
+    """
+    step = job.step()
+    events = job.events()
+    n_events = len(events.part)
+    n_nodes = n_events
+    parts = Parts(np.ones(n_events, np.int32), np.zeros(n_events, np.int32))
+    places = [plan.place[events.part]]
+    durations_s = [plan.lasts_s[events.part]]
+    for event, states_of_share in paused.items():
+        parts.number[event] = 1 + len(states_of_share)
+        parts.further[event] = n_nodes
+        n_nodes += len(states_of_share)
+        total_s = durations_s[0][event]
+        durations_s[0][event] *= min(states_of_share)
+        durations_s.append(total_s * np.diff([*states_of_share, 1.0]))
+        rail = _rail_of(plan, step, int(events.part[event]))
+        last_triggers = [
+            max(rail.place[state - 1] for state in states) for states in states_of_share.values()
+        ]
+        places.append(np.array(last_triggers, np.int32))
+    return parts, places, durations_s
 
 
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
@@ -216,20 +317,20 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
         or does not follow from the order.
     """
     linked, graph = link(job, plan)
-    for number, (given, own) in enumerate(zip(plan.rails, linked.rails, strict=True)):
+    for number, (stated, right) in enumerate(zip(plan.rails, linked.rails, strict=True)):
         for name in ("needs", "after", "wanted"):
-            _compare(f"/rails/{number}/{name}", getattr(given, name), getattr(own, name))
+            _compare(f"/rails/{number}/{name}", getattr(stated, name), getattr(right, name))
     return graph
 
 
-def _compare(where: str, given: NDArray[np.int32], own: NDArray[np.int32]) -> None:
+def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) -> None:
     """Refuse rows that are not those that follow from the order.
 
     Parameters
     ----------
     where
         The JSON pointer to the table, for the message.
-    given, own
+    stated, right
         The table of the plan, and the right one; both sorted, shape (rows, columns).
 
     Raises
@@ -237,12 +338,13 @@ def _compare(where: str, given: NDArray[np.int32], own: NDArray[np.int32]) -> No
     InputError
         Naming the first row that is missing, or one that does not belong there.
     """
-    if np.array_equal(given, own):
+    if np.array_equal(stated, right):
         return
-    stated, right = set(map(tuple, given.tolist())), set(map(tuple, own.tolist()))
-    for row in sorted(right - stated)[:1]:
+    stated_rows = set(map(tuple, stated.tolist()))
+    right_rows = set(map(tuple, right.tolist()))
+    for row in sorted(right_rows - stated_rows)[:1]:
         raise InputError(f"lacks {list(row)}, which follows from the order", where=where)
-    for row in sorted(stated - right)[:1]:
+    for row in sorted(stated_rows - right_rows)[:1]:
         raise InputError(f"{list(row)} does not follow from the order", where=where)
 
 
@@ -267,7 +369,8 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
         of one communication have different places, two things have one place, or a relay is of
         no operation or rank.
     """
-    step, events = job.step(), job.events()
+    step = job.step()
+    events = job.events()
     if plan.pooled:
         _check_pooled(job, plan)
     names = tuple(group.name for group in step.groups)
@@ -301,10 +404,10 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
             " communication",
             where=f"place[{wrong}]",
         )
-    every = np.concatenate([plan.place[events.part], *(rail.place for rail in plan.rails)])
-    every.sort()
-    for twice in every[1:][np.diff(every) == 0][:1]:
-        raise InputError(f"place: {twice} is there twice", where="place")
+    places = np.concatenate([plan.place[events.part], *(rail.place for rail in plan.rails)])
+    places.sort()
+    for repeated in places[1:][np.diff(places) == 0][:1]:
+        raise InputError(f"place: {repeated} is there twice", where="place")
 
     rows = plan.relays
     for row in np.flatnonzero((rows >= (step.n_operations, step.n_ranks, 2**31)).any(axis=1))[:1]:
@@ -371,34 +474,27 @@ def _number_parts(
         If a row of `TriggerPlan.pauses` names no communication, or a state that its rail does not
         have.
     """
-    found: dict[int, dict[float, list[int]]] = {}
-    step, event_of = job.step(), job.events().event_of
+    paused: dict[int, dict[float, list[int]]] = {}
+    step = job.step()
+    event_of = job.events().event_of
     operations = find(plan.pauses, "pauses")
     rows = zip(operations.tolist(), plan.pauses[:, 3].tolist(), plan.shares.tolist(), strict=True)
     for row, (operation, state, share) in enumerate(rows):
         # States of a rail are counted by its triggers; an operation inside a server has none.
-        known = 0
+        n_triggers = 0
         if step.rail[operation] >= 0:
-            known = len(_rail_of(plan, step, operation).place)
-        if not 1 <= state <= known:
+            n_triggers = len(_rail_of(plan, step, operation).place)
+        if not 1 <= state <= n_triggers:
             raise InputError(
-                f"pauses[{row}]: state {state}, the rail has 1 to {known}", where=f"pauses[{row}]"
+                f"pauses[{row}]: state {state}, the rail has 1 to {n_triggers}",
+                where=f"pauses[{row}]",
             )
-        found.setdefault(int(event_of[operation]), {}).setdefault(share, []).append(state)
-    return {event: dict(sorted(shares.items())) for event, shares in sorted(found.items())}
+        paused.setdefault(int(event_of[operation]), {}).setdefault(share, []).append(state)
+    return {event: dict(sorted(shares.items())) for event, shares in sorted(paused.items())}
 
 
 def _link_rail(
-    job: RailJob,
-    plan: TriggerPlan,
-    rail: RailTriggers,
-    uses: Use,
-    begin: Ints,
-    find: Finder,
-    last: Ints,
-    parts: Parts,
-    paused: Mapping[int, Mapping[float, Sequence[int]]],
-    pairs: list[Any],
+    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _Pairs
 ) -> RailTriggers:
     """Add what a rail waits for to the pairs, and return it with its rows.
 
@@ -411,26 +507,16 @@ def _link_rail(
 
     Parameters
     ----------
-    job, plan
-        The job, and the plan of all rails.
+    linking
+        The job, the plan of all rails, and the parts of events.
     rail
         The triggers of this rail.
     uses
         The sends over its transmit ports: an entry for each operation and port.
     begin
         ``begin[trigger]``: the node at which it begins; it is up when the next node ends.
-    find
-        Finds the operations that rows name, and names them.
-    last
-        ``last[event]``: the node of its last part.
-    parts
-        The nodes of all parts of each event.
-    paused
-        ``paused[event][share]``: the states that it waits for when this share of it is over.
     pairs
-        Tuples (nodes before, nodes after, ago, local): `ago` is 1 if the first of a pair is in
-        the step before, and `local` tells whether ranks know it without a controller. Those of
-        this rail are appended.
+        The pairs of nodes of which one waits for the other; those of this rail are added.
 
     Returns
     -------
@@ -439,80 +525,139 @@ def _link_rail(
         for; `after`, what has to be over before each trigger; and `wanted`, what has to be ready,
         too, for a trigger on demand.
     """
+    job = linking.job
+    find = linking.find
     event_of = job.events().event_of
-    trigger, port = touched(job, rail)
+    table = _tabulate_ports(linking, rail, uses)
 
-    # With pooled rails the GPUs of a server use a port at once, each a share of it: their sends do
-    # not wait for each other, and a change waits for those of all shares.
-    used_port = uses.port
-    if plan.pooled:
-        rails_of_job = np.sort([each.rail for each in plan.rails])
-        share = np.searchsorted(rails_of_job, job.step().rail[uses.operation])
-        n_shares = len(rails_of_job)
-        used_port = uses.port * n_shares + share
-        port = np.repeat(port * n_shares, n_shares) + np.tile(np.arange(n_shares), len(port))
-        trigger = np.repeat(trigger, n_shares)
+    # Sends of each port follow one after the other.
+    send_before, send_after, ago = table.pair(use=True, after_use=True)
+    pairs.add(linking.last[event_of[send_before]], event_of[send_after], ago=ago, local=True)
 
-    # All that happens at a transmit port, uses and changes, in the order of places.
-    used = np.isin(port, used_port)
-    trigger = trigger[used]
-    port = port[used]
-    ports = np.concatenate([used_port, port])
-    items = np.concatenate([uses.operation, trigger])
-    places = np.concatenate([plan.place[uses.operation], rail.place[trigger]])
-    order = np.lexsort((places, ports))
-    table = Ports(ports[order], order < len(used_port), items[order])
+    # A circuit is given up when the send over it, or the part of it that ends there, is over.
+    send, trigger, ago = table.pair(use=True, after_use=False)
+    part_of_cut = _number_cuts(linking.paused)
+    part = linking.parts.number[event_of[send]] - 1
+    if part_of_cut:
+        rows = zip(event_of[send].tolist(), trigger.tolist(), part.tolist(), strict=True)
+        part = np.array(
+            [part_of_cut.get((event, k), last_part) for event, k, last_part in rows], np.int64
+        )
+    pairs.add(linking.parts.node(event_of[send], part), begin[trigger], ago=ago, local=False)
+    after = find.name(send, part, ago, trigger)
 
-    # Uses of each port follow one after the other.
-    before, after, ago = table.pair(use=True, after_use=True)
-    pairs.append((last[event_of[before]], event_of[after], ago, True))
-
-    # A circuit is given up when the operation over it, or this part of it, has ended.
-    over, given_up, ago = table.pair(use=True, after_use=False)
-    # `cut` tells, by event and trigger, the part that ends there, if the event pauses for it.
-    cut = {
-        (event, state - 1): place
-        for event, cuts in paused.items()
-        for place, states in enumerate(cuts.values())
-        for state in states
-    }
-    events = event_of[over]
-    number = parts.number[events] - 1
-    if cut:
-        at = zip(events.tolist(), given_up.tolist(), number.tolist(), strict=True)
-        number = np.array([cut.get((e, k), last_part) for e, k, last_part in at], np.int64)
-    pairs.append((parts.node(events, number), begin[given_up], ago, False))
-    rows = find.name(over, number, ago, given_up)
-
-    # Nothing is sent before its circuits are confirmed.
-    state, sends, back = table.pair(use=False, after_use=True)
-    # A further part also needs the state that the event has paused for.
-    needs = [find.name(sends, 0, state + 1, back)]
-    pairs.append((begin[state] + 1, event_of[sends], back, False))
-    for (event, k), place in cut.items():
-        own = np.flatnonzero(event_of[uses.operation] == event)
-        hit = uses.operation[own[np.isin(uses.port[own], port[trigger == k])]]
-        if len(hit):
-            needs.append(find.name(hit, place + 1, k + 1, 0))
-            pairs.append(([begin[k] + 1], parts.node(event, np.array([place + 1])), 0, False))
+    # Nothing is sent before its circuits are up.
+    trigger, send, ago = table.pair(use=False, after_use=True)
+    needs = [find.name(send, 0, trigger + 1, ago)]
+    pairs.add(begin[trigger] + 1, event_of[send], ago=ago, local=False)
+    needs += _link_cuts(linking, rail, uses, begin, pairs)
 
     # Triggers with a port in common keep their order. A switch that stops as a whole begins a
     # change when the last one is up.
-    one, two, ago = list_followers(job, rail).T
-    stops = job.network.switching == "all-stop"
-    pairs.append((begin[one] + stops, begin[two], ago, False))
-    pairs.append((begin, begin + 1, 0, False))
-    linked = replace(rail, needs=np.concatenate(needs), after=rows, wanted=rail.wanted[:0])
+    followers = list_followers(job, rail)
+    waits_until_up = job.network.switching == "all-stop"
+    pairs.add(
+        begin[followers[:, 0]] + waits_until_up,
+        begin[followers[:, 1]],
+        ago=followers[:, 2],
+        local=False,
+    )
+    pairs.add(begin, begin + 1, local=False)
+    linked = replace(rail, needs=np.concatenate(needs), after=after, wanted=rail.wanted[:0])
     if not len(rail.wanted):
         return linked
 
     # A trigger on demand waits for all that the first operation over its circuits waits for.
-    users = first_users(linked, plan.place, find)
+    users = first_users(linked, linking.plan.place, find)
     demanded = np.unique(rail.wanted[:, 3])
     demanded = demanded[users[demanded] >= 0]
-    which, causes = gather(job.events().after, event_of[users[demanded]])
-    pairs.append((last[job.events().before[causes]], begin[demanded[which]], 0, False))
+    row, causes = gather(job.events().after, event_of[users[demanded]])
+    pairs.add(linking.last[job.events().before[causes]], begin[demanded[row]], local=False)
     return replace(linked, wanted=list_wanted(job, demanded, users, find))
+
+
+def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
+    """List all that happens at each transmit port of a rail, in the order of the plan.
+
+    With pooled rails the GPUs of a server use a port at once, each a *share* of it, which is
+    listed like a port: their sends do not wait for each other, and a change of circuits, which is
+    listed for each share, waits for those of all.
+
+    Parameters
+    ----------
+    linking
+        The job and the plan.
+    rail
+        The triggers (changes of circuits) of this rail.
+    uses
+        The sends over its transmit ports: an entry for each operation and port.
+
+    Returns
+    -------
+    Ports
+        Sends and changes; changes of ports that nothing is sent over are left out.
+    """
+    job = linking.job
+    trigger, changed_port = touched(job, rail)
+    used_port = uses.port
+    if linking.plan.pooled:
+        rails_of_job = np.sort([each_rail.rail for each_rail in linking.plan.rails])
+        n_shares = len(rails_of_job)
+        share = np.searchsorted(rails_of_job, job.step().rail[uses.operation])
+        used_port = uses.port * n_shares + share
+        all_shares = np.tile(np.arange(n_shares), len(changed_port))
+        changed_port = np.repeat(changed_port * n_shares, n_shares) + all_shares
+        trigger = np.repeat(trigger, n_shares)
+
+    is_used = np.isin(changed_port, used_port)
+    trigger = trigger[is_used]
+    ports = np.concatenate([used_port, changed_port[is_used]])
+    items = np.concatenate([uses.operation, trigger])
+    places = np.concatenate([linking.plan.place[uses.operation], rail.place[trigger]])
+    order = np.lexsort((places, ports))
+    return Ports(ports[order], order < len(used_port), items[order])
+
+
+def _number_cuts(paused: Paused) -> dict[tuple[int, int], int]:
+    """Return by event and trigger the number of the part that ends there, from 0.
+
+    An event that pauses for triggers is cut into parts; those that do not pause are left out.
+    """
+    part_of_cut = {}
+    for event, states_of_share in paused.items():
+        for part, states in enumerate(states_of_share.values()):
+            for state in states:
+                part_of_cut[event, state - 1] = part
+    return part_of_cut
+
+
+def _link_cuts(
+    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _Pairs
+) -> list[NDArray[np.int32]]:
+    """Let the parts of events wait for the triggers that the events have paused for.
+
+    Parameters
+    ----------
+    linking, rail, uses, begin, pairs
+        As of `_link_rail`.
+
+    Returns
+    -------
+    list of int32 arrays, shape (rows, 6)
+        Rows of `RailTriggers.needs`: what the parts after a pause need.
+    """
+    event_of = linking.job.events().event_of
+    trigger_of_change, changed_port = touched(linking.job, rail)
+    needs = []
+    for (event, trigger), part in _number_cuts(linking.paused).items():
+        own_uses = np.flatnonzero(event_of[uses.operation] == event)
+        is_changed = np.isin(uses.port[own_uses], changed_port[trigger_of_change == trigger])
+        operations = uses.operation[own_uses[is_changed]]
+        if len(operations):
+            needs.append(linking.find.name(operations, part + 1, trigger + 1, 0))
+            node = linking.parts.node(event, np.array([part + 1]))
+            pairs.add(begin[[trigger]] + 1, node, local=False)
+    return needs
 
 
 def list_wanted(
@@ -520,26 +665,31 @@ def list_wanted(
 ) -> NDArray[np.int32]:
     """List the operations that have to be ready for the triggers that are set on demand.
 
+    A trigger is one change of circuits of a rail, which its controller makes. On demand, it is not
+    made before the first communication that needs its new circuits is ready at all of its ranks.
+
     Parameters
     ----------
     job
-        The job.
+        The job; its events are computations, and communications of several ranks as one.
     demanded
         The triggers that are set on demand, ascending.
     users
         ``users[trigger]``: the first operation that needs the trigger in the same step, -1 for
         none; those of `demanded` have one.
     find
-        Names operations in rows.
+        Names operations by their rank, their group, and their number in it.
 
     Returns
     -------
     int32 array, shape (rows, 4)
-        As `RailTriggers.wanted`: a row for each rank that takes part in the communication.
+        A row for each rank that takes part in the communication: the rank, the group, the number
+        of the communication among those of the group at this rank, from 1, and the trigger.
     """
+    # Operations of one event are the parts of one communication at its ranks.
     event_of = job.events().event_of
-    which, members = gather(event_of, event_of[users[demanded]])
-    return find.name(members, demanded[which])
+    row, operations = gather(event_of, event_of[users[demanded]])
+    return find.name(operations, demanded[row])
 
 
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
@@ -570,23 +720,26 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     # As keys, transmit ports are even and receive ports odd; each key is joined with the trigger.
     ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # a dark port is -1
     n = len(number)
-    port, at = np.divmod(_once(ports.astype(np.int64) * n + np.tile(trigger, 3)), max(n, 1))
+    keys = _once(ports.astype(np.int64) * n + np.tile(trigger, 3))
+    port, later = np.divmod(keys, max(n, 1))
 
-    # At each port `one[row]` is the trigger before `at[row]`; before the first one of a step it
-    # is the last one of the step before.
-    first = np.diff(port, prepend=-2) != 0
-    last = np.append(at[np.flatnonzero(first)[1:] - 1], at[-1:])
-    one = np.roll(at, 1)
-    one[first] = last
-    pair, first = np.divmod(_once((one * n + at) * 2 + first), 2)
-    return np.stack([*np.divmod(pair, max(n, 1)), first], axis=1)
+    # At each port `earlier[row]` is the trigger before `later[row]`; before the first one of a
+    # step it is the last one of the step before.
+    is_first = np.diff(port, prepend=-2) != 0
+    earlier = np.roll(later, 1)
+    earlier[is_first] = np.append(later[np.flatnonzero(is_first)[1:] - 1], later[-1:])
+
+    # Each pair once, packed into one key and unpacked again.
+    pair, ago = np.divmod(_once((earlier * n + later) * 2 + is_first), 2)
+    return np.stack([*np.divmod(pair, max(n, 1)), ago], axis=1)
 
 
 def _once(keys: Ints) -> Ints:
     """Return each of some integers once, ascending; `np.unique` takes several times as long."""
     keys = np.sort(keys)
-    fresh: Ints = keys[np.append(True, np.diff(keys) != 0)[: len(keys)]]
-    return fresh
+    is_new = np.append(True, np.diff(keys) != 0)[: len(keys)]
+    unique_keys: Ints = keys[is_new]
+    return unique_keys
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
@@ -612,49 +765,70 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
         state is asked for when its reconfiguration starts.
     """
     events = job.events()
-    end = ends_s(graph.one_step())
-    start = end - graph.events.duration_s
+    end_s = ends_s(graph.one_step())
+    start_s = end_s - graph.events.duration_s
+    rails = [
+        _retime_rail(rail, start_s[list(begins)])
+        for rail, begins in zip(plan.rails, graph.begins, strict=True)
+    ]
 
-    # `last` is when the last change of any rail is up, in seconds.
-    rails, last = [], 0.0
-    for rail, begins in zip(plan.rails, graph.begins, strict=True):
-        at = start[list(begins)]
-        order = np.argsort(at, kind="stable")
-
-        # Add up the changes in the order of time: by state its circuits, its time, and which row
-        # of the states of the cells it has. Changes at one time make one state; the first state,
-        # which is there when the step begins, is never replaced.
-        rows, times, cells = [rail.circuits], [0.0], [0]
-        changes = rail.split(rail.changes)
-        for k in order.tolist():
-            changed = rows[-1].copy()
-            changed[changes[k][:, 0]] = changes[k][:, 1]
-            if at[k] == times[-1] and len(rows) > 1:
-                rows[-1], cells[-1] = changed, k + 1
-            else:
-                rows, times, cells = [*rows, changed], [*times, float(at[k])], [*cells, k + 1]
-
-        last = max(last, *(t + job.network.delay_s for t in times[1:]), 0.0)
-        own = None if rail.cell_states is None else rail.cell_states[cells]
-        rails.append(
-            RailTimeline(
-                rails=(rail.rail,),
-                matchings=np.array(rows),
-                cell_states=own,
-                asked_s=np.array(times),
-                starts_s=np.array(times),
-            )
-        )
+    # The step ends with the last operation, or when the last change of any rail is up.
+    up_s = [
+        float(timeline.starts_s[-1]) + job.network.delay_s
+        for timeline in rails
+        if timeline.n_reconfigurations
+    ]
 
     # An operation starts with the first part of its event and ends with the last one.
-    begin, done = start[events.event_of], end[graph.parts.last[events.event_of]]
+    operation_start_s = start_s[events.event_of]
+    operation_end_s = end_s[graph.parts.last[events.event_of]]
     return RailPlan(
         rails=tuple(rails),
-        start_s=begin,
-        end_s=done,
+        start_s=operation_start_s,
+        end_s=operation_end_s,
         ports=plan.ports,
         relays=plan.relays,
         chords=plan.chords,
         pooled=plan.pooled,
-        step_s=max(float(done.max(initial=0.0)), last),
+        step_s=max(float(operation_end_s.max(initial=0.0)), *up_s, 0.0),
+    )
+
+
+def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTimeline:
+    """Return the states of a rail, in the order of the times at which its triggers begin.
+
+    Changes at one time make one state. The first state, which is there when the step begins, is
+    never replaced.
+
+    Parameters
+    ----------
+    rail
+        The triggers of the rail.
+    trigger_s
+        ``trigger_s[trigger]``: when each begins, in seconds.
+    """
+    matchings = [rail.circuits]
+    starts_s = [0.0]
+    cell_rows = [0]
+    changes = rail.split(rail.changes)
+    for trigger in np.argsort(trigger_s, kind="stable").tolist():
+        matching = matchings[-1].copy()
+        matching[changes[trigger][:, 0]] = changes[trigger][:, 1]
+        if trigger_s[trigger] == starts_s[-1] and len(matchings) > 1:
+            matchings[-1] = matching
+            cell_rows[-1] = trigger + 1
+        else:
+            matchings.append(matching)
+            starts_s.append(float(trigger_s[trigger]))
+            cell_rows.append(trigger + 1)
+
+    cell_states = None
+    if rail.cell_states is not None:
+        cell_states = rail.cell_states[cell_rows]
+    return RailTimeline(
+        rails=(rail.rail,),
+        matchings=np.array(matchings),
+        cell_states=cell_states,
+        asked_s=np.array(starts_s),
+        starts_s=np.array(starts_s),
     )
