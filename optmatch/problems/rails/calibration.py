@@ -59,17 +59,22 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
         """Return the job whose computations last `factor` times as long as at the peak."""
         return replace(job, workload=replace(job.workload, efficiency=min(1.0, 1 / factor)))
 
-    # Secant method on the factor by which computations are slower than at the peak.
-    one, one_s = 1.0, late_s(1.0)
-    if one_s > _EXACT * step_s:
-        text = f"step_s = {step_s:g}: with all of the peak a step takes {one_s + step_s:g}"
+    # The secant method on the factor by which computations are slower than at the peak. The time
+    # of a step is convex and piecewise linear in it, and the factor is never below 1, the peak.
+    factor = 1.0
+    factor_late_s = late_s(factor)
+    if factor_late_s > _EXACT * step_s:
+        text = f"step_s = {step_s:g}: with all of the peak a step takes {factor_late_s + step_s:g}"
         raise InputError(text, where="step_s")
 
-    # The first guess is the ratio of the times; the factor is never below 1, which is the peak.
-    two = step_s / (one_s + step_s)
-    for _ in range(_TRIES):  # the time is convex and piecewise linear in the factor
-        two_s = late_s(two)
-        if abs(two_s) <= _EXACT * step_s or two_s == one_s:
+    # The first guess is the ratio of the times.
+    guess = step_s / (factor_late_s + step_s)
+    for _ in range(_TRIES):
+        guess_late_s = late_s(guess)
+        if abs(guess_late_s) <= _EXACT * step_s or guess_late_s == factor_late_s:
             break
-        one, one_s, two = two, two_s, max(1.0, two - two_s * (two - one) / (two_s - one_s))
-    return slowed(two)
+        change = guess_late_s * (guess - factor) / (guess_late_s - factor_late_s)
+        factor = guess
+        factor_late_s = guess_late_s
+        guess = max(1.0, guess - change)
+    return slowed(guess)

@@ -44,8 +44,8 @@ class _Built(Displayed):
         """
         if name not in self._built:
             self._built[name] = derive()
-        found: T = self._built[name]
-        return found
+        value: T = self._built[name]
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -196,11 +196,12 @@ class RailJob(_Built):
 
     def _find_bound(self) -> float:
         """Time the step; of a model one pipeline, as all do the same at the same time."""
-        step, given = self.step(), None
-        if self.workload.recorded is None:
-            step, _ = pick_ranks(step, sorted(list_stages(self.parallelism)[0].tolist()))
-            given = events(step, self.network, self.collectives)
-        return float(ends_s(given or self.events(), step).max(initial=0.0))
+        if self.workload.recorded is not None:
+            return float(ends_s(self.events(), self.step()).max(initial=0.0))
+        ranks_of_one_pipeline = sorted(list_stages(self.parallelism)[0].tolist())
+        step, _ = pick_ranks(self.step(), ranks_of_one_pipeline)
+        events_of_ranks = events(step, self.network, self.collectives)
+        return float(ends_s(events_of_ranks, step).max(initial=0.0))
 
 
 def _check_batch(split: Parallelism, workload: Workload) -> None:
@@ -218,8 +219,8 @@ def _check_batch(split: Parallelism, workload: Workload) -> None:
     InputError
         Naming the batch or the micro-batch.
     """
-    sequences, rest = divmod(workload.batch, split.dp)
-    if rest:
+    sequences, remainder = divmod(workload.batch, split.dp)
+    if remainder:
         raise InputError(
             f"batch = {workload.batch}: no multiple of dp = {split.dp}", where="workload.batch"
         )
@@ -247,7 +248,8 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
     InputError
         Naming the model, `stage_layers` or the expert degree.
     """
-    layers, parts = model.layers, split.n_parts
+    layers = model.layers
+    parts = split.n_parts
     if layers < parts:
         raise InputError(
             f"model: {layers} layers, fewer than the {parts} parts of the pipeline",
@@ -282,25 +284,25 @@ def _check_collectives(job: RailJob) -> None:
     InputError
         Naming the dimension, or a group with "halving" whose size is no power of two.
     """
-    given = job.collectives
-    if not isinstance(given, Mapping):
+    algorithms = job.collectives
+    if not isinstance(algorithms, Mapping):
         raise InputError(
-            f"collectives = {given!r}: an algorithm for each dimension is expected",
+            f"collectives = {algorithms!r}: an algorithm for each dimension is expected",
             where="collectives",
         )
-    for name, algorithm in given.items():
+    for name, algorithm in algorithms.items():
         if name not in DIMENSIONS or algorithm not in ALGORITHMS:
             raise InputError(
                 f"collectives: {name} = {algorithm!r}: one of {', '.join(ALGORITHMS)} for one of"
                 f" {', '.join(DIMENSIONS)}",
                 where="collectives",
             )
-    object.__setattr__(job, "collectives", FrozenMap(given))
+    object.__setattr__(job, "collectives", FrozenMap(algorithms))
 
     # Recursive halving pairs members at distances of powers of two.
     for group in job.groups():
         n = len(group.ranks)
-        if group.rail >= 0 and given.get(group.dimension) == "halving" and n & n - 1:
+        if group.rail >= 0 and algorithms.get(group.dimension) == "halving" and n & n - 1:
             raise InputError(
                 f"collectives: group {group.name} has {n} members, halving needs a power of two",
                 where="collectives",
@@ -324,7 +326,8 @@ def _check_rails(job: RailJob) -> None:
         Naming the busiest rail and the first rank without a port, and a split of the job that
         fits if there is one; or a fabric with pairs of ports that are over their link budget.
     """
-    network, groups = job.network, job.groups()
+    network = job.network
+    groups = job.groups()
     rail, ranks = _busiest_rail(job)
     needed = len(ranks) * network.ports_per_gpu
     check_size("ports", needed, "network.ports_per_gpu")
@@ -344,8 +347,12 @@ def _check_rails(job: RailJob) -> None:
         if ports is not None and needed > ports:
             # GPUs have ports in the order of their ranks: name the first that is left without.
             first = ranks[ports // network.ports_per_gpu]
-            own = [group.name for group in groups if group.rail == rail and first in group.ranks]
-            named = f" (of group {own[0]})" if own else ""
+            groups_of_first = [
+                group.name for group in groups if group.rail == rail and first in group.ranks
+            ]
+            named = ""
+            if groups_of_first:
+                named = f" (of group {groups_of_first[0]})"
             raise InputError(
                 f"{name} = {ports} ports: rail {rail} has {len(ranks)} GPUs with"
                 f" {network.ports_per_gpu} ports each, {needed} in all; rank {first}{named} is the"

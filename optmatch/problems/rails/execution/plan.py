@@ -225,8 +225,8 @@ class RailPlan(Value):
                 )
         named = [rail for timeline in self.rails for rail in timeline.rails]
         if len(set(named)) < len(named):
-            twice = next(rail for rail in named if named.count(rail) > 1)
-            raise InputError(f"rails: rail {twice} is there twice", where="rails")
+            repeated = next(rail for rail in named if named.count(rail) > 1)
+            raise InputError(f"rails: rail {repeated} is there twice", where="rails")
         _check_relays(self.relays, operations)
 
 
@@ -265,8 +265,8 @@ def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:
     dict
         By rail, ascending, an int64 array of the ranks of all groups on it, ascending.
     """
-    found: dict[int, set[int]] = {}
+    ranks_of_rail: dict[int, set[int]] = {}
     for group in step.groups:
         if group.rail != SCALE_UP:
-            found.setdefault(group.rail, set()).update(group.ranks)
-    return {rail: np.array(sorted(found[rail])) for rail in sorted(found)}
+            ranks_of_rail.setdefault(group.rail, set()).update(group.ranks)
+    return {rail: np.array(sorted(ranks_of_rail[rail])) for rail in sorted(ranks_of_rail)}

@@ -117,10 +117,11 @@ class RailTriggers(Value):
 
         # The last column of these tables is the trigger.
         for name in ("changes", "after", "wanted"):
-            own = getattr(self, name)[:, -1]
-            for bad in np.flatnonzero((own < 0) | (own >= len(self.place)))[:1]:
+            trigger_of_row = getattr(self, name)[:, -1]
+            is_none = (trigger_of_row < 0) | (trigger_of_row >= len(self.place))
+            for bad in np.flatnonzero(is_none)[:1]:
                 raise InputError(
-                    f"{name}[{bad}]: trigger {own[bad]}, there are {len(self.place)}",
+                    f"{name}[{bad}]: trigger {trigger_of_row[bad]}, there are {len(self.place)}",
                     where=f"{name}[{bad}]",
                 )
         for name, column in (("place", self.place), ("changes", self.changes[:, 2])):
@@ -145,10 +146,13 @@ class RailTriggers(Value):
         before = np.flatnonzero(self.circuits >= 0)
         port = np.concatenate([self.circuits[before], old, new])
         since = np.concatenate([np.full(len(before), -1), trigger, trigger])
-        more = np.repeat([1, -1, 1], [len(before), len(old), len(new)])
+        added = np.repeat([1, -1, 1], [len(before), len(old), len(new)])
         order = np.lexsort((since, port))
-        port, since, sources = port[order], since[order], np.cumsum(more[order])
-        sources -= (sources - more[order])[np.searchsorted(port, port)]
+        port = port[order]
+        since = since[order]
+        added = added[order]
+        sources = np.cumsum(added)
+        sources -= (sources - added)[np.searchsorted(port, port)]
         settled = (np.diff(port, append=-2) != 0) | (np.diff(since, append=-2) != 0)
         if (settled & (port >= 0) & (sources > 1)).any():
             check_matchings(self.states())
@@ -190,11 +194,12 @@ class RailTriggers(Value):
 
         State 0 is the one that the step begins with; shape (triggers + 1, ports).
         """
-        rows = [self.circuits]
-        for own in self.split(self.changes):
-            rows.append(rows[-1].copy())
-            rows[-1][own[:, 0]] = own[:, 1]
-        return np.array(rows)
+        states = [self.circuits]
+        for changes in self.split(self.changes):
+            state = states[-1].copy()
+            state[changes[:, 0]] = changes[:, 1]
+            states.append(state)
+        return np.array(states)
 
     def split(self, rows: Rows) -> list[Rows]:
         """List the rows of each trigger, which the last column names; a table for each."""
@@ -256,14 +261,14 @@ class TriggerPlan(Value):
         """Refuse columns of different lengths, and rails that occur twice."""
         check_fields(self)
         columns = (("place", "ports"), ("place", "lasts_s"), ("pauses", "shares"))
-        for one, two in columns:
-            if len(getattr(self, one)) != len(getattr(self, two)):
+        for first, second in columns:
+            n_first = len(getattr(self, first))
+            n_second = len(getattr(self, second))
+            if n_first != n_second:
                 raise InputError(
-                    f"{two} has {len(getattr(self, two))} entries, {one} has"
-                    f" {len(getattr(self, one))}",
-                    where=two,
+                    f"{second} has {n_second} entries, {first} has {n_first}", where=second
                 )
-        named = [each.rail for each in self.rails]
-        if len(set(named)) < len(named):
-            twice = next(rail for rail in named if named.count(rail) > 1)
-            raise InputError(f"rails: rail {twice} is there twice", where="rails")
+        numbers = [rail.rail for rail in self.rails]
+        if len(set(numbers)) < len(numbers):
+            repeated = next(rail for rail in numbers if numbers.count(rail) > 1)
+            raise InputError(f"rails: rail {repeated} is there twice", where="rails")

@@ -74,18 +74,23 @@ class Ports(NamedTuple):
         ago : int64 array, shape (pairs,)
             1 where the first is in the step before, else 0.
         """
-        port, is_use, item = self
-        # `upto[entry]` is the last wanted entry up to this one, at whichever port; it is at the
-        # same port if it is no earlier than the port's first entry, `start`. If none precedes,
-        # the last one up to the port's last entry, `stop`, is that of the step before.
-        start, stop = np.searchsorted(port, port), np.searchsorted(port, port, "right") - 1
-        marked = np.where(is_use == use, np.arange(len(port)), -1)
-        upto = np.maximum.accumulate(marked)
-        previous = np.concatenate([[-1], upto]).astype(np.int64)[:-1]
-        ago = previous < start
-        found = np.where(ago, upto[stop], previous)
-        kept = (is_use == after_use) & (found >= start)
-        return item[found[kept]], item[kept], ago[kept].astype(np.int64)
+        # `last_match[entry]` is the last entry of the first kind up to this one, at any port.
+        # It is at the same port if it is no earlier than the first entry of the port.
+        first_of_port = np.searchsorted(self.port, self.port)
+        last_of_port = np.searchsorted(self.port, self.port, "right") - 1
+        matches = np.where(self.is_use == use, np.arange(len(self.port)), -1)
+        last_match = np.maximum.accumulate(matches)
+        previous = np.concatenate([[-1], last_match]).astype(np.int64)[:-1]
+
+        # If none precedes at the port, the last one of the port is that of the step before.
+        ago = previous < first_of_port
+        partner = np.where(ago, last_match[last_of_port], previous)
+        is_paired = (self.is_use == after_use) & (partner >= first_of_port)
+        return (
+            self.item[partner[is_paired]],
+            self.item[is_paired],
+            ago[is_paired].astype(np.int64),
+        )
 
 
 def list_uses(
@@ -130,12 +135,12 @@ def list_uses(
     sends = (step.rail == rail.rail) & (step.kind != RECV)
     if pooled:
         sends = (step.rail >= 0) & (step.kind != RECV)
-    known = relays[relays[:, 0] < len(sends)]
-    own = np.flatnonzero(sends)
-    passed = known[sends[known[:, 0]]]
-    operation = np.concatenate([own, passed[:, 0]]).astype(np.int64)
-    rank = np.concatenate([step.rank[own], passed[:, 1]])
-    bits = np.concatenate([ports[own], passed[:, 2]])
+    relays = relays[relays[:, 0] < len(sends)]
+    forwarded = relays[sends[relays[:, 0]]]
+    direct = np.flatnonzero(sends)
+    operation = np.concatenate([direct, forwarded[:, 0]]).astype(np.int64)
+    rank = np.concatenate([step.rank[direct], forwarded[:, 1]])
+    bits = np.concatenate([ports[direct], forwarded[:, 2]])
 
     # By entry the number of the GPU whose ports on this rail are used: that of the rank or, if
     # rails are pooled, that of its server, in which GPUs of all rails have one number.
@@ -178,8 +183,10 @@ def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
         Triggers of the rail, from 0, and transmit ports of the switch.
     """
     if job.network.switching == "all-stop":
-        ports, n = len(rail.circuits), len(rail.place)
-        return np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
+        n_ports = len(rail.circuits)
+        n_triggers = len(rail.place)
+        trigger = np.repeat(np.arange(n_triggers), n_ports)
+        return trigger, np.tile(np.arange(n_ports), n_triggers)
     return rail.changes[:, 2].astype(np.int64), rail.changes[:, 0].astype(np.int64)
 
 
@@ -238,25 +245,30 @@ class Finder:
         """
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)
-        at = np.minimum(np.searchsorted(self.pairs, key), max(0, len(self.pairs) - 1))
-        right = (number > 0) & (group < len(self.step.groups))
-        right &= (self.pairs[at] == key) & (number <= self.count[at]) if len(self.pairs) else False
-        for bad in np.flatnonzero(~right)[:1]:
+        pair = np.minimum(np.searchsorted(self.pairs, key), max(0, len(self.pairs) - 1))
+        exists = (number > 0) & (group < len(self.step.groups))
+        if len(self.pairs):
+            exists &= (self.pairs[pair] == key) & (number <= self.count[pair])
+        else:
+            exists &= False
+        for bad in np.flatnonzero(~exists)[:1]:
             raise InputError(
                 f"{where}[{bad}]: rank {rank[bad]} has no communication number {number[bad]} in"
                 f" group {group[bad]}",
                 where=f"{where}[{bad}]",
             )
-        return self.order[self.first[at] + number - 1] if len(rows) else NONE
+        if not len(rows):
+            return NONE
+        return self.order[self.first[pair] + number - 1]
 
-    def name(self, operations: NDArray[Any], *more: Any) -> NDArray[np.int32]:
+    def name(self, operations: NDArray[Any], *columns: Any) -> NDArray[np.int32]:
         """Return rows that name operations, with further columns, each row once.
 
         Parameters
         ----------
         operations
             The operations, shape (n,).
-        more
+        columns
             Further columns: integers, or arrays of shape (n,).
 
         Returns
@@ -265,14 +277,18 @@ class Finder:
             Rank, group, number and the further columns, sorted in this order.
         """
         step = self.step
-        known = step.rank[operations], step.group[operations], self.number[operations]
-        others: list[NDArray[Any]] = [np.broadcast_to(each, len(operations)) for each in more]
-        key = self._pair(*known[:2]) * (1 + len(self.number)) + known[2]
-        order = np.lexsort((*others[::-1], key))
-        columns = [each[order] for each in (*known, *others)]
-        rows: NDArray[np.int32] = np.stack(columns, axis=1).astype(np.int32)
-        fresh: NDArray[np.bool_] = (np.diff(rows, axis=0, prepend=-1) != 0).any(axis=1)
-        return rows[fresh]
+        rank = step.rank[operations]
+        group = step.group[operations]
+        number = self.number[operations]
+        further = [np.broadcast_to(column, len(operations)) for column in columns]
+
+        # Sorted by rank, group and number, and then by the further columns.
+        key = self._pair(rank, group) * (1 + len(self.number)) + number
+        order = np.lexsort((*further[::-1], key))
+        table = np.stack([rank, group, number, *further], axis=1)[order]
+        rows: NDArray[np.int32] = table.astype(np.int32)
+        is_new: NDArray[np.bool_] = (np.diff(rows, axis=0, prepend=-1) != 0).any(axis=1)
+        return rows[is_new]
 
 
 def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
@@ -299,24 +315,29 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
     return first
 
 
-def gather(keys: NDArray[Any], wanted: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Find where keys have wanted values; a value may be there several times.
+def gather(keys: NDArray[Any], values: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Find where keys have some values; a value may be there several times.
 
     Parameters
     ----------
     keys
         Integers, in any order.
-    wanted
+    values
         The values to look for, ascending or not.
 
     Returns
     -------
-    which, where : int64 arrays, shape (found,)
-        ``keys[where[k]] == wanted[which[k]]``; ascending by `which`, then by `where`.
+    row, place : int64 arrays, shape (matches,)
+        ``keys[place[k]] == values[row[k]]``; ascending by `row`, then by `place`.
     """
-    at = np.flatnonzero(np.isin(keys, wanted))
-    at = at[np.argsort(keys[at], kind="stable")]
-    low, high = (np.searchsorted(keys[at], wanted, side) for side in ("left", "right"))
-    which = np.repeat(np.arange(len(wanted)), high - low)
-    skipped = np.cumsum(high - low) - high
-    return which, at[np.arange(len(which)) - skipped[which]]
+    # The places of all matches, sorted by their keys: those of a value stand together.
+    place = np.flatnonzero(np.isin(keys, values))
+    place = place[np.argsort(keys[place], kind="stable")]
+    low = np.searchsorted(keys[place], values, "left")
+    high = np.searchsorted(keys[place], values, "right")
+
+    # Row r has the matches `low[r]` to `high[r] - 1`; they are numbered one row after the other.
+    n_matches = high - low
+    row = np.repeat(np.arange(len(values)), n_matches)
+    number = np.arange(len(row)) - (np.cumsum(n_matches) - n_matches)[row]
+    return row, place[low[row] + number]
