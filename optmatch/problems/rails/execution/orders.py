@@ -102,7 +102,7 @@ class Graph(NamedTuple):
         )
 
 
-class _Pairs:
+class _NodePairs:
     """Pairs of nodes of a graph, of which the first has to be over before the second starts."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     parts, places, durations_s = _cut_events(job, plan, paused)
     n_nodes = sum(map(len, places))
     linking = _Linking(job, plan, find, parts, parts.last, paused)
-    pairs = _Pairs()
+    pairs = _NodePairs()
     pairs.add(linking.last[events.before], events.after, local=True)
     chained = [pair for event in paused for pair in pairwise(parts.of(event))]
     chains = np.array(chained, np.int64).reshape(-1, 2)
@@ -494,7 +494,7 @@ def _number_parts(
 
 
 def _link_rail(
-    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _Pairs
+    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
 ) -> RailTriggers:
     """Add what a rail waits for to the pairs, and return it with its rows.
 
@@ -632,7 +632,7 @@ def _number_cuts(paused: Paused) -> dict[tuple[int, int], int]:
 
 
 def _link_cuts(
-    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _Pairs
+    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
 ) -> list[NDArray[np.int32]]:
     """Let the parts of events wait for the triggers that the events have paused for.
 

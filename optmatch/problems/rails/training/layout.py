@@ -32,9 +32,11 @@ Weights are the same over dp and cp. With hybrid sharding "dp" shares one copy o
 "copies" have the same shard. With experts the members of "ep" hold different ones, and those of
 "edp" the same.
 """
-SERVER, RAIL = "-server", "-rail"
-"""What the name of a family ends with where its groups need several rails: their parts inside a
-server, and those on one rail."""
+SERVER = "-server"
+"""What the name of a family ends with whose groups are the parts inside a server of groups that
+need several rails."""
+RAIL = "-rail"
+"""The same for their parts on one rail."""
 
 
 def coordinates(split: Parallelism) -> NDArray[np.int64]:
@@ -81,10 +83,10 @@ def place_ranks(split: Parallelism) -> NDArray[np.int64]:
     if "ep" in split.placement:
         place["dp"], place["ep"] = np.divmod(place["dp"], split.expert_replicas)
     axes = tuple(place[axis] for axis in split.placement)
-    found: NDArray[np.int64] = np.ravel_multi_index(
+    gpu_of_rank: NDArray[np.int64] = np.ravel_multi_index(
         axes, _sizes(split, split.placement), order="F"
     )
-    return found
+    return gpu_of_rank
 
 
 def _sizes(split: Parallelism, order: tuple[Axis, ...]) -> list[int]:
@@ -148,8 +150,8 @@ def list_stages(split: Parallelism) -> NDArray[np.int64]:
     line = line.reshape(-1)
     table = np.empty((split.n_ranks // split.pp, split.pp), dtype=np.int64)
     table[line, places[:, DEGREES.index("pp")]] = np.arange(split.n_ranks)
-    found: NDArray[np.int64] = table[line]
-    return found
+    stages_of_rank: NDArray[np.int64] = table[line]
+    return stages_of_rank
 
 
 def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
@@ -182,7 +184,7 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
         If a group does not have the same rails in each of its servers.
     """
     servers, rails = np.divmod(place_ranks(split), gpus_per_server)
-    found: list[Group] = []
+    groups: list[Group] = []
     for family, (dimension, _) in _FAMILIES.items():
         if count_members(split, family) == 1 or (split.ep == 1 and family in ("ep", "edp")):
             continue
@@ -200,8 +202,8 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
             on_rail = servers[table[0, 0]] != servers[table[0, 1]]
             for number, row in enumerate(table.tolist()):
                 rail = int(rails[row[0]]) if on_rail else SCALE_UP
-                found.append(Group(f"{name}.{number}", dimension, tuple(row), rail, stream))
-    return tuple(found)
+                groups.append(Group(f"{name}.{number}", dimension, tuple(row), rail, stream))
+    return tuple(groups)
 
 
 def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
@@ -226,28 +228,32 @@ def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
     places = coordinates(split)
     # By rank: `place` orders the members of a group, and the rows of `columns` tell groups apart.
     # The degrees of the family do not, as members differ in them.
-    place, columns = np.zeros(len(places), np.int64), list(places.T)
+    place = np.zeros(len(places), np.int64)
+    columns = list(places.T)
     for degree in reversed(_FAMILIES[family][1]):
         place = place * getattr(split, degree) + places[:, DEGREES.index(degree)]
         columns[DEGREES.index(degree)] = np.zeros_like(place)
 
     # Expert groups and shards split the ranks with the same weights further: by blocks of
     # consecutive ones, or by the place in such a block.
-    replica, part = (places[:, DEGREES.index(degree)] for degree in ("dp", "cp"))
-    replicas, parts = split.expert_replicas, split.expert_parts
-    among = replica * split.cp + part
+    replica = places[:, DEGREES.index("dp")]
+    part = places[:, DEGREES.index("cp")]
     if family == "ep":
-        columns += [replica // replicas, part // parts]
+        columns += [replica // split.expert_replicas, part // split.expert_parts]
     elif family == "edp":
-        columns += [replica % replicas, part % parts]
+        columns += [replica % split.expert_replicas, part % split.expert_parts]
     elif split.shard is not None and family in ("dp", "copies"):
-        columns.append(among // split.shard if family == "dp" else among % split.shard)
+        place_of_weights = replica * split.cp + part
+        if family == "dp":
+            columns.append(place_of_weights // split.shard)
+        else:
+            columns.append(place_of_weights % split.shard)
 
     # All groups of a family are equally large, so ranks sorted by group make a table.
-    _, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    ranks = np.lexsort([place, which.reshape(-1)]).reshape(-1, count_members(split, family))
-    found: NDArray[np.int64] = ranks[np.argsort(ranks.min(axis=1))]
-    return found
+    _, group = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    ranks = np.lexsort([place, group.reshape(-1)]).reshape(-1, count_members(split, family))
+    sorted_ranks: NDArray[np.int64] = ranks[np.argsort(ranks.min(axis=1))]
+    return sorted_ranks
 
 
 def _split_members(
@@ -286,13 +292,21 @@ def _split_members(
     inside = int((servers[ranks[0]] == servers[ranks[0, 0]]).sum())
     # That holds only if all servers of all groups have equally many members on the same rails.
     for number, row in enumerate(ranks):
-        at, on = servers[row], rails[row]
-        own = {server: on[at == server].tolist() for server in np.unique(at).tolist()}
-        if any(have != own[at[0]] for have in own.values()) or len(own[at[0]]) != inside:
-            shown = [f"server {k} on rails {', '.join(map(str, have))}" for k, have in own.items()]
+        server_of_member = servers[row]
+        rails_of_server = {
+            server: rails[row][server_of_member == server].tolist()
+            for server in np.unique(server_of_member).tolist()
+        }
+        first_rails = rails_of_server[server_of_member[0]]
+        differs = any(own_rails != first_rails for own_rails in rails_of_server.values())
+        if differs or len(first_rails) != inside:
+            places = [
+                f"server {server} on rails {', '.join(map(str, own_rails))}"
+                for server, own_rails in rails_of_server.items()
+            ]
             raise InputError(
-                f"group {family}.{number} has members in {'; '.join(shown[:3])}: the same rails in"
-                " each server are needed; change placement, degrees or gpus_per_server",
+                f"group {family}.{number} has members in {'; '.join(places[:3])}: the same rails"
+                " in each server are needed; change placement, degrees or gpus_per_server",
                 where="parallelism.placement",
             )
     grid = ranks.reshape(len(ranks), -1, inside)

@@ -77,9 +77,13 @@ def list_passes(
     if schedule == "interleaved":
         early = 2 * early + (parts - 1) * pp
     early = min(early, total)
-    steady = [one for pair in zip(ahead[early:], back, strict=False) for one in pair]
-    found = ahead[:early] + steady + back[total - early :]
-    return _delay_weights(found, stage) if schedule == "zb-h1" else found
+    steady = []
+    for forward_pass, backward_pass in zip(ahead[early:], back, strict=False):
+        steady += [forward_pass, backward_pass]
+    passes = ahead[:early] + steady + back[total - early :]
+    if schedule == "zb-h1":
+        return _delay_weights(passes, stage)
+    return passes
 
 
 def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> None:
@@ -179,14 +183,19 @@ def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
         The passes in order; each "B" is "I", for gradients of inputs, and a later "W", for those
         of weights.
     """
-    found: list[Pass] = []
-    for one in passes:
-        found.append(one._replace(kind="I") if one.kind == "B" else one)
-        if one.kind == "B" and one.batch >= stage:
-            found.append(Pass("W", one.part, one.batch - stage))
-    done = sum(one.kind == "W" for one in found)
-    total = sum(one.kind == "B" for one in passes)
-    return found + [Pass("W", 0, batch) for batch in range(done, total)]
+    split_passes: list[Pass] = []
+    n_weights = 0
+    n_backward = 0
+    for one_pass in passes:
+        if one_pass.kind != "B":
+            split_passes.append(one_pass)
+            continue
+        n_backward += 1
+        split_passes.append(one_pass._replace(kind="I"))
+        if one_pass.batch >= stage:
+            split_passes.append(Pass("W", one_pass.part, one_pass.batch - stage))
+            n_weights += 1
+    return split_passes + [Pass("W", 0, batch) for batch in range(n_weights, n_backward)]
 
 
 @lru_cache(maxsize=16)
@@ -219,11 +228,11 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
     while any(done["W", where] < micro_batches for where in range(top + 1)):
         chosen: list[tuple[Kind, int]] = []
         for stage in range(pp):
-            mine = stage, top - stage
-            kept = sum(done["F", where] - done["W", where] for where in mine)
+            parts_of_stage = stage, top - stage
+            n_kept = sum(done["F", where] - done["W", where] for where in parts_of_stage)
             # A pass is ready if the micro-batch is through with the pass that comes before it.
             for kind, part in _TURNS:
-                where = mine[part]
+                where = parts_of_stage[part]
                 batch = done[kind, where]
                 before: dict[Kind, tuple[Kind, int]] = {
                     "F": ("F", where - 1),
@@ -232,7 +241,7 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
                 }
                 is_first = kind == "F" and where == 0
                 is_ready = batch < micro_batches and (is_first or done[before[kind]] > batch)
-                if is_ready and (kind != "F" or kept < 2 * pp):
+                if is_ready and (kind != "F" or n_kept < 2 * pp):
                     chosen.append((kind, where))
                     order[stage].append(Pass(kind, part, batch))
                     break
@@ -274,33 +283,36 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     # A stage in the middle (`early` = 0) is reached by both streams at once. One at an end has
     # two forward turns more for each stage between it and the middle, before the other stream
     # comes.
-    half, near = pp // 2, min(stage, pp - 1 - stage)
-    early, late = half - near - 1, near + 1
+    half = pp // 2
+    stages_to_end = min(stage, pp - 1 - stage)
+    early = half - stages_to_end - 1
+    late = stages_to_end + 1
     main = micro_batches // 2 - pp + late
 
     # Filling: forward of the near stream, then of both, then the far stream begins to return.
     # Then the steady turns, and emptying, in which backward passes are split (the second half of
-    # `both`, and what follows) so that gradients of weights fill the gaps.
+    # `last_turns`, and what follows) so that gradients of weights fill the gaps.
     turns = ["F0"] * (2 * early) + ["F0", "F1"] * late + ["I1", "W", "F1"] * early
     turns += ["F0", "B1", "F1", "B0"] * main + ["B1", "F1", "B0"] * early
-    both = ["B1", "B0"] * late
-    turns += both[:late] + [turn.replace("B", "I") for turn in both[late:]]
+    last_turns = ["B1", "B0"] * late
+    turns += last_turns[:late] + [turn.replace("B", "I") for turn in last_turns[late:]]
     turns += ["W", "I0"] * early + ["W"] * late
 
     # In the second half of the pipeline the nearer end is that of the second part.
     swap = int(stage >= half)
     # Micro-batches are numbered by stream; forward and backward passes count for themselves.
     count: Counter[tuple[bool, int]] = Counter()
-    found, owed = list[Pass](), list[Pass]()
+    passes: list[Pass] = []
+    put_off: list[Pass] = []
     for turn in turns:
         if turn == "W":
-            found.append(owed.pop(0))
+            passes.append(put_off.pop(0))
             continue
         kind: Kind = turn[0]  # type: ignore[assignment]
         part = int(turn[1]) ^ swap
         way = kind == "F", part
-        found.append(Pass(kind, part, part * micro_batches // 2 + count[way]))
+        passes.append(Pass(kind, part, part * micro_batches // 2 + count[way]))
         count[way] += 1
         if kind == "I":
-            owed.append(found[-1]._replace(kind="W"))
-    return found
+            put_off.append(passes[-1]._replace(kind="W"))
+    return passes

@@ -129,10 +129,12 @@ def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
     """
     ends: dict[int, Counter[tuple[int, int, int, float]]] = {SEND: Counter(), RECV: Counter()}
     for stage, program in enumerate(programs):
-        for each in program:
-            if each.toward >= 0:
-                way = (stage, each.toward) if each.kind == SEND else (each.toward, stage)
-                ends[each.kind][*way, each.tag, each.size_bytes] += 1
+        for operation in program:
+            if operation.toward >= 0:
+                way = (stage, operation.toward)
+                if operation.kind == RECV:
+                    way = (operation.toward, stage)
+                ends[operation.kind][*way, operation.tag, operation.size_bytes] += 1
     assert ends[SEND] == ends[RECV]
     assert max(ends[SEND].values(), default=1) == 1
 
@@ -153,10 +155,11 @@ def _tags(programs: Sequence[Sequence[Operation]]) -> list[int]:
     list of int
         By operation, all programs one after another.
     """
-    found = []
+    tags = []
     for program in programs:
-        seen: Counter[str] = Counter()
-        for each in program:
-            found.append(each.tag if each.toward >= 0 else seen[each.family])
-            seen[each.family] += 1
-    return found
+        n_of_family: Counter[str] = Counter()
+        for operation in program:
+            is_message = operation.toward >= 0
+            tags.append(operation.tag if is_message else n_of_family[operation.family])
+            n_of_family[operation.family] += 1
+    return tags

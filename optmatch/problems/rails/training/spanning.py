@@ -53,15 +53,18 @@ def span_rails(
     on_rails = {group.name.partition(".")[0] for group in groups if group.rail >= 0}
     if "pp" + RAIL in members:
         programs = _forward_messages(programs, members["pp" + SERVER])
-    return [
-        [
-            each._replace(size_bytes=each.size_bytes * each.leaving)
-            if each.family in on_rails
-            else each
-            for each in _span_program(program, members, spanning)
-        ]
-        for program in programs
-    ]
+
+    # On rails, operations have the size that leaves servers.
+    spanned_programs = []
+    for program in programs:
+        operations = []
+        for operation in _span_program(program, members, spanning):
+            if operation.family in on_rails:
+                leaving_bytes = operation.size_bytes * operation.leaving
+                operation = operation._replace(size_bytes=leaving_bytes)
+            operations.append(operation)
+        spanned_programs.append(operations)
+    return spanned_programs
 
 
 def _span_program(
@@ -86,39 +89,41 @@ def _span_program(
     """
     ends: list[tuple[int, ...]] = []  # by operation of the program: the operation that ends it now
     count = 0
-    for each in program:
+    for operation in program:
         # A collective is replaced by parts inside servers and on rails, anything else by itself.
-        after = tuple(end for before in each.after for end in ends[before])
-        if each.family + RAIL not in members:
-            parts = [(each.kind, "", each.size_bytes)]
+        after = tuple(end for before in operation.after for end in ends[before])
+        if operation.family + RAIL not in members:
+            parts = [(operation.kind, "", operation.size_bytes)]
         else:
-            inside, across = (members[each.family + where] for where in (SERVER, RAIL))
+            inside = members[operation.family + SERVER]
+            n_servers = members[operation.family + RAIL]
             cut = _cut if spanning == "hierarchical" else _cut_rings
-            parts = cut(each.kind, each.size_bytes, inside, across)
+            parts = cut(operation.kind, operation.size_bytes, inside, n_servers)
 
         # One after the other each part waits for the one before, and the last one is the end; side
         # by side all of them are.
         made = []
         for kind, where, size in parts:
-            yield each._replace(
-                kind=kind, after=after, family=each.family + where, size_bytes=size
+            yield operation._replace(
+                kind=kind, after=after, family=operation.family + where, size_bytes=size
             )
             made.append(count)
             if spanning == "hierarchical":
-                after, made = (count,), [count]
+                after = (count,)
+                made = [count]
             count += 1
         ends.append(tuple(made))
 
 
-def _cut(kind: int, size: float, inside: int, across: int) -> list[_Part]:
+def _cut(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
     """List the parts one after another: each rail carries its share of what a server has.
 
     Parameters
     ----------
     kind, size
         The collective of the whole group, and its size in bytes as in a `Step`.
-    inside, across
-        The members in each server, and the servers.
+    inside, n_servers
+        The members in each server, and the number of servers.
     """
     return {
         ALL_REDUCE: [
@@ -126,44 +131,44 @@ def _cut(kind: int, size: float, inside: int, across: int) -> list[_Part]:
             (ALL_REDUCE, RAIL, size / inside),
             (ALL_GATHER, SERVER, size / inside),
         ],
-        ALL_GATHER: [(ALL_GATHER, RAIL, size), (ALL_GATHER, SERVER, size * across)],
+        ALL_GATHER: [(ALL_GATHER, RAIL, size), (ALL_GATHER, SERVER, size * n_servers)],
         REDUCE_SCATTER: [(REDUCE_SCATTER, SERVER, size), (REDUCE_SCATTER, RAIL, size / inside)],
         ALL_TO_ALL: [(ALL_TO_ALL, SERVER, size), (ALL_TO_ALL, RAIL, size)],
     }[kind]
 
 
-def _cut_rings(kind: int, size: float, inside: int, across: int) -> list[_Part]:
+def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
     """List both parts of rings through all members, one ring leaving servers over each rail.
 
     Each ring has an equal share of the data. A member sends all of them but the one that leaves
     over its rail to the next member of its server.
 
-    The sizes are such that a ring of the part alone, of `inside` or `across` members, sends as
+    The sizes are such that a ring of the part alone, of `inside` or `n_servers` members, sends as
     many bytes as the ring through all n members sends over the links of this part.
 
     Parameters
     ----------
     kind, size
         The collective of the whole group, and its size in bytes as in a `Step`.
-    inside, across
-        The members in each server, and the servers.
+    inside, n_servers
+        The members in each server, and the number of servers.
 
     Returns
     -------
     list of (kind, where, size)
         The part inside servers and the part on rails, with their sizes in bytes.
     """
-    n = inside * across
+    n = inside * n_servers
     if kind == ALL_TO_ALL:
-        return _cut(kind, size, inside, across)
+        return _cut(kind, size, inside, n_servers)
     if kind == ALL_GATHER:
         return [
             (kind, SERVER, size * (n - 1) / inside),
-            (kind, RAIL, size * (n - 1) / (inside * (across - 1))),
+            (kind, RAIL, size * (n - 1) / (inside * (n_servers - 1))),
         ]
     return [
         (kind, SERVER, size * (n - 1) / n),
-        (kind, RAIL, size * (n - 1) / (inside * inside * (across - 1))),
+        (kind, RAIL, size * (n - 1) / (inside * inside * (n_servers - 1))),
     ]
 
 
@@ -191,33 +196,39 @@ def _forward_messages(
     # By sender and forwarder, what is forwarded, cut into runs by the messages that are for the
     # forwarder itself: a receiver takes messages of one sender in the order of their sending.
     hops = [
-        [_hop(stage, each, inside) for each in program] for stage, program in enumerate(programs)
+        [_hop(stage, operation, inside) for operation in program]
+        for stage, program in enumerate(programs)
     ]
     queues: dict[tuple[int, int], list[list[Operation]]] = defaultdict(lambda: [[]])
     for stage, program in enumerate(programs):
-        for each, hop in zip(program, hops[stage], strict=True):
-            if each.kind == SEND and hop.toward != each.toward:
-                queues[stage, hop.toward][-1].append(each)
-            elif each.kind == SEND:
+        for operation, hop in zip(program, hops[stage], strict=True):
+            if operation.kind == SEND and hop.toward != operation.toward:
+                queues[stage, hop.toward][-1].append(operation)
+            elif operation.kind == SEND:
                 queues[stage, hop.toward].append([])
 
     # A stage forwards the first run of each sender before its own operations, and each further
     # run after the message of this sender that it receives itself.
-    found = []
+    forwarding_programs = []
     for stage, program in enumerate(programs):
-        waiting = {source: iter(rows) for (source, via), rows in queues.items() if via == stage}
-        made: list[Operation] = []
-        for source, rows in waiting.items():
-            made += _forward(next(rows), source, len(made))
+        runs_of_source = {
+            source: iter(runs) for (source, via), runs in queues.items() if via == stage
+        }
+        operations: list[Operation] = []
+        for source, runs in runs_of_source.items():
+            operations += _forward(next(runs), source, len(operations))
 
-        place: list[int] = []  # by operation of the old program, its number in the new one
-        for each, hop in zip(program, hops[stage], strict=True):
-            place.append(len(made))
-            made.append(hop._replace(after=tuple(place[before] for before in each.after)))
-            if each.kind == RECV and hop.toward == each.toward and each.toward in waiting:
-                made += _forward(next(waiting[each.toward]), each.toward, len(made))
-        found.append(made)
-    return found
+        new_number: list[int] = []  # by operation of the old program
+        for operation, hop in zip(program, hops[stage], strict=True):
+            new_number.append(len(operations))
+            after = tuple(new_number[before] for before in operation.after)
+            operations.append(hop._replace(after=after))
+            source = operation.toward
+            receives_itself = operation.kind == RECV and hop.toward == source
+            if receives_itself and source in runs_of_source:
+                operations += _forward(next(runs_of_source[source]), source, len(operations))
+        forwarding_programs.append(operations)
+    return forwarding_programs
 
 
 def _hop(stage: int, message: Operation, inside: int) -> Operation:
@@ -271,6 +282,6 @@ def _forward(messages: Iterable[Operation], source: int, count: int) -> Iterator
     count
         The number of operations that the program of the forwarder has so far.
     """
-    for number, each in enumerate(messages):
-        yield each._replace(kind=RECV, after=(), family="pp" + SERVER, toward=source)
-        yield each._replace(after=(count + 2 * number,), family="pp" + RAIL)
+    for number, message in enumerate(messages):
+        yield message._replace(kind=RECV, after=(), family="pp" + SERVER, toward=source)
+        yield message._replace(after=(count + 2 * number,), family="pp" + RAIL)

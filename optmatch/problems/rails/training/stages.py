@@ -77,8 +77,8 @@ def build_step(
     # By stage all messages that it will receive; of each sender in the order in which it sends.
     sent: dict[int, list[_Message]] = {stage: [] for stage in range(split.pp)}
     for stage, order in enumerate(passes):
-        for one in order:
-            for message in _messages(split, stage, one, batches):
+        for one_pass in order:
+            for message in _messages(split, stage, one_pass, batches):
                 if message.source == stage:
                     sent[message.destination].append(message)
 
@@ -106,7 +106,7 @@ class _Message(NamedTuple):
     tag: int
 
 
-def _messages(split: Parallelism, stage: int, one: Pass, batches: int) -> list[_Message]:
+def _messages(split: Parallelism, stage: int, one_pass: Pass, batches: int) -> list[_Message]:
     """List the messages that one pass exchanges with other stages: received first, then sent.
 
     The layers of the model are cut into parts, numbered from 0 in the order in which data pass
@@ -122,7 +122,7 @@ def _messages(split: Parallelism, stage: int, one: Pass, batches: int) -> list[_
         Degrees of parallelism and pipeline schedule, which say which stage holds which part.
     stage
         The number of the stage that does the pass, from 0.
-    one
+    one_pass
         The pass: its kind, its part counted at the stage, and its micro-batch.
     batches
         The number of micro-batches in a step.
@@ -140,21 +140,30 @@ def _messages(split: Parallelism, stage: int, one: Pass, batches: int) -> list[_
     micro-batches, micro-batch 3 crosses the boundary between the parts 1 and 2 forward with tag
     (1 * 8 + 3) * 2 = 22, and backward with tag 23. Both ends derive the same tag.
     """
-    if one.kind == "W":
+    if one_pass.kind == "W":
         return []
-    where = find_part(split.schedule, split.pp, stage, one.part)
-    onward = one.kind == "F"
-    found = []
+    where = find_part(split.schedule, split.pp, stage, one_pass.part)
+    is_forward = one_pass.kind == "F"
+
     # A part has two boundaries: boundary `low` is between the parts low and low + 1. The pass
     # comes in over the first one listed and leaves over the second; the model has none outside.
-    for low in (where - 1, where) if onward else (where, where - 1):
-        if 0 <= low < split.n_parts - 1:
-            ends = [find_stage(split.schedule, split.pp, low + k, one.part) for k in (0, 1)]
-            if ends[0] != ends[1]:
-                tag = (low * batches + one.batch) * 2 + (not onward)
-                source, destination = ends if onward else ends[::-1]
-                found.append(_Message(source, destination, tag))
-    return found
+    boundaries = [where - 1, where]
+    if not is_forward:
+        boundaries.reverse()
+    messages = []
+    for low in boundaries:
+        if not 0 <= low < split.n_parts - 1:
+            continue
+        low_stage = find_stage(split.schedule, split.pp, low, one_pass.part)
+        high_stage = find_stage(split.schedule, split.pp, low + 1, one_pass.part)
+        if low_stage == high_stage:
+            continue
+        tag = (low * batches + one_pass.batch) * 2
+        if is_forward:
+            messages.append(_Message(low_stage, high_stage, tag))
+        else:
+            messages.append(_Message(high_stage, low_stage, tag + 1))
+    return messages
 
 
 class _Program:
@@ -210,17 +219,19 @@ class _Program:
             tag); those of each sender in the order in which it sends them.
         """
         # Sizes, and the state of the program: which operations the next ones have to wait for.
-        self.split, self.workload, self.stage = split, workload, stage
+        self.split = split
+        self.workload = workload
+        self.stage = stage
         self.sizes = Sizes(split, workload, model)
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
         self.operations: list[Operation] = []
-        self.graded: tuple[int, ...] = ()  # the last computation of the program
+        self.last_computation: tuple[int, ...] = ()
         self.last: tuple[int, ...] = ()  # operations that the next computation waits for
         self.waiting: list[int] = []  # messages and weights that it waits for, too
         self.gathered: list[tuple[int, ...]] = []  # weights of the layers before, for FSDP
         self.arrived: tuple[int, ...] = ()  # messages for the next computation
-        self.spoken: tuple[int, ...] = ()  # the last communication, if there is one stream
+        self.last_communication: tuple[int, ...] = ()  # kept only if there is one stream
         self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
         self.pending = 0  # layers whose gradients wait for a bucket
 
@@ -235,17 +246,19 @@ class _Program:
         left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
         todo = deque(passes)
         while todo:
-            own = [todo.popleft()]
-            if split.overlap and todo and (own[0].kind, todo[0].kind) == ("F", "B"):
-                own.append(todo.popleft())
+            side_by_side = [todo.popleft()]
+            if split.overlap and todo and (side_by_side[0].kind, todo[0].kind) == ("F", "B"):
+                side_by_side.append(todo.popleft())
             turns = []
-            for one in own:
-                left[one.part] -= one.kind in "BW"
-                is_last = left[one.part] == 0
-                turns.append(
-                    self._forward(one) if one.kind == "F" else self._backward(one, is_last=is_last)
-                )
-            self._run(own, turns)
+            for one_pass in side_by_side:
+                if one_pass.kind in "BW":
+                    left[one_pass.part] -= 1
+                if one_pass.kind == "F":
+                    turns.append(self._forward(one_pass))
+                else:
+                    is_last = left[one_pass.part] == 0
+                    turns.append(self._backward(one_pass, is_last=is_last))
+            self._run(side_by_side, turns)
 
         if split.schedule == "dualpipe":
             self._join_copies()
@@ -291,15 +304,15 @@ class _Program:
                 waiting.append((k, self.last, self.arrived))
             else:
                 ends[k] = self.last
-        for k, one in enumerate(passes):
-            self._send(one, ends[k])
+        for k, one_pass in enumerate(passes):
+            self._send(one_pass, ends[k])
 
-    def _forward(self, one: Pass) -> Iterator[bool]:
+    def _forward(self, one_pass: Pass) -> Iterator[bool]:
         """Write a forward pass; yield True wherever another pass may go on.
 
         Parameters
         ----------
-        one
+        one_pass
             The pass, which takes one micro-batch through one part of the model at this stage.
 
         Yields
@@ -307,17 +320,17 @@ class _Program:
         bool
             True, with the operations up to here written.
         """
-        self._receive(one)
-        for _ in range(self.layers_of[self._where(one.part)]):
+        self._receive(one_pass)
+        for _ in range(self.layers_of[self._where(one_pass.part)]):
             self._gather()
             self._context(ALL_GATHER)
             yield from self._layer(1.0)
-        if self._where(one.part) == self.split.n_parts - 1:
+        if self._where(one_pass.part) == self.split.n_parts - 1:
             self._compute(self.sizes.head_s)
         if not self.split.overlap:
-            self._send(one, self.last)
+            self._send(one_pass, self.last)
 
-    def _backward(self, one: Pass, *, is_last: bool) -> Iterator[bool]:
+    def _backward(self, one_pass: Pass, *, is_last: bool) -> Iterator[bool]:
         """Write a backward pass; yield True wherever another pass may go on.
 
         A pass takes one micro-batch through the layers of one part of the model at this stage.
@@ -325,7 +338,7 @@ class _Program:
 
         Parameters
         ----------
-        one
+        one_pass
             The pass: of kind "B" for both, "I" for inputs or "W" for weights alone.
         is_last
             Whether it is the last one of its part with gradients of weights, after which they are
@@ -336,17 +349,19 @@ class _Program:
         bool
             True wherever the forward pass beside it may go on, with operations written so far.
         """
-        where, effort = self._where(one.part), _EFFORT[one.kind]
-        syncs = one.kind != "I" and (is_last or self.split.zero_stage >= 2)
-        kind, overlap = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE, self.split.overlap
+        where = self._where(one_pass.part)
+        effort = _EFFORT[one_pass.kind]
+        syncs = one_pass.kind != "I" and (is_last or self.split.zero_stage >= 2)
+        overlap = self.split.overlap
+        kind = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE
 
-        self._receive(one)
+        self._receive(one_pass)
         if where == self.split.n_parts - 1:
             self._compute(effort * self.sizes.head_s)
             if syncs:
                 self._exchange(kind, "dp", self.sizes.words, self.last)
         for layer in range(self.layers_of[where]):
-            if one.kind == "W":
+            if one_pass.kind == "W":
                 self._compute(effort * (self.sizes.attention_s + self.sizes.ffn_s))
             else:
                 self._gather()
@@ -357,15 +372,18 @@ class _Program:
             # gradients of this layer; with one stream it goes after all gradients.
             ends = layer == self.layers_of[where] - 1
             if ends and not self.workload.one_stream and not overlap:
-                self._send(one, self.last)
+                self._send(one_pass, self.last)
             if syncs:
                 self._reduce(kind, ends=ends)
         if self.workload.one_stream and not overlap:
-            self._send(one, self.last)
+            self._send(one_pass, self.last)
         # The first part has the embedding, whose gradients are the last ones of a backward pass.
         if where == 0 and self.split.n_parts > 1 and syncs:
             self._exchange(
-                kind, "dp", self.sizes.words, self.graded if self.split.overlap else self.last
+                kind,
+                "dp",
+                self.sizes.words,
+                self.last_computation if self.split.overlap else self.last,
             )
 
     def _join_copies(self) -> None:
@@ -383,17 +401,18 @@ class _Program:
         # Two exchanges: gradients are of the part that the receiver sums, weights of the part
         # that the sender has summed. The second exchange waits for what the first one brings.
         after = (*self.last, len(self.operations) - 1)
-        for width, own in (
+        for width, is_of_sender in (
             (self.workload.gradient_width_bytes, False),
             (self.workload.width_bytes, True),
         ):
             for kind, source in ((SEND, self.stage), (RECV, other)):
-                part = source if own else last - source
+                part = source if is_of_sender else last - source
                 weights = self.layers_of[part] * (self.sizes.dense + self.sizes.sparse)
                 weights += self.sizes.words * (part in (0, last))
                 put = Operation(kind, after, "pp", weights * width, toward=other, tag=tag + source)
                 got = self._put(put)
-            after, tag = got, tag + self.split.pp
+            after = got
+            tag += self.split.pp
         self.arrived = after
 
     def _layer(self, effort: float) -> Iterator[bool]:
@@ -447,9 +466,11 @@ class _Program:
         bool
             True wherever the forward pass may go on.
         """
-        sizes, both = self.sizes, self.split.ep > 1
-        halves = (sizes.ffn_s, sizes.attention_s) if both else (sizes.attention_s + sizes.ffn_s,)
-        if both:
+        sizes = self.sizes
+        has_experts = self.split.ep > 1
+        halves: tuple[float, ...] = (sizes.attention_s + sizes.ffn_s,)
+        if has_experts:
+            halves = (sizes.ffn_s, sizes.attention_s)
             self._communicate(ALL_TO_ALL, "ep", sizes.dispatch, sizes.leaving)
         yield True
 
@@ -460,7 +481,7 @@ class _Program:
             self._share(size)
             self._compute(half_s)
             done = self.last
-            if both and number == 0:
+            if has_experts and number == 0:
                 self._communicate(ALL_TO_ALL, "ep", sizes.combine, sizes.leaving)
             self._sum(size)
             if effort > 1:
@@ -489,8 +510,10 @@ class _Program:
 
         `kind` is `ALL_GATHER` forward and `REDUCE_SCATTER` backward.
         """
-        both = self.sizes.keys_and_values
-        self._communicate(kind, "cp", both if kind == ALL_GATHER else both * self.split.cp)
+        size = self.sizes.keys_and_values
+        if kind == REDUCE_SCATTER:
+            size *= self.split.cp
+        self._communicate(kind, "cp", size)
 
     def _gather(self) -> None:
         """Bring the weights of a layer together, no earlier than one layer ahead."""
@@ -513,7 +536,9 @@ class _Program:
         width = self.workload.gradient_width_bytes
         ready = self.pending * (self.sizes.dense + self.sizes.sparse) * width
         if ends or ready >= self.workload.bucket_bytes:
-            self._sync(kind, self.graded if self.split.overlap else self.last, self.pending)
+            self._sync(
+                kind, self.last_computation if self.split.overlap else self.last, self.pending
+            )
             self.pending = 0
 
     def _update(self) -> tuple[int, ...]:
@@ -526,22 +551,23 @@ class _Program:
         tuple of int
             The operation after which there are new weights; empty if the optimiser takes no time.
         """
-        work, split = self.workload, self.split
-        if work.memory_bytes_per_s is None or not work.optimizer_bytes:
+        workload = self.workload
+        split = self.split
+        if workload.memory_bytes_per_s is None or not workload.optimizer_bytes:
             return ()
-        own = [self._where(part) for part in range(split.parts_per_rank)]
-        layers = sum(self.layers_of[where] for where in own)
+        parts = [self._where(part) for part in range(split.parts_per_rank)]
+        layers = sum(self.layers_of[where] for where in parts)
 
         # Both ends of the model have weights of the vocabulary. Where weights are sharded, each
         # rank updates its shard alone.
-        words = self.sizes.words * len({*own} & {0, split.n_parts - 1})
-        sharded = split.zero_stage > 0
-        dense = (layers * self.sizes.dense + words) / (
-            count_members(split, "dp") if sharded else 1
-        )
-        sparse = layers * self.sizes.sparse / (count_members(split, "edp") if sharded else 1)
-        moved = (dense + sparse) * work.optimizer_bytes
-        self._compute(moved / work.memory_bytes_per_s, self.exchanged)
+        words = self.sizes.words * len({*parts} & {0, split.n_parts - 1})
+        dense = layers * self.sizes.dense + words
+        sparse = layers * self.sizes.sparse
+        if split.zero_stage > 0:
+            dense /= count_members(split, "dp")
+            sparse /= count_members(split, "edp")
+        moved_bytes = (dense + sparse) * workload.optimizer_bytes
+        self._compute(moved_bytes / workload.memory_bytes_per_s, self.exchanged)
         return self.last
 
     def _sync(self, kind: int, after: tuple[int, ...], layers: int = 1) -> tuple[int, ...]:
@@ -605,7 +631,8 @@ class _Program:
     def _compute(self, duration_s: float, after: tuple[int, ...] = ()) -> None:
         """Compute for so many seconds, after all that has come before and `after`."""
         after = (*dict.fromkeys((*self.last, *self.arrived, *self.waiting, *after)),)
-        self.arrived, self.waiting = (), []
+        self.arrived = ()
+        self.waiting = []
         self.last = self._put(Operation(COMPUTE, after, duration_s=duration_s))
 
     def _communicate(self, kind: int, family: str, size: float, leaving: float = 1.0) -> None:
@@ -615,7 +642,8 @@ class _Program:
         """
         done = self._add(kind, family, size, (*self.last, *self.arrived), leaving)
         if done:
-            self.last, self.arrived = done, ()
+            self.last = done
+            self.arrived = ()
 
     def _add(
         self,
@@ -649,7 +677,7 @@ class _Program:
             return ()
         return self._put(Operation(kind, after, family, size, leaving=leaving))
 
-    def _receive(self, one: Pass) -> None:
+    def _receive(self, one_pass: Pass) -> None:
         """Receive the data of a pass, after the data that its sender sends earlier.
 
         The next computation waits for them. Messages of the same sender that come before are
@@ -657,10 +685,10 @@ class _Program:
 
         Parameters
         ----------
-        one
+        one_pass
             The pass, which takes one micro-batch through one part of the model at this stage.
         """
-        for message in _messages(self.split, self.stage, one, self.micro_batches):
+        for message in _messages(self.split, self.stage, one_pass, self.micro_batches):
             if message.destination != self.stage:
                 continue
             queue = self.incoming[message.source]
@@ -669,9 +697,9 @@ class _Program:
                 queue.popleft()
             self.arrived = (self.received[message.tag],)
 
-    def _send(self, one: Pass, after: tuple[int, ...]) -> None:
+    def _send(self, one_pass: Pass, after: tuple[int, ...]) -> None:
         """Send what a pass gives to another stage, once `after` is over."""
-        for message in _messages(self.split, self.stage, one, self.micro_batches):
+        for message in _messages(self.split, self.stage, one_pass, self.micro_batches):
             if message.source == self.stage:
                 self._message(SEND, message, after)
 
@@ -682,25 +710,30 @@ class _Program:
         return self._put(Operation(kind, after, "pp", size, toward=toward, tag=message.tag))
 
     def _put(self, operation: Operation) -> tuple[int, ...]:
-        """Append an operation; return its number, as what depends on it has it.
+        """Append an operation to the program of this stage, and return its number.
 
-        With one stream it also waits for the last communication, if it is one itself.
+        The program is the list of operations of the ranks of a stage. In a job with one stream for
+        all communication an operation also waits for the last one that communicates. Receiving
+        does not, as a rank receives while it does anything else.
 
         Parameters
         ----------
         operation
-            The operation, with the numbers of those that it waits for.
+            What a rank computes, its part in a collective, or one end of a message, with the
+            numbers of the operations that it waits for.
 
         Returns
         -------
         tuple of int
-            Its number in the program, alone.
+            Its number in the program, as the only entry: what is to wait for the operation has
+            such a tuple.
         """
         number = (len(self.operations),)
         if self.workload.one_stream and operation.kind not in (COMPUTE, RECV):
-            after = dict.fromkeys((*operation.after, *self.spoken))
-            operation, self.spoken = operation._replace(after=(*after,)), number
+            after = dict.fromkeys((*operation.after, *self.last_communication))
+            operation = operation._replace(after=(*after,))
+            self.last_communication = number
         self.operations.append(operation)
         if operation.kind == COMPUTE:
-            self.graded = number
+            self.last_computation = number
         return number

@@ -329,7 +329,8 @@ def _check_dependencies(step: Step) -> None:
         If `dep_start` is no ascending row of n + 1 offsets from 0 to ``len(dep)``, or naming the
         first dependency that is wrong.
     """
-    n, start = len(step.rank), step.dep_start
+    n = len(step.rank)
+    start = step.dep_start
     if len(start) != n + 1 or start[0] != 0 or start[-1] != len(step.dep):
         raise InputError(
             f"dep_start: {n + 1} offsets from 0 to {len(step.dep)} are expected", where="dep_start"
@@ -374,10 +375,12 @@ def _check_members(step: Step) -> None:
     wide = 1 + _last_rank(step)
     members = [group * wide + rank for group, g in enumerate(step.groups) for rank in g.ranks]
     inside = np.array(sorted(members), dtype=np.int64)
-    for column, of in ((step.rank, communicates), (step.peer, step.kind >= SEND)):
-        at = np.flatnonzero(of)
-        keys = step.group[at].astype(np.int64) * wide + column[at]
-        for k in at[~np.isin(keys, inside) | (column[at] < 0) | (column[at] >= wide)][:1]:
+    for column, has_entry in ((step.rank, communicates), (step.peer, step.kind >= SEND)):
+        operations = np.flatnonzero(has_entry)
+        ranks = column[operations]
+        keys = step.group[operations].astype(np.int64) * wide + ranks
+        wrong = ~np.isin(keys, inside) | (ranks < 0) | (ranks >= wide)
+        for k in operations[wrong][:1]:
             raise InputError(
                 f"{step.describe(int(k))}: rank {column[k]} is not in that group, which has ranks"
                 f" {', '.join(map(str, step.groups[step.group[k]].ranks[:8]))}",
@@ -406,39 +409,44 @@ def _check_matches(step: Step) -> None:
         raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
 
     # Sorted by `match`, the parts of a communication stand together, in the order of their ranks.
-    at = np.flatnonzero(communicates)
-    at = at[np.argsort(step.match[at], kind="stable")]
-    if not len(at):
+    operations = np.flatnonzero(communicates)
+    operations = operations[np.argsort(step.match[operations], kind="stable")]
+    if not len(operations):
         return
 
     # Each part is compared with the first one of its communication, its `head`.
-    first = np.flatnonzero(np.diff(step.match[at], prepend=-1))
-    size = np.diff(first, append=len(at))
-    head = np.repeat(at[first], size)
-    message = step.kind[head] >= SEND
-    same = (step.group[at] == step.group[head]) & np.where(
-        message, step.kind[at] >= SEND, step.kind[at] == step.kind[head]
+    first = np.flatnonzero(np.diff(step.match[operations], prepend=-1))
+    n_parts = np.diff(first, append=len(operations))
+    head = np.repeat(operations[first], n_parts)
+    is_message = step.kind[head] >= SEND
+    has_kind = np.where(
+        is_message, step.kind[operations] >= SEND, step.kind[operations] == step.kind[head]
     )
-    same &= step.size_bytes[at] == step.size_bytes[head]
-    for k in np.flatnonzero(~same)[:1]:
+    fits = has_kind & (step.group[operations] == step.group[head])
+    fits &= step.size_bytes[operations] == step.size_bytes[head]
+    for k in np.flatnonzero(~fits)[:1]:
         raise InputError(
-            f"{step.describe(int(at[k]))} belongs to {step.describe(int(head[k]))}, but kind,"
-            " group or size differ",
-            where=f"match[{at[k]}]",
+            f"{step.describe(int(operations[k]))} belongs to {step.describe(int(head[k]))}, but"
+            " kind, group or size differ",
+            where=f"match[{operations[k]}]",
         )
 
     n_members = np.array([len(group.ranks) for group in step.groups])
-    expected = np.where(message[first], 2, n_members[step.group[at[first]]])
-    for k in np.flatnonzero(size != expected)[:1]:
+    expected = np.where(is_message[first], 2, n_members[step.group[operations[first]]])
+    for k in np.flatnonzero(n_parts != expected)[:1]:
+        operation = int(operations[first[k]])
         raise InputError(
-            f"{step.describe(int(at[first[k]]))}: {size[k]} of {expected[k]} parts are there",
-            where=f"match[{at[first[k]]}]",
+            f"{step.describe(operation)}: {n_parts[k]} of {expected[k]} parts are there",
+            where=f"match[{operation}]",
         )
-    _check_pairs(step, at, first, message)
+    _check_pairs(step, operations, first, is_message)
 
 
 def _check_pairs(
-    step: Step, at: NDArray[np.int64], first: NDArray[np.int64], message: NDArray[np.bool_]
+    step: Step,
+    operations: NDArray[np.int64],
+    first: NDArray[np.int64],
+    is_message: NDArray[np.bool_],
 ) -> None:
     """Refuse messages without a sender and its receiver, and ranks twice in one collective.
 
@@ -446,14 +454,14 @@ def _check_pairs(
     ----------
     step
         The step.
-    at
-        ``at[row]``: the operations that communicate, sorted by `match` and then by operation, so
+    operations
+        ``operations[row]``: those that communicate, sorted by `match` and then by operation, so
         that the parts of each communication stand together.
     first
         ``first[communication]``: the row of its first part. Numbers of parts are right: messages
         have two.
-    message
-        ``message[row]``: whether the row is one end of a message.
+    is_message
+        ``is_message[row]``: whether the row is one end of a message.
 
     Raises
     ------
@@ -461,23 +469,24 @@ def _check_pairs(
         Naming the first pair, or the first rank.
     """
     # By message, both of its ends: one sends, one receives, and each names the other as its peer.
-    one = at[first[message[first]]]
-    two = at[first[message[first]] + 1]
-    fits = (step.kind[one] + step.kind[two] == SEND + RECV) & (step.kind[one] != step.kind[two])
-    fits &= (step.peer[one] == step.rank[two]) & (step.peer[two] == step.rank[one])
+    row = first[is_message[first]]
+    near = operations[row]
+    far = operations[row + 1]
+    fits = (step.kind[near] + step.kind[far] == SEND + RECV) & (step.kind[near] != step.kind[far])
+    fits &= (step.peer[near] == step.rank[far]) & (step.peer[far] == step.rank[near])
     for k in np.flatnonzero(~fits)[:1]:
         raise InputError(
-            f"{step.describe(int(one[k]))} and {step.describe(int(two[k]))} are no send and"
+            f"{step.describe(int(near[k]))} and {step.describe(int(far[k]))} are no send and"
             " receive between the same ranks",
-            where=f"match[{one[k]}]",
+            where=f"match[{near[k]}]",
         )
 
     # The parts of a collective ascend by rank, so a rank that is there twice has a neighbour.
-    rest = at[~message]
-    twice = (np.diff(step.match[rest], prepend=-1) == 0) & (
-        np.diff(step.rank[rest], prepend=-1) == 0
-    )
-    for k in np.flatnonzero(twice)[:1]:
+    collectives = operations[~is_message]
+    is_same_match = np.diff(step.match[collectives], prepend=-1) == 0
+    is_same_rank = np.diff(step.rank[collectives], prepend=-1) == 0
+    for k in np.flatnonzero(is_same_match & is_same_rank)[:1]:
+        operation = int(collectives[k])
         raise InputError(
-            f"{step.describe(int(rest[k]))}: the rank takes part twice", where=f"match[{rest[k]}]"
+            f"{step.describe(operation)}: the rank takes part twice", where=f"match[{operation}]"
         )

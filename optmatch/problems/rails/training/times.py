@@ -61,22 +61,22 @@ def find_rounds(
     """
     # Groups of the same algorithm and number of members have the same number, others -1.
     kinds: dict[tuple[Algorithm, int], int] = {}
-    of_group = [-1] * (len(step.groups) + 1)  # the last one for what is in no group
+    kind_of_group = [-1] * (len(step.groups) + 1)  # the last one for what is in no group
     for number, group in enumerate(step.groups):
         algorithm = collectives.get(group.dimension, "ring")
         if group.rail >= 0 and algorithm != "ring":
-            of_group[number] = kinds.setdefault((algorithm, len(group.ranks)), len(kinds))
+            kind_of_group[number] = kinds.setdefault((algorithm, len(group.ranks)), len(kinds))
     if not kinds:
         return
 
     # An algorithm may have rounds for some kinds of operations only.
-    which = np.array(of_group)[step.group]
+    kind_of_operation = np.array(kind_of_group)[step.group]
     for (algorithm, members), number in kinds.items():
-        own = np.flatnonzero(which == number)
-        for kind in np.unique(step.kind[own]).tolist():
+        operations = np.flatnonzero(kind_of_operation == number)
+        for kind in np.unique(step.kind[operations]).tolist():
             rounds = list_rounds(algorithm, kind, members)
             if rounds:
-                yield own[step.kind[own] == kind], rounds
+                yield operations[step.kind[operations] == kind], rounds
 
 
 class Events(NamedTuple):
@@ -134,21 +134,22 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     check_time()
     n = step.n_operations
     joined = step.match >= 0
-    computes, match = n - int(joined.sum()), step.match[joined]
+    n_computations = n - int(joined.sum())
+    match = step.match[joined]
 
     # Numbers in `match` may have gaps: the events of communications are counted without them.
     seen = np.zeros(1 + int(match.max(initial=-1)), dtype=bool)
     seen[match] = True
     event_of = np.empty(n, dtype=np.int32)
-    event_of[~joined] = np.arange(computes)[::-1]
-    event_of[joined] = computes + (np.cumsum(seen) - 1)[match]
-    part = np.empty(computes + int(seen.sum()), dtype=np.int64)
+    event_of[~joined] = np.arange(n_computations)[::-1]
+    event_of[joined] = n_computations + (np.cumsum(seen) - 1)[match]
+    part = np.empty(n_computations + int(seen.sum()), dtype=np.int64)
     part[event_of[::-1]] = np.arange(n)[::-1]  # the first of several operations stays
 
     # Pairs of operations become pairs of their events.
-    one, two = orders(step, np.arange(n))
-    lasts = durations_s(step, network, collectives)[part]
-    return Events(event_of, part, event_of[one], event_of[two], lasts)
+    before, after = orders(step, np.arange(n))
+    lasts_s = durations_s(step, network, collectives)[part]
+    return Events(event_of, part, event_of[before], event_of[after], lasts_s)
 
 
 def orders(
@@ -176,10 +177,11 @@ def orders(
     # A stable sort by stream keeps program order: each operation then follows its predecessor.
     stream = streams(step, operations)
     order = np.argsort(stream, kind="stable")
-    next_in = stream[order][1:] == stream[order][:-1]
+    is_same_stream = stream[order][1:] == stream[order][:-1]
     order = operations[order]
-    one = np.concatenate([dep, order[:-1][next_in]])
-    return one, np.concatenate([np.repeat(operations, counts), order[1:][next_in]])
+    before = np.concatenate([dep, order[:-1][is_same_stream]])
+    after = np.concatenate([np.repeat(operations, counts), order[1:][is_same_stream]])
+    return before, after
 
 
 def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -230,17 +232,18 @@ def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64
         ``operations[k]``: the operation of `step` that operation k of `part` is.
     """
     start = step.rank_start
-    own = np.concatenate(
+    operations = np.concatenate(
         [np.arange(start[rank], start[rank + 1]) for rank in ranks] or [np.empty(0, np.int64)]
     ).astype(np.int64)
-    counts = step.dep_start[own + 1] - step.dep_start[own]
+
+    # The rows of dependencies of these operations, one after the other, with their new numbers.
+    counts = step.dep_start[operations + 1] - step.dep_start[operations]
     dep_start = np.concatenate([[0], np.cumsum(counts)])
-    dep = step.dep[
-        np.repeat(step.dep_start[own] - dep_start[:-1], counts) + np.arange(dep_start[-1])
-    ]
-    columns = {name: getattr(step, name)[own] for name in COLUMNS}
-    dep = np.searchsorted(own, dep)
-    return Step.of_columns(step.groups, **columns, dep_start=dep_start, dep=dep), own
+    skipped = np.repeat(step.dep_start[operations] - dep_start[:-1], counts)
+    dep = np.searchsorted(operations, step.dep[skipped + np.arange(dep_start[-1])])
+    columns = {name: getattr(step, name)[operations] for name in COLUMNS}
+    part = Step.of_columns(step.groups, **columns, dep_start=dep_start, dep=dep)
+    return part, operations
 
 
 def durations_s(
@@ -279,18 +282,19 @@ def durations_s(
     messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
     messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
     sent = ring_bytes(step.kind, step.size_bytes, sizes)
-    for own, rounds in find_rounds(step, collectives):
-        sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
-        messages[own] = len(rounds)
+    for operations, rounds in find_rounds(step, collectives):
+        share = sum(one_round.share for one_round in rounds)
+        sent[operations] = step.size_bytes[operations] * share
+        messages[operations] = len(rounds)
 
     with np.errstate(over="ignore"):  # found by the comparison below
         latency_s = np.where(step.rail >= 0, network.latency_on_rails_s, network.latency_s)
-        lasts = sent / rate + messages * latency_s
-    found: NDArray[np.float64] = np.where(step.kind == COMPUTE, step.duration_s, lasts)
-    for k in np.flatnonzero(found > LONGEST_S)[:1].tolist():
-        told = f"{step.describe(k)}: lasts {found[k]:g} s, at most {LONGEST_S:g} s are expected"
-        raise InputError(told, where="network" if step.kind[k] != COMPUTE else "workload")
-    return found
+        communicates_s = sent / rate + messages * latency_s
+    lasts_s: NDArray[np.float64] = np.where(step.kind == COMPUTE, step.duration_s, communicates_s)
+    for k in np.flatnonzero(lasts_s > LONGEST_S)[:1].tolist():
+        text = f"{step.describe(k)}: lasts {lasts_s[k]:g} s, at most {LONGEST_S:g} s are expected"
+        raise InputError(text, where="network" if step.kind[k] != COMPUTE else "workload")
+    return lasts_s
 
 
 def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
@@ -324,8 +328,10 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     waits = np.bincount(after, minlength=n)
 
     # `waits[event]` counts what has not ended yet; `ready` is a level, all of which may start.
-    start, end = np.zeros(n), np.full(n, -1.0)
-    ready, place = np.flatnonzero(waits == 0), np.zeros(n, np.int64)
+    start = np.zeros(n)
+    end = np.full(n, -1.0)
+    ready = np.flatnonzero(waits == 0)
+    place = np.zeros(n, np.int64)
     while len(ready):
         check_time()
         end[ready] = start[ready] + given.duration_s[ready]
@@ -344,11 +350,14 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
 
     # An event that has never been ready waits, directly or through others, for a circle.
     if (end < 0).any():
-        held = end[given.before] < 0
-        circle = list_circle(given.before[held].tolist(), given.after[held].tolist())
+        never_ends = end[given.before] < 0
+        before = given.before[never_ends].tolist()
+        circle = list_circle(before, given.after[never_ends].tolist())
         parts = given.part[circle].tolist()
-        name, *others = [describe.describe(k) if describe else f"operation {k}" for k in parts]
-        ways = ", ".join(others[:8]) + f" and {len(others) - 8} more" * (len(others) > 8)
+        name, *further = [describe.describe(k) if describe else f"operation {k}" for k in parts]
+        ways = ", ".join(further[:8])
+        if len(further) > 8:
+            ways += f" and {len(further) - 8} more"
         text = f"{name} waits for itself, by way of {ways}: an order that no ranks can keep"
         raise InputError(text, where="dep")
     return end
