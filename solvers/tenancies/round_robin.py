@@ -26,10 +26,10 @@ from optmatch.solvers.collectives.plans import Laid, assemble
 _MOST_RANKS = 24
 """Of more ranks the last pieces take longer to get round than idle ranks cost elsewhere."""
 
-_MOST_STEPS = 3_000_000
+_MOST_STEPS = 20_000_000
 """Pieces that are looked at in all simulations together, which takes half a second.
 
-All orders of the rounds of 5 ranks are tried up to 240 pieces, and one order up to 770.
+All orders of the rounds of 5 ranks are tried up to 630 pieces, and one order up to 1,990.
 """
 
 _ROOT = 0
