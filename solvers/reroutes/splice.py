@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.solvers.kernels.chains import count_chain, write_chain
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.kernels.heap import pop, push
 
@@ -321,24 +322,13 @@ def read_way(link, meeting, way):
     int
         The number of nodes.
     """
-    n_first = 0
-    node = meeting
-    while node >= 0:
-        n_first += 1
-        node = link[FORWARD, node]
-
-    # The links of the forward search lead back to the start.
-    node = meeting
-    for place in range(n_first - 1, -1, -1):
-        way[place] = node
-        node = link[FORWARD, node]
-    length = n_first
-    node = link[BACKWARD, meeting]
-    while node >= 0:
-        way[length] = node
-        length += 1
-        node = link[BACKWARD, node]
-    return length
+    # The links of the forward search lead back to the start, those of the backward one on to the
+    # goal.
+    n_first = count_chain(link[FORWARD], meeting)
+    write_chain(link[FORWARD], meeting, way, n_first - 1, -1)
+    following = link[BACKWARD, meeting]
+    write_chain(link[BACKWARD], following, way, n_first, 1)
+    return n_first + count_chain(link[BACKWARD], following)
 
 
 @inner_kernel

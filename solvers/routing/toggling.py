@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.solvers.kernels.chains import count_chain, write_chain
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import (
     FAR,
@@ -82,7 +83,8 @@ class SearchSide(NamedTuple):
     """One of the two ends of a bidirectional search."""
 
     cost: NDArray[np.int64]  # (terminals,): least cost of coming to a cell by this terminal
-    previous: NDArray[np.int64]  # (terminals,): the terminal before on the way from this end
+    # (terminals,): the terminal before on the way from this end, -1 at the end itself.
+    previous: NDArray[np.int64]
     waiting: NDArray[np.int64]  # (2, places): terminals of this level and of the next one
 
 
@@ -330,7 +332,7 @@ def _expand_level(graph, prices, side, opposite, level, best):
 
 
 @inner_kernel
-def _join_ways(graph, sides, ends, meeting, route):
+def _join_ways(graph, sides, meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
     A terminal is a corner of a cell, where light enters or leaves it. Either search has for each
@@ -342,8 +344,6 @@ def _join_ways(graph, sides, ends, meeting, route):
         The graph of the fabric; ``graph.mate`` is the other end of the link at a terminal.
     sides : (SearchSide, SearchSide)
         The search from the source and that from the target, each with ``previous[terminal]``.
-    ends : (int, int)
-        The terminals of the source and of the target.
     meeting : (int, int)
         The terminals by which the way enters and leaves the cell where the searches met.
     route : int32 array, shape (width,)
@@ -355,33 +355,23 @@ def _join_ways(graph, sides, ends, meeting, route):
         The number of cells, 0 if `route` is too short for them.
     """
     from_source, from_target = sides
-    source, target = ends
     first, last = meeting
 
     # The number of cells before the one where the searches met, and of all cells.
-    n_before = 0
-    terminal = first
-    while terminal != source:
-        n_before += 1
-        terminal = from_source.previous[terminal]
-    count = n_before + 1
-    terminal = last
-    while terminal != target:
-        count += 1
-        terminal = from_target.previous[terminal]
+    n_before = count_chain(from_source.previous, first) - 1
+    count = n_before + count_chain(from_target.previous, last)
     if count > len(route):
         return 0
 
+    # The search from the source has the terminals by which light enters the cells. A cell is left
+    # at the mate of the terminal by which the next one is entered.
+    write_chain(from_source.previous, first, route, n_before, -1)
+    for step in range(n_before):
+        route[step] = graph.mate[route[step + 1]]
+
     # The search from the target saw the cells in reverse, hence its terminals are those by which
-    # light leaves. The search from the source has those by which it enters: their mates count.
-    terminal = last
-    for step in range(n_before, count):
-        route[step] = terminal
-        terminal = from_target.previous[terminal]
-    terminal = first
-    for step in range(n_before - 1, -1, -1):
-        route[step] = graph.mate[terminal]
-        terminal = from_source.previous[terminal]
+    # light leaves, from the cell of meeting on.
+    write_chain(from_target.previous, last, route, n_before, 1)
     return count
 
 
@@ -420,6 +410,8 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
         from_target.cost[terminal] = FAR
     from_source.cost[source] = 0
     from_target.cost[target] = 0
+    from_source.previous[source] = -1
+    from_target.previous[target] = -1
     from_source.waiting[0, 0] = source
     from_target.waiting[0, 0] = target
 
@@ -454,7 +446,7 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     if best.cost >= min(FAR, (max_toggles + 1) * _TOGGLE):
         return 0, 0
 
-    count = _join_ways(graph, (from_source, from_target), (source, target), (first, last), route)
+    count = _join_ways(graph, (from_source, from_target), (first, last), route)
     if count == 0:
         return 0, 0
     return count, best.cost // _TOGGLE

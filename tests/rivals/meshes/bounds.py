@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
@@ -18,8 +19,9 @@ def bound_slots_by_flows(fabric: Fabric, pairs: Pairs) -> float:
 
     The flow of each source splits up among its destinations. One variable for each source and
     terminal is the flow that leaves there; the last variable is the number of slots. For each side
-    of a cell one equation says that what enters there leaves by the other side; for each link one
-    inequality that all flows on it are no more than the slots.
+    of a cell one equation says that what enters there leaves by the other side; of a stuck cell,
+    one for each terminal. For each link an inequality says that all flows on it are no more than
+    the slots.
 
     Parameters
     ----------
@@ -52,14 +54,14 @@ def bound_slots_by_flows(fabric: Fabric, pairs: Pairs) -> float:
             loads.append((int(graph.links.of_terminal[terminal]), first + terminal, 1.0))
             if graph.mate[terminal] < 0:
                 upper[first + terminal] = terminal in goals
-        for side in range(0, n_terminals, 2):
+        for entrances in _list_entrances(graph.exits):
             row = len(right)
-            for terminal in (side, side + 1):
+            for terminal in entrances:
                 if graph.mate[terminal] >= 0:
                     entries.append((row, first + int(graph.mate[terminal]), 1.0))
-            for leaving in {int(leaving) for leaving in graph.exits[side]}:
+            for leaving in {int(leaving) for leaving in graph.exits[entrances[0]]}:
                 entries.append((row, first + leaving, -1.0))
-            right.append(-float(len(goals)) if start in (side, side + 1) else 0.0)
+            right.append(-float(len(goals)) if start in entrances else 0.0)
     loads += [(link, n_variables - 1, -1.0) for link in range(graph.links.count)]
     cost = np.zeros(n_variables)
     cost[-1] = 1.0
@@ -73,6 +75,21 @@ def bound_slots_by_flows(fabric: Fabric, pairs: Pairs) -> float:
         method="highs",
     )
     return float(solved.fun)
+
+
+def _list_entrances(exits: NDArray[np.int32]) -> list[tuple[int, ...]]:
+    """List the terminals of cells in groups from which light can leave by the same terminals.
+
+    ``exits[terminal, state]`` is where light that enters at a terminal leaves. Both terminals of a
+    side are a group; those of a stuck cell lead apart.
+    """
+    groups: list[tuple[int, ...]] = []
+    for side in range(0, len(exits), 2):
+        if set(exits[side].tolist()) == set(exits[side + 1].tolist()):
+            groups.append((side, side + 1))
+        else:
+            groups += [(side,), (side + 1,)]
+    return groups
 
 
 def _matrix(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> coo_array:

@@ -53,3 +53,14 @@ def test_no_rival_is_better_on_small_meshes() -> None:
     for cell in cells:
         result = race(cell)
         assert result.loss <= TOLERANCE, result
+
+
+def test_flows_through_a_stuck_cell_leave_each_terminal_by_its_own_exit() -> None:
+    """Ports in the corner of a broken mesh: a programme over sides of cells has no solution."""
+    whole = om.HexMesh(2, 2, ports=6)
+    for cell in range(whole.n_cells):
+        mesh = om.Faulty(whole, stuck_bar=[cell])
+        if mesh.dead_pairs():
+            continue
+        pairs = [(i, j) for i, j in om.AllToAll(mesh).pairs.tolist()]
+        assert bound_slots_by_flows(mesh, pairs) >= bound_slots_by_flows(whole, pairs) - 1e-6
