@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,9 @@ from optmatch.solvers.rails.transfers import (
 
 Start = Sequence[float] | NDArray[np.float64]
 """``start[node]`` in seconds from the start of a step, by node of a folded step."""
+_END, _START_BESIDE, _START_CHANGE, _START_ON_RAIL = range(4)
+"""Events where a switch stops as a whole, in their order at one moment: something ends, something
+starts that rides no rail, circuits begin to change, and a communication starts."""
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 """Why there is no static plan."""
 
@@ -162,35 +165,52 @@ def plan_static(transfers: Transfers) -> Draft | None:
         The plan of the folded step; None if there are more kinds than lanes, or collectives whose
         rounds need changes.
     """
-    ways = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
-    if len(ways) > transfers.lanes.number:  # each a kind at least
+    n_lanes = transfers.lanes.number
+
+    # Messages and collectives are never of one kind: this is quick to see.
+    is_message = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
+    if len(is_message) > n_lanes:
         return None
 
     # All-to-alls go around a ring here, which needs no change. Other collectives may still be done
     # in rounds with different partners, which are nodes beyond those of the folded step.
     transfers = hold_circuits(transfers)
-    if len(transfers.first) > len(transfers.last):  # something takes several rounds
+    if len(transfers.first) > len(transfers.last):
         return None
     kinds = _list_kinds(transfers)
-    shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], transfers.lanes.number)
+    shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], n_lanes)
     if shares is None:
         return None
 
-    # Kinds take lanes next to each other, from lane 0 on: bits `given` to ``given + share - 1``.
+    # Kinds take lanes next to each other, from lane 0 on: a kind with three lanes after two others
+    # has the bits 0b11100.
     lanes: dict[int, int] = {}
-    given = 0
+    first_lane = 0
     for nodes, share in zip(kinds, shares, strict=True):
-        lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
-        given += share
-    uses = transfers.uses()
+        bits = (1 << share) - 1 << first_lane
+        lanes |= dict.fromkeys(nodes, bits)
+        first_lane += share
 
     # Circuits stay, but a lane still serves one communication after another.
+    uses = transfers.uses()
     lines = draw_lines(uses, _by_time(transfers)[uses.node], lanes)
-    timed = longest_paths(
-        transfers.lasting(lanes), np.concatenate([transfers.pairs, lines.pairs()])
-    )
-    nothing = lines.turns(lines.last[:0], np.empty(0), np.empty(0))
-    return timed and Draft(transfers, timed, lanes, lines.standing(), nothing)
+    pairs = np.concatenate([transfers.pairs, lines.pairs()])
+    timed = longest_paths(transfers.lasting(lanes), pairs)
+    if timed is None:
+        return None
+    no_turns = lines.turns(lines.last[:0], np.empty(0), np.empty(0))
+    return Draft(transfers, timed, lanes, lines.standing(), no_turns)
+
+
+class _Kind(NamedTuple):
+    """Communications that can share their circuits."""
+
+    is_message: bool
+    """Whether they are messages; else they are collectives."""
+    nodes: list[int]
+    """The communications."""
+    peers_at_end: dict[int, tuple[int, ...]]
+    """By end that one of them uses, its peers: a rank for each lane."""
 
 
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
@@ -211,21 +231,21 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
     list of list of int
         The nodes of each kind, ascending.
     """
-    kinds: list[tuple[bool, list[int], dict[int, tuple[int, ...]]]] = []
+    kinds: list[_Kind] = []
     for node, transfer in sorted(transfers.by_node.items()):
-        wanted = {point.end: point.peers for point in transfer.endpoints}
-        message = transfer.kind >= SEND
-
-        # ``facing[end]``: the peers of a kind at an end, one for each lane.
-        for known, nodes, facing in kinds:
-            fits = all(facing.get(end, peer) == peer for end, peer in wanted.items())
-            if known == message and fits:
-                nodes.append(node)
-                facing |= wanted
+        peers_at_end = {point.end: point.peers for point in transfer.endpoints}
+        is_message = transfer.kind >= SEND
+        for kind in kinds:
+            fits = all(
+                kind.peers_at_end.get(end, peers) == peers for end, peers in peers_at_end.items()
+            )
+            if kind.is_message == is_message and fits:
+                kind.nodes.append(node)
+                kind.peers_at_end.update(peers_at_end)
                 break
-        else:
-            kinds.append((message, [node], wanted))
-    return [nodes for _, nodes, _ in kinds]
+        else:  # no kind fits
+            kinds.append(_Kind(is_message, [node], peers_at_end))
+    return [kind.nodes for kind in kinds]
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
@@ -271,13 +291,15 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     if len(traffic) > lanes:
         return None
     roots = [max(amount, 1e-300) ** 0.5 for amount in traffic]
-    shares, left, total = [1] * len(traffic), lanes - len(traffic), sum(roots)
+    shares = [1] * len(traffic)
+    if not traffic:
+        return shares
 
     # Each further lane goes to the kind that lacks most of its exact share.
-    while left > 0 and traffic:
-        missing = [lanes * root / total - share for root, share in zip(roots, shares, strict=True)]
-        shares[missing.index(max(missing))] += 1
-        left -= 1
+    exact = [lanes * root / sum(roots) for root in roots]
+    for _ in range(lanes - len(traffic)):
+        lacking = [wanted - share for wanted, share in zip(exact, shares, strict=True)]
+        shares[lacking.index(max(lacking))] += 1
     return shares
 
 
@@ -306,6 +328,10 @@ def _by_time(transfers: Transfers) -> Ints:
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
     """Put the uses of each lane in the order of the programs of the classes.
 
+    A class is ranks that do the same, a node one of its operations or a communication of several
+    classes. An end, ``2 * class + side``, is where the ports of a class transmit or receive. A
+    lane is the port of one number at all GPUs; a use is one lane of one end that a node needs.
+
     Parameters
     ----------
     transfers
@@ -318,25 +344,37 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
     Returns
     -------
     Lines
-        Places count all orders, one behind another: ``np.concatenate(order)[place]`` is a node.
+        The uses of each lane of each end, one after another. Places count all orders, one behind
+        another: ``np.concatenate(order)[place]`` is a node.
     """
-    uses, n = transfers.uses(), len(transfers.duration_s)
+    uses = transfers.uses()
+    n_nodes = len(transfers.duration_s)
 
     # A node stands in the order of each class that takes part in it: class and node together are a
-    # key. Each use is looked up by the key of its end, ``end // 2`` being the class.
-    keys = np.concatenate([cls * n + nodes for cls, nodes in enumerate(order)] or [uses.node])
-    in_order, wanted = np.argsort(keys, kind="stable"), uses.end // 2 * n + uses.node
-    found, beyond = (np.searchsorted(keys[in_order], wanted, side) for side in ("left", "right"))
-    row = np.repeat(np.arange(len(wanted)), beyond - found)  # sent to itself, it stands twice
-    place = in_order[found[row] + np.arange(len(row)) - np.searchsorted(row, row)]
-    return draw_lines(Uses(*(column[row] for column in uses)), place, lanes)
+    # key. Each use is looked up by the key of its end.
+    key_of_place = np.concatenate(
+        [number * n_nodes + nodes for number, nodes in enumerate(order)] or [uses.node]
+    )
+    places_by_key = np.argsort(key_of_place, kind="stable")
+    sorted_keys = key_of_place[places_by_key]
+    key_of_use = uses.end // 2 * n_nodes + uses.node
+    first = np.searchsorted(sorted_keys, key_of_use, "left")
+    beyond = np.searchsorted(sorted_keys, key_of_use, "right")
+
+    # A node that a class sends to itself stands in its order twice, and its use has two places.
+    use = np.repeat(np.arange(len(key_of_use)), beyond - first)
+    copy = np.arange(len(use)) - np.searchsorted(use, use)
+    place = places_by_key[first[use] + copy]
+    return draw_lines(Uses(*(column[use] for column in uses)), place, lanes)
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     """Cut the programs of classes into spans, as few as there can be (greedy).
 
-    Each span goes on until some lane of an end would have to face another peer than it did within
-    the span. If lane 0 faces a, a, b, a, the spans are the places 0 and 1, 2, and 3.
+    A lane (port of one number at all GPUs) faces one peer (the rank at the other end) at a time. A
+    span is a part of a program between whose communications no lane has to face another peer. Each
+    span goes on for as long as it can. If a lane faces a, a, b, a, the spans are the places 0 and
+    1, 2, and 3.
 
     Parameters
     ----------
@@ -350,19 +388,201 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     bool array, shape (n_places,)
         Whether a span begins at the place because the one before it had to end.
     """
-    latest, cut = np.full(n_places, -1), np.zeros(n_places, dtype=bool)
-
-    # ``latest[place]``: the last place at which an end that is used here with another peer was
+    # ``conflict[place]``: the last place at which an end that is used here with another peer was
     # used before; -1 if there is none. A span that contains both places has to be cut between
     # them.
     rows = np.flatnonzero(lines.before >= 0)
     rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
-    np.maximum.at(latest, lines.place[rows], lines.place[rows - 1])
-    begin, turned = 0, np.flatnonzero(latest >= 0)
-    for here, back in zip(turned.tolist(), latest[turned].tolist(), strict=True):
-        if back >= begin:
-            cut[here], begin = True, here
-    return cut
+    conflict = np.full(n_places, -1)
+    np.maximum.at(conflict, lines.place[rows], lines.place[rows - 1])
+
+    # A place begins a span if the one by now contains a place that it is in conflict with.
+    begins_span = np.zeros(n_places, dtype=bool)
+    first_of_span = 0
+    places = np.flatnonzero(conflict >= 0)
+    for place, former in zip(places.tolist(), conflict[places].tolist(), strict=True):
+        if former >= first_of_span:
+            begins_span[place] = True
+            first_of_span = place
+    return begins_span
+
+
+class _Spans(NamedTuple):
+    """The programs of all classes, one behind another, cut into spans.
+
+    Between the communications of a span no lane has to face another peer.
+    """
+
+    node: Ints
+    """``node[place]``: the communication; places count all programs, one behind another."""
+    span: Ints
+    """``span[place]``: the span, numbered from 0 on."""
+    first_place: Ints
+    """``first_place[span]``: where the span begins."""
+    goes_on: NDArray[np.bool_]
+    """``goes_on[span]``: whether a span of the same class goes before it. There is an entry more
+    than spans, which is False."""
+
+
+class _Changes(NamedTuple):
+    """The changes of circuits between spans: one for each span that needs one."""
+
+    row: Ints
+    """``row[turn]``: the row of the lines whose lane is turned to another peer; shape
+    (turns,)."""
+    change: Ints
+    """``change[turn]``: the change that the turn is a part of; shape (turns,)."""
+    span: Ints
+    """``span[change]``: the span before which circuits change; shape (changes,)."""
+
+
+def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
+    """Cut the programs of classes into spans, and list which of them need other circuits.
+
+    A class is ranks that do the same. A lane is the port of one number at all GPUs; a span is a
+    part of a program between whose communications no lane has to face another peer. The first
+    span of a class may need a change as well, as a step begins with the circuits with which it
+    ends.
+
+    Parameters
+    ----------
+    lines
+        The uses of each lane, with places as in `_draw_programs`.
+    order
+        ``order[class]``: its nodes on rails, one after another.
+
+    Returns
+    -------
+    spans : _Spans
+        By place of all programs its node and its span, by span its first place and whether a
+        span of the same class goes before it.
+    changes : _Changes
+        By turn of a lane its row of `lines` and its change, and by change its span.
+    """
+    node = np.concatenate([*order, np.empty(0, np.int64)])
+    class_of_place = np.repeat(np.arange(len(order)), [len(nodes) for nodes in order])
+    enters_class = np.diff(class_of_place, prepend=-1) > 0
+    span = np.cumsum(enters_class | _cut_spans(lines, len(node))) - 1
+    first_place = np.flatnonzero(np.diff(span, prepend=-1))
+    goes_on = np.append(~enters_class[first_place], False)
+
+    # A lane is turned for a use if it faced another peer before; all turns of a span are one
+    # change.
+    row = np.flatnonzero(lines.uses.peer != lines.faced(lines.last))
+    span_of_change, change = np.unique(span[lines.place[row]], return_inverse=True)
+    return _Spans(node, span, first_place, goes_on), _Changes(row, change, span_of_change)
+
+
+class _SpanGraph(NamedTuple):
+    """A step as a graph of longest paths, in which classes go through their spans.
+
+    Its nodes are the n nodes of the step; then of each of them its asking, which is the moment
+    from which somebody wants its circuits; then the beginning of each span; then the changes.
+    """
+
+    duration_s: NDArray[np.float64]
+    """``duration_s[node]`` in seconds; askings and beginnings of spans last 0 s."""
+    pairs: Ints
+    """Pairs of nodes, shape (pairs, 2): the first has to end before the second starts."""
+    asking: Ints
+    """``asking[change]``: the node that is the asking for the first node of its span."""
+    beginning: Ints
+    """``beginning[change]``: the node that is the beginning of its span."""
+    change: Ints
+    """``change[change]``: its node."""
+
+
+def _link_spans(
+    transfers: Transfers,
+    duration_s: NDArray[np.float64],
+    spans: _Spans,
+    changes: _Changes,
+    *,
+    provisioned: bool,
+) -> _SpanGraph:
+    """Write a step whose classes go through spans, with changes between, as a graph.
+
+    A class is ranks that do the same; a span is a part of its program without a change of
+    circuits. The asking of a node is the moment from which somebody wants its circuits: when all
+    that the node waits for has ended or, if `provisioned`, when the communications before it have
+    ended, whatever computation there is between. A change waits for the span before and for the
+    asking of the first node of its own span.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, with n nodes.
+    duration_s
+        ``duration_s[node]`` in seconds with all circuits there; shape (n,).
+    spans, changes
+        The spans of all programs, and which of them need other circuits.
+    provisioned
+        Whether circuits are asked for before the computation in front of a communication has
+        ended.
+
+    Returns
+    -------
+    _SpanGraph
+        Durations in seconds, pairs of nodes that wait for each other, and the numbers of those
+        nodes that belong to changes.
+    """
+    n_nodes = len(transfers.duration_s)
+    n_spans = len(spans.first_place)
+    n_changes = len(changes.span)
+
+    # Numbers in the graph: nodes from 0 on, askings from n on, beginnings of spans from 2 n on,
+    # and then the changes.
+    asking = n_nodes + np.arange(n_nodes)
+    beginning = 2 * n_nodes + np.arange(n_spans)
+    change = 2 * n_nodes + n_spans + np.arange(n_changes)
+
+    # The asking of a node waits for the nodes before it. If provisioned, nodes that are no
+    # communication pass the asking on without their own time: it waits for their asking.
+    waited_for = np.arange(n_nodes)
+    if provisioned:
+        is_computation = np.ones(n_nodes, dtype=bool)
+        is_computation[list(transfers.by_node)] = False
+        waited_for = np.where(is_computation, asking, waited_for)
+    former = transfers.pairs[:, 0]
+    later = transfers.pairs[:, 1]
+    before_askings = np.stack([waited_for[former], asking[later]], axis=1)
+
+    # A span begins after all nodes of the span before, if its class has one.
+    is_before_another = spans.goes_on[spans.span + 1]
+    is_after_another = spans.goes_on[spans.span]
+    span_before = spans.span[is_before_another]
+    span_after = spans.span[is_after_another]
+    before_beginnings = np.stack(
+        [spans.node[is_before_another], beginning[span_before + 1]], axis=1
+    )
+    after_beginnings = np.stack([beginning[span_after], spans.node[is_after_another]], axis=1)
+
+    # A change comes after the beginning of its span and the asking of the first node there, and
+    # before all nodes of the span.
+    beginning_of_change = beginning[changes.span]
+    asking_of_change = asking[spans.node[spans.first_place[changes.span]]]
+    follows = spans.goes_on[changes.span]
+    change_of_span = np.full(n_spans, -1)
+    change_of_span[changes.span] = change
+    change_of_place = change_of_span[spans.span]
+    has_change = change_of_place >= 0
+    pairs = [
+        transfers.pairs,
+        before_askings,
+        before_beginnings,
+        after_beginnings,
+        np.stack([beginning_of_change[follows], change[follows]], axis=1),
+        np.stack([asking_of_change, change], axis=1),
+        np.stack([change_of_place[has_change], spans.node[has_change]], axis=1),
+    ]
+
+    # Nodes last as long as data need, changes the delay, and all others 0 s.
+    lasts_s = np.zeros(2 * n_nodes + n_spans + n_changes)
+    lasts_s[:n_nodes] = duration_s
+    lasts_s[change] = transfers.job.network.delay_s
+    return _SpanGraph(
+        lasts_s, np.concatenate(pairs), asking_of_change, beginning_of_change, change
+    )
 
 
 def _draft_in_order(
@@ -371,11 +591,9 @@ def _draft_in_order(
     """Let each class go through its spans, which are communication without a change between.
 
     A class is ranks that do the same; a node is an operation of a class or a communication of
-    several. A lane is the port of one number at all GPUs, and a peer the rank that it faces. The
-    step becomes a graph of longest paths. After the n nodes of the step come, of each node,
-    its asking, which waits for what the node waits for, or if `provisioned` for the communication
-    before that alone; of each span its beginning, which waits for the span before; and the
-    changes, one for each span that needs one.
+    several. A lane is the port of one number at all GPUs. Each class goes through its program, and
+    changes its circuits where a lane has to face another rank. Times are those of longest paths,
+    or where a switch stops as a whole those of a simulation.
 
     Parameters
     ----------
@@ -393,75 +611,49 @@ def _draft_in_order(
         The plan of the folded step; None if the orders of classes contradict each other, which is
         a circle in the graph.
     """
-    lanes, n = usual_lanes(transfers), len(transfers.duration_s)
+    lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, order, lanes)
-
-    # Spans by place, and which of them need a change: those with a use whose lane faced another
-    # peer before. A step begins as it ends, so that the first use of a lane follows the last one.
-    nodes = np.concatenate([*order, np.empty(0, np.int64)])
-    enters = np.diff(np.repeat(np.arange(len(order)), [*map(len, order)]), prepend=-1) > 0
-    span = np.cumsum(enters | _cut_spans(lines, len(nodes))) - 1
-    head = np.flatnonzero(np.diff(span, prepend=-1))  # by span, where it begins
-    follows = np.append(~enters[head], False)  # by span, whether it has one before
-
-    # Rows that need a change, and the change that their span has in common.
-    turned = np.flatnonzero(lines.uses.peer != lines.faced(lines.last))
-    changed, change_of = np.unique(span[lines.place[turned]], return_inverse=True)
-
-    # Numbers in the graph: nodes from 0 on, askings from n, beginnings of spans from 2 n, and then
-    # the changes.
-    number = np.full(len(head), -1)  # by span, its change
-    number[changed] = np.arange(len(changed))
-    begins, changes = 2 * n + np.arange(len(head)), 2 * n + len(head) + np.arange(len(changed))
-
-    # The asking of a node waits for the nodes before it. If provisioned, nodes that are no
-    # communication pass the asking on without their own time: the asking waits for their asking.
-    waits_for = np.arange(n)
-    if provisioned:
-        waits_for += n
-        waits_for[list(transfers.by_node)] -= n
-    one, two = transfers.pairs.T
-
-    # By place: whether another span of the class follows, whether one goes before, and whether the
-    # span has a change.
-    last, later, new = follows[span + 1], follows[span], number[span] >= 0
-
-    # By change: the asking of the first node of its span, and whether a span goes before it.
-    asks, parts = n + nodes[head[changed]], follows[changed]
-
-    # The pairs are in this order: asking after what it waits for; the beginning of a span after
-    # all nodes of the span before; nodes after the beginning of their span; changes after the
-    # beginning of their span and after the asking; nodes after the change of their span.
-    pairs = (
-        (waits_for[one], n + two),
-        (nodes[last], begins[span[last] + 1]),
-        (begins[span[later]], nodes[later]),
-        (begins[changed[parts]], changes[parts]),
-        (asks, changes),
-        (changes[number[span[new]]], nodes[new]),
-    )
-    joined = [np.stack(each, axis=1) for each in pairs]
-    before = np.concatenate([transfers.pairs, lines.pairs(), *joined])
-
-    # Nodes last as long as data need, changes the delay, and all others 0 s.
-    lasts = np.zeros(2 * n + len(head) + len(changed))
-    lasts[:n], lasts[changes] = transfers.lasting(lanes), transfers.job.network.delay_s
+    spans, changes = _list_spans(lines, order)
+    duration_s = transfers.lasting(lanes)
+    graph = _link_spans(transfers, duration_s, spans, changes, provisioned=provisioned)
+    pairs = np.concatenate([graph.pairs, lines.pairs()])
     if transfers.job.network.switching == "all-stop":
-        # Where a switch stops as a whole, a change delays all communications of its rail.
-        rails = np.full(len(lasts), -1)
-        rails[:n] = transfers.rails()
-        rails[changes] = rails[asks - n]
-        first = len(lasts) - len(changes)
-        timed = stopping_paths(lasts.tolist(), before.tolist(), rails.tolist(), first)
+        # A change delays all communications of its rail: that of the first node of its span.
+        n_nodes = len(duration_s)
+        rails = np.full(len(graph.duration_s), -1)
+        rails[:n_nodes] = transfers.rails()
+        rails[graph.change] = rails[graph.asking - n_nodes]
+        first_change = len(graph.duration_s) - len(graph.change)
+        timed = stopping_paths(
+            graph.duration_s.tolist(), pairs.tolist(), rails.tolist(), first_change
+        )
     else:
-        timed = longest_paths(lasts, before)
+        timed = longest_paths(graph.duration_s, pairs)
     if timed is None:
         return None
-    asked_s = timed.end_s[asks]
-    if provisioned:  # by the end of the span before, too
-        asked_s = np.maximum(asked_s, timed.end_s[begins[changed]])
-    turns = lines.turns(turned, timed.start_s[changes[change_of]], asked_s[change_of])
+
+    # Circuits that are provisioned are asked for when the span before has ended, too.
+    asked_s = timed.end_s[graph.asking]
+    if provisioned:
+        asked_s = np.maximum(asked_s, timed.end_s[graph.beginning])
+    starts_s = timed.start_s[graph.change]
+    turns = lines.turns(changes.row, starts_s[changes.change], asked_s[changes.change])
     return Draft(transfers, timed, lanes, lines.standing(), turns)
+
+
+class _EarlySteps(NamedTuple):
+    """A step in which each lane goes through its uses, with changes as early as can be."""
+
+    lines: Lines
+    """The uses of each lane in their order."""
+    standing: Ints
+    """By line a row whose peer the lane faces when the step begins, and when it ends."""
+    timed: Timed
+    """Starts and ends of the nodes, and after them those of the changes."""
+    turned: Ints
+    """``turned[change]``: the row whose peer the lane faces after it."""
+    step_s: float
+    """When the last node or change ends, in seconds."""
 
 
 def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
@@ -484,76 +676,82 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
     Draft or None
         The fastest plan; None if no order can be kept.
     """
-    lanes, uses = usual_lanes(transfers), transfers.uses()
-    lasts = transfers.lasting(lanes)
-    best_s, best = np.inf, None
+    lanes = usual_lanes(transfers)
+    uses = transfers.uses()
+    duration_s = transfers.lasting(lanes)
+    best: _EarlySteps | None = None
     for place in (_by_time(transfers), *map(transfers.rank, starts)):
         check_time()
-        served = draw_lines(uses, place[uses.node], lanes)
+        lines = draw_lines(uses, place[uses.node], lanes)
 
         # The step begins with the circuits that each lane used last, or with those that it uses
         # first and then returns to at its end.
-        for standing in (served.last, served.first):
-            found = _time(transfers, served, standing, lasts)
-            step_s = np.inf if found is None else found[0].end_s.max(initial=0.0)
-            if found is not None and step_s < best_s:
-                best_s, best = step_s, (served, standing, *found)
+        for standing in (lines.last, lines.first):
+            steps = _change_early(transfers, lines, standing, duration_s)
+            if steps is not None and (best is None or steps.step_s < best.step_s):
+                best = steps
     if best is None:
         return None
 
     # Changes are the nodes after those of the step; they are asked for when they begin.
-    served, standing, timed, turned = best
-    begins = timed.start_s[len(transfers.duration_s) :]
-    turns = served.turns(turned, begins, begins)
-    at_once = np.zeros(len(standing))
-    still = served.turns(standing, at_once, at_once)
-    return Draft(transfers, timed, lanes, still, turns)
+    begins_s = best.timed.start_s[len(transfers.duration_s) :]
+    turns = best.lines.turns(best.turned, begins_s, begins_s)
+    at_once_s = np.zeros(len(best.standing))
+    standing_turns = best.lines.turns(best.standing, at_once_s, at_once_s)
+    return Draft(transfers, best.timed, lanes, standing_turns, turns)
 
 
-def _time(
-    transfers: Transfers, served: Lines, standing: Ints, lasts: NDArray[np.float64]
-) -> tuple[Timed, Ints] | None:
+def _change_early(
+    transfers: Transfers, lines: Lines, standing: Ints, duration_s: NDArray[np.float64]
+) -> _EarlySteps | None:
     """Time a step in which each lane goes through its uses, with changes as early as can be.
+
+    A lane is the port of one number at all GPUs; it faces one peer (the rank at the other end of
+    its circuits) at a time, and changes as soon as the use before has ended. At the end of the
+    step it turns back to the peer with which the step began.
 
     Parameters
     ----------
     transfers
         The communications of the folded step.
-    served
-        The uses of each lane in their order.
+    lines
+        The uses of each lane of each end, in their order; a row is one use.
     standing
         By line a row whose peer the lane faces when the step begins, and when it ends.
-    lasts
-        By node how long it lasts, in seconds.
+    duration_s
+        ``duration_s[node]`` in seconds, with all circuits there.
 
     Returns
     -------
-    tuple of (timed, turned), or None
-        `timed` has starts and ends of the nodes, and after them those of the changes; `turned` has
-        by change the row whose peer the lane faces after it. None if nodes wait for each other in
-        a circle.
+    _EarlySteps or None
+        Times of nodes and changes; None if nodes wait for each other in a circle.
     """
-    (node, _, _, peer, *_), before, last = served.uses, served.before, served.last
+    node = lines.uses.node
+    peer = lines.uses.peer
+    needs_turn = peer != lines.faced(standing)
+    turns_back = peer[lines.last] != peer[standing]
 
-    # ``turns[row]``: whether the lane has to turn to another peer for this use; ``back[line]``:
-    # whether it has to turn back at the end of the step.
-    turns, back = peer != served.faced(standing), peer[last] != peer[standing]
-    same = ~turns & (before >= 0)
-    turned = np.concatenate([np.flatnonzero(turns), standing[back]])
-    number = len(transfers.duration_s) + np.arange(len(turned))
+    # Changes are further nodes: first those in front of a use, then those at the end of the step.
+    turned = np.concatenate([np.flatnonzero(needs_turn), standing[turns_back]])
+    change = len(transfers.duration_s) + np.arange(len(turned))
+    change_of_use = change[: int(needs_turn.sum())]
 
     # Each change waits for the last node that used the lane, if there is one in this step.
-    drained = np.concatenate([before[turns], node[last[back]]])
-    used = drained >= 0
+    former_node = np.concatenate([lines.before[needs_turn], node[lines.last[turns_back]]])
+    has_former = former_node >= 0
+    stays = ~needs_turn & (lines.before >= 0)
     pairs = (
         transfers.pairs,
-        np.stack([before[same], node[same]], axis=1),
-        np.stack([drained[used], number[used]], axis=1),
-        np.stack([number[: turns.sum()], node[turns]], axis=1),
+        np.stack([lines.before[stays], node[stays]], axis=1),
+        np.stack([former_node[has_former], change[has_former]], axis=1),
+        np.stack([change_of_use, node[needs_turn]], axis=1),
     )
-    delays = np.full(len(turned), transfers.job.network.delay_s)
-    timed = longest_paths(np.concatenate([lasts, delays]), np.concatenate(pairs))
-    return None if timed is None else (timed, turned)
+    delays_s = np.full(len(turned), transfers.job.network.delay_s)
+    timed = longest_paths(np.concatenate([duration_s, delays_s]), np.concatenate(pairs))
+    if timed is None:
+        return None
+    step_s = float(timed.end_s.max(initial=0.0))
+    return _EarlySteps(lines, standing, timed, turned, step_s)
 
 
 class _Rail:
@@ -577,14 +775,14 @@ def stopping_paths(
     duration_s: Sequence[float],
     pairs: Iterable[tuple[int, int]],
     rail_of: Sequence[int],
-    first_switch: int,
+    first_change: int,
 ) -> Timed | None:
     """Start everything as early as it can, where switching stops all that rides a rail.
 
-    A node is an operation, a communication or a change of circuits. An event simulation of what
-    `longest_paths` computes without stops. Changes of circuits of one rail that begin at the same
-    time are one, others wait for each other; each delays all communications that are under way on
-    the rail by its own time.
+    A node is an operation, a communication or a change of circuits. This is an event simulation of
+    what `longest_paths` computes without stops. Changes of circuits of one rail that begin at the
+    same time are one, others wait for each other; each delays all communications that are under
+    way on the rail by its own time.
 
     Parameters
     ----------
@@ -594,7 +792,7 @@ def stopping_paths(
         Pairs of nodes: the first has to end before the second starts.
     rail_of
         ``rail_of[node]``: the rail that a node rides or changes, -1 if none.
-    first_switch
+    first_change
         Nodes from this number on are changes of circuits.
 
     Returns
@@ -602,55 +800,64 @@ def stopping_paths(
     Timed or None
         Starts, ends and order of the nodes; None if nodes wait for each other in a circle.
     """
-    n = len(duration_s)
-    after: list[list[int]] = [[] for _ in range(n)]
-
-    # By node: for how many nodes it still waits, and its times.
-    waits, start, end = [0] * n, [0.0] * n, [0.0] * n
-    for one, two in pairs:
-        after[one].append(two)
-        waits[two] += 1
+    n_nodes = len(duration_s)
+    successors: list[list[int]] = [[] for _ in range(n_nodes)]
+    n_waiting_for = [0] * n_nodes
+    for former, later in pairs:
+        successors[former].append(later)
+        n_waiting_for[later] += 1
+    start_s = [0.0] * n_nodes
+    end_s = [0.0] * n_nodes
+    place = [0] * n_nodes
     rails = {rail: _Rail() for rail in set(rail_of)}
-    # Order at one moment: ends, starts beside rails, changes of circuits, starts of sends.
-    turn = [1 if rail < 0 else 2 + (k < first_switch) for k, rail in enumerate(rail_of)]
 
-    # Events are (time, order at that time, node); of each node one start and at least one end.
-    queue = [(0.0, turn[k], k) for k in range(n) if not waits[k]]
+    # Order at one moment: ends, starts beside rails, changes of circuits, starts of sends.
+    start_event = [_START_BESIDE] * n_nodes
+    for node, rail in enumerate(rail_of):
+        if rail >= 0:
+            start_event[node] = _START_CHANGE if node >= first_change else _START_ON_RAIL
+
+    # Events are (time, kind, node); of each node one start and at least one end.
+    queue = [(0.0, start_event[node], node) for node in range(n_nodes) if not n_waiting_for[node]]
     heapify(queue)
-    place, done = [0] * n, 0
+    n_ended = 0
     while queue:
-        now, what, node = heappop(queue)
-        rail = rails[rail_of[node]]
-        if what == 0:
-            if end[node] > now:  # the rail changed circuits in the meantime
-                heappush(queue, (end[node], 0, node))
+        now_s, event, node = heappop(queue)
+        rail_state = rails[rail_of[node]]
+        if event == _END:
+            if end_s[node] > now_s:  # the rail changed circuits in the meantime
+                heappush(queue, (end_s[node], _END, node))
                 continue
 
             # The node has ended: nodes that wait for nothing else any more can start now.
-            place[node], done = done, done + 1
-            rail.running.discard(node)
-            for later in after[node]:
-                waits[later] -= 1
-                if not waits[later]:
-                    heappush(queue, (now, turn[later], later))
+            place[node] = n_ended
+            n_ended += 1
+            rail_state.running.discard(node)
+            for later in successors[node]:
+                n_waiting_for[later] -= 1
+                if not n_waiting_for[later]:
+                    heappush(queue, (now_s, start_event[later], later))
             continue
 
         # A change may be joined to one that has begun at this moment. A communication waits for
         # the end of a change of its rail, and is under way from then on.
-        if node >= first_switch:
-            _stop(rail, now, duration_s[node], end)
-            start[node], end[node] = rail.since_s, rail.until_s
-        else:
-            rides = rail_of[node] >= 0
-            start[node] = max(now, rail.until_s) if rides else now
-            end[node] = start[node] + duration_s[node]
-            if rides:
-                rail.running.add(node)
-        heappush(queue, (end[node], 0, node))
-    return Timed(np.array(start), np.array(end), np.array(place)) if done == n else None
+        start_s[node] = now_s
+        if node >= first_change:
+            _stop(rail_state, now_s, duration_s[node], end_s)
+            start_s[node] = rail_state.since_s
+        elif rail_of[node] >= 0:
+            start_s[node] = max(now_s, rail_state.until_s)
+            rail_state.running.add(node)
+        end_s[node] = start_s[node] + duration_s[node]
+        if node >= first_change:
+            end_s[node] = rail_state.until_s
+        heappush(queue, (end_s[node], _END, node))
+    if n_ended < n_nodes:
+        return None
+    return Timed(np.array(start_s), np.array(end_s), np.array(place))
 
 
-def _stop(rail: _Rail, now: float, delay_s: float, end: list[float]) -> None:
+def _stop(rail: _Rail, now_s: float, delay_s: float, end_s: list[float]) -> None:
     """Begin to change the circuits of a rail, and stop the communications under way on it.
 
     A change that begins at the same moment as another one is the same; one that comes while
@@ -660,18 +867,18 @@ def _stop(rail: _Rail, now: float, delay_s: float, end: list[float]) -> None:
     ----------
     rail
         The rail; `since_s` and `until_s` of its last change become those of this change.
-    now
+    now_s
         When the change could begin, in seconds from the start of the step.
     delay_s
         How long a change takes, in seconds.
-    end
-        ``end[node]`` in seconds, of all nodes: the ends of those in ``rail.running`` move back by
-        the delay.
+    end_s
+        ``end_s[node]`` in seconds, of all nodes: the ends of those in ``rail.running`` move back
+        by the delay.
     """
     # The rail already changes at this moment, or is going to: everything is delayed by that.
-    if rail.since_s >= now:
+    if rail.since_s >= now_s:
         return
-    begin = max(now, rail.until_s)
-    rail.since_s, rail.until_s = begin, begin + delay_s
+    rail.since_s = max(now_s, rail.until_s)
+    rail.until_s = rail.since_s + delay_s
     for node in rail.running:
-        end[node] += delay_s
+        end_s[node] += delay_s
