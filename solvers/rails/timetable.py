@@ -31,7 +31,10 @@ from optmatch.solvers.rails.transfers import Spot, Transfers, Uses, face, list_s
 
 
 class Turns(NamedTuple):
-    """Ends of classes are turned to face others, each on one lane: columns of shape (turns,)."""
+    """Ends of classes are turned to face others, each on one lane.
+
+    Each field is a column of shape (turns,).
+    """
 
     starts_s: NDArray[np.float64]
     """When each change begins, in seconds from the start of the step."""
@@ -190,20 +193,27 @@ class Draft(NamedTuple):
         RailPlan
             The step ends when the last operation ends or the last circuits are up.
         """
-        transfers, timed = self.transfers, self.timed
+        transfers = self.transfers
         folded = transfers.folded
-        ends = folded.spread(timed.end_s[transfers.last[folded.nodes]])
-        mask = np.zeros(len(transfers.duration_s), dtype=np.int32)
-        mask[list(self.lanes)] = list(self.lanes.values())
+        end_s = folded.spread(self.timed.end_s[transfers.last[folded.nodes]])
+
+        # The lanes of each node as bits; 0 of nodes that ride no rail.
+        lanes_of_node = np.zeros(len(transfers.duration_s), dtype=np.int32)
+        lanes_of_node[list(self.lanes)] = list(self.lanes.values())
+        ports = _ports(transfers, lanes_of_node[folded.nodes])
+
+        # The last circuits are up a delay after their change has begun.
         timelines = _timelines(self)
         delay_s = transfers.job.network.delay_s
-        last = [float(t.starts_s[-1]) + delay_s for t in timelines if t.n_reconfigurations]
+        up_s = [
+            float(each.starts_s[-1]) + delay_s for each in timelines if each.n_reconfigurations
+        ]
         return RailPlan(
             rails=timelines,
-            start_s=folded.spread(timed.start_s[folded.nodes]),
-            end_s=ends,
-            ports=folded.spread(_ports(transfers, mask[folded.nodes])),
-            step_s=max(float(ends.max(initial=0.0)), *last, 0.0),
+            start_s=folded.spread(self.timed.start_s[folded.nodes]),
+            end_s=end_s,
+            ports=folded.spread(ports),
+            step_s=max(float(end_s.max(initial=0.0)), *up_s, 0.0),
         )
 
 
@@ -229,26 +239,28 @@ def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
         By row the ports, bit p for port p of the GPU. With ports of one direction, a send over
         lanes 0 and 1 has the bits 0b11.
     """
-    own, kind = transfers.folded.own, transfers.folded.step.kind[transfers.folded.own]
+    operations = transfers.folded.own
+    kind = transfers.folded.step.kind[operations]
     ports = np.zeros(len(lanes), dtype=np.int32)
-    receives = kind == RECV
-    sides = None
 
     # A bidirectional port sends and receives. Side 0 of a lane is then its port towards those that
-    # come next in a ring or pipeline, side 1 that towards those before; a message uses one.
+    # come next in a ring or pipeline, side 1 that towards those before. Lane k has ports 2k and
+    # 2k + 1: a collective uses both, a message that of its side.
     if transfers.lanes.duplex:
-        sides = np.array([list_sides(transfers, op)[0] for op in own.tolist()])
-
-    # Lane k transmits at port k and receives at the port beside it. On bidirectional ports lane k
-    # has ports 2k and 2k + 1: a collective uses both, a message that of its side.
-    for lane in range(transfers.lanes.number):
-        on = (lanes >> lane & 1).astype(np.int32)
-        if sides is not None:
-            both = kind < SEND
+        sides = np.array([list_sides(transfers, op)[0] for op in operations.tolist()])
+        for lane in range(transfers.lanes.number):
+            uses_lane = (lanes >> lane & 1).astype(np.int32)
             for side in (0, 1):
-                ports |= np.where(both | (sides == side), on << 2 * lane + side, 0)
-        else:
-            ports |= np.where(receives, on << receive_port(lane, transfers.lanes), on << lane)
+                uses_side = (kind < SEND) | (sides == side)
+                ports |= np.where(uses_side, uses_lane << 2 * lane + side, 0)
+        return ports
+
+    # Lane k transmits at port k and receives at the port beside it.
+    for lane in range(transfers.lanes.number):
+        uses_lane = (lanes >> lane & 1).astype(np.int32)
+        sending_bits = uses_lane << lane
+        receiving_bits = uses_lane << receive_port(lane, transfers.lanes)
+        ports |= np.where(kind == RECV, receiving_bits, sending_bits)
     return ports
 
 
@@ -265,7 +277,10 @@ def receive_port(lane: int, lanes: Lanes) -> int:
     lanes
         How many there are.
     """
-    return lane ^ 1 if lane ^ 1 < lanes.number else lane
+    neighbour = lane ^ 1
+    if neighbour < lanes.number:
+        return neighbour
+    return lane
 
 
 def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
@@ -281,17 +296,24 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
     tuple of RailTimeline
         Every rail is in one of them.
     """
-    alike: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
-    for rail, ranks in ranks_of_rails(draft.transfers.job.step()).items():
-        alike.setdefault(_pattern(draft.transfers, rail, ranks), ([], ranks))[0].append(rail)
-    found = []
-    for rails, ranks in alike.values():
-        matchings, times = _follow(draft, ranks)
-        asked, starts = np.array(times).T
-        found.append(
-            RailTimeline(rails=tuple(rails), matchings=matchings, asked_s=asked, starts_s=starts)
+    # Rails with equal patterns have equal matchings: those of the first one are worked out.
+    rails_of_pattern: dict[bytes, list[int]] = {}
+    ranks_on_rail = ranks_of_rails(draft.transfers.job.step())
+    for rail, ranks in ranks_on_rail.items():
+        pattern = _pattern(draft.transfers, rail, ranks)
+        rails_of_pattern.setdefault(pattern, []).append(rail)
+    timelines = []
+    for rails in rails_of_pattern.values():
+        states = _list_states(draft, ranks_on_rail[rails[0]])
+        timelines.append(
+            RailTimeline(
+                rails=tuple(rails),
+                matchings=states.matchings,
+                asked_s=states.asked_s,
+                starts_s=states.starts_s,
+            )
         )
-    return tuple(found)
+    return tuple(timelines)
 
 
 def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
@@ -312,24 +334,85 @@ def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes
         A hash; rails of one hash have the same matchings at all times.
     """
     step = transfers.job.step()
-    place = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
-    place[ranks] = np.arange(len(ranks))
-    operations = np.flatnonzero(step.rail == rail)
-    groups, which = np.unique(step.group[operations], return_inverse=True)
 
-    # Ranks are described by their number on the rail, groups by the numbers of their members.
-    members = [hash(place[[*step.groups[group].ranks]].tobytes()) for group in groups.tolist()]
+    # Ranks are described by their number on the rail, groups by the numbers of their members. The
+    # last number is that of the partner of operations without one, which is rank -1.
+    number_of_rank = np.full(step.n_ranks + 1, -1)
+    number_of_rank[ranks] = np.arange(len(ranks))
+    operations = np.flatnonzero(step.rail == rail)
+    groups, group_of = np.unique(step.group[operations], return_inverse=True)
+    group_hashes = [
+        hash(number_of_rank[[*step.groups[group].ranks]].tobytes()) for group in groups.tolist()
+    ]
     parts = (
         transfers.folded.class_of[ranks],
-        np.array(members, np.int64)[which.reshape(-1)],
-        place[step.peer[operations]],
+        np.array(group_hashes, np.int64)[group_of.reshape(-1)],
+        number_of_rank[step.peer[operations]],
     )
     return blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
-def _follow(
-    draft: Draft, ranks: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
+class _States(NamedTuple):
+    """The states of the switch of one rail, one after another."""
+
+    matchings: NDArray[np.int32]
+    """``matchings[state, port]``: the port that receives from a port, -1 where idle."""
+    asked_s: NDArray[np.float64]
+    """When each state is asked for, in seconds from the start of the step; 0 of the first."""
+    starts_s: NDArray[np.float64]
+    """When the change to each state begins, in seconds; 0 of the first."""
+
+
+class _FacingPorts:
+    """Whom the GPUs of a rail face on each side of each lane, while ends are turned.
+
+    Attributes
+    ----------
+    facing
+        ``facing[side, lane, gpu]``: the GPU, as a number on the rail, that a GPU faces where it
+        transmits (side 0) or receives (side 1); -1 if none.
+    """
+
+    def __init__(self, transfers: Transfers, ranks: NDArray[np.int64]) -> None:
+        """Let all GPUs of a rail face nobody.
+
+        Parameters
+        ----------
+        transfers
+            The communications of the folded step.
+        ranks
+            The ranks on the rail, ascending: the order in which its switch counts GPUs.
+        """
+        self.facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
+        self._transfers = transfers
+        self._ranks = ranks
+        self._peers_of: dict[
+            tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]
+        ] = {}
+
+    def turn(self, turns: Turns, number: int) -> None:
+        """Let all GPUs of a class face other GPUs on one side of one lane.
+
+        Parameters
+        ----------
+        turns
+            Columns of turns, each of one lane of one end: ``2 * class + side``.
+        number
+            The turn that is made.
+        """
+        end = int(turns.end[number])
+        lane = int(turns.lane[number])
+        spot = (int(turns.place[number]), int(turns.number[number]))
+
+        # Turns to equal peers share a spot, and are looked up once.
+        key = (end, lane, spot)
+        if key not in self._peers_of:
+            self._peers_of[key] = _face_on_rail(self._transfers, self._ranks, end, lane, spot)
+        members, peers = self._peers_of[key]
+        self.facing[end % 2, lane, members] = peers
+
+
+def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
     """List the states of the switch of one rail.
 
     A turn lets one lane (port of one number) of all GPUs of a class (ranks that do the same) face
@@ -339,98 +422,87 @@ def _follow(
     Parameters
     ----------
     draft
-        The plan of the folded step, with its turns and the peers that are faced at the beginning.
+        The plan of the folded step: `turns` are the changes in it, `standing` are turns to the
+        GPUs that are faced when the step begins.
     ranks
         The ranks on the rail, ascending: the order in which its switch counts GPUs.
 
     Returns
     -------
-    matchings : int32 array, shape (states, ports)
-        As in `RailTimeline`: by port that transmits the port that receives, -1 where idle.
-    times : list of (asked_s, starts_s)
-        By state when it is asked for and when its change begins, in seconds; 0 of the first.
+    _States
+        Matchings of ports, and when each is asked for and begins, in seconds.
     """
     transfers = draft.transfers
+    ports = _FacingPorts(transfers, ranks)
 
-    # ``facing[side, lane, gpu]``: the GPU that it faces, -1 if it faces none.
-    facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
-    known: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    # The first state is as the step before has left it.
+    for number in range(len(draft.standing.end)):
+        ports.turn(draft.standing, number)
+    matchings = [_matching(transfers, ports.facing)]
+    asked_s = [0.0]
+    starts_s = [0.0]
 
-    def turn(end: int, lane: int, place: int, number: int) -> None:
-        """Let all GPUs of a class face their peers at one end and lane, from now on.
-
-        `end` is ``2 * class + side``; `place` and `number` are the operation in the program of the
-        class, and its round, which tell the peers.
-        """
-        at = end, lane, (place, number)
-        if at not in known:
-            known[at] = _face_on_rail(transfers, ranks, *at)
-        members, peers = known[at]
-        facing[end % 2, lane, members] = peers
-
-    # The first state is as the step before has left it. Then all turns that begin at one time make
-    # one state; it is asked for when the first of them is.
-    for still in zip(*(column.tolist() for column in draft.standing[2:]), strict=True):
-        turn(*still)
-    rows, times = [_matching(transfers, facing)], [(0.0, 0.0)]
-    order = np.argsort(draft.turns.starts_s, kind="stable")
-    columns = (column[order].tolist() for column in draft.turns)
-    for starts_s, together in groupby(zip(*columns, strict=True), key=lambda each: each[0]):
-        asked_s = np.inf
-        for _, asked, *where in together:
-            turn(*where)
-            asked_s = min(asked_s, asked)
-        matching = _matching(transfers, facing)
+    # All turns that begin at one time make one state; it is asked for when the first of them is.
+    turns = draft.turns
+    by_start = np.argsort(turns.starts_s, kind="stable").tolist()
+    for start_s, together in groupby(by_start, key=lambda number: float(turns.starts_s[number])):
+        first_asked_s = np.inf
+        for number in together:
+            ports.turn(turns, number)
+            first_asked_s = min(first_asked_s, float(turns.asked_s[number]))
+        matching = _matching(transfers, ports.facing)
 
         # A turn of one side alone may change no circuit.
-        if not np.array_equal(matching, rows[-1]):
-            rows.append(matching)
-            times.append((asked_s, starts_s))
-    return _drop_short(np.array(rows), times, transfers.job.network.delay_s)
+        if not np.array_equal(matching, matchings[-1]):
+            matchings.append(matching)
+            asked_s.append(first_asked_s)
+            starts_s.append(start_s)
+    states = _States(np.array(matchings), np.array(asked_s), np.array(starts_s))
+    return _drop_short(states, transfers.job.network.delay_s)
 
 
-def _drop_short(
-    rows: NDArray[np.int32], times: list[tuple[float, float]], delay_s: float
-) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
+def _drop_short(states: _States, delay_s: float) -> _States:
     """Leave out circuits that are given up before they are up: ports that meet by chance.
 
     Parameters
     ----------
-    rows
-        ``rows[state, port]``: the port that receives, -1 where idle; changed.
-    times
-        By state when it is asked for and when its change begins, in seconds.
+    states
+        The matchings of a switch, one after another, with the times when they are asked for and
+        begin; the matchings are changed.
     delay_s
         How long a circuit takes to be set up, in seconds.
 
     Returns
     -------
-    matchings : int32 array, shape (states, ports)
-        Without states that equal the one before.
-    times : list of (asked_s, starts_s)
-        By state.
+    _States
+        Without such circuits, and without states that then equal the one before.
     """
-    starts = np.array([starts_s for _, starts_s in times])
+    matchings = states.matchings
+    n_states = len(matchings)
 
     # Each pair (port, state) is a state in which the port gets another peer, port by port and in
-    # the order of time; ``following`` is the state in which it gets the next one.
-    new = np.ones(rows.shape, dtype=bool)
-    np.not_equal(rows[1:], rows[:-1], out=new[1:])
-    port, state = np.nonzero(new.T)
-    last = np.append(port[1:] != port[:-1], True)[: len(port)]
-    following = np.where(last, len(rows), np.append(state[1:], 0)[: len(state)])
-    lasts_s = np.append(starts, np.inf)[following] - starts[state]
+    # the order of time; ``next_state`` is the one in which it gets the next peer.
+    gets_peer = np.ones(matchings.shape, dtype=bool)
+    np.not_equal(matchings[1:], matchings[:-1], out=gets_peer[1:])
+    port, state = np.nonzero(gets_peer.T)
+    is_last_of_port = np.append(port[1:] != port[:-1], True)[: len(port)]
+    next_state = np.where(is_last_of_port, n_states, np.append(state[1:], 0)[: len(state)])
+    lasts_s = np.append(states.starts_s, np.inf)[next_state] - states.starts_s[state]
 
     # The first state is no change, and a circuit that ends the step lasts on.
-    short = (rows[state, port] != IDLE) & (state > 0) & (lasts_s < delay_s * (1 - 1e-9))
-    if not short.any():
-        return rows, times
-    for k in np.flatnonzero(short).tolist():
-        rows[state[k] : following[k], port[k]] = IDLE
+    is_circuit = matchings[state, port] != IDLE
+    is_short = is_circuit & (state > 0) & (lasts_s < delay_s * (1 - 1e-9))
+    if not is_short.any():
+        return states
+    for k in np.flatnonzero(is_short).tolist():
+        matchings[state[k] : next_state[k], port[k]] = IDLE
 
     # States that no longer differ from the one before are none.
-    kept = np.append(0, 1 + np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)))
-    return rows[kept], [times[k] for k in kept.tolist()]
+    differs = (matchings[1:] != matchings[:-1]).any(axis=1)
+    states_kept = np.append(0, 1 + np.flatnonzero(differs))
+    return _States(
+        matchings[states_kept], states.asked_s[states_kept], states.starts_s[states_kept]
+    )
 
 
 def _face_on_rail(
@@ -458,10 +530,10 @@ def _face_on_rail(
     peers : int array
         The GPU that each of them faces, as numbers on the rail.
     """
-    side, (place, number) = end % 2, spot
-    (members,) = np.nonzero(transfers.folded.class_of[ranks] == end // 2)
+    place, round_number = spot
+    members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)
     operations = transfers.job.step().rank_start[ranks[members]] + place
-    peers = face(transfers, operations, side, lane, number)
+    peers = face(transfers, operations, end % 2, lane, round_number)
     return members, np.searchsorted(ranks, peers)
 
 
@@ -485,21 +557,30 @@ def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int
     int32 array, shape (ports,)
         By port that transmits the port that receives, -1 where idle.
     """
-    job, gpus, k = transfers.job, np.arange(facing.shape[2]), transfers.job.network.ports_per_gpu
-    n_ports = len(gpus) * k if job.fabric is None else job.fabric.n_ports
-    live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
+    job = transfers.job
+    ports_per_gpu = job.network.ports_per_gpu
+    gpus = np.arange(facing.shape[2])
+    n_ports = len(gpus) * ports_per_gpu
+    live_ports = np.arange(n_ports)
+    if job.fabric is not None:
+        n_ports = job.fabric.n_ports
+        live_ports = job.fabric.live_ports
     matching = np.full(n_ports, IDLE, dtype=np.int32)
     for lane in range(transfers.lanes.number):
         # A circuit needs both: GPU g transmits to p, and p receives from g.
-        peers, back = facing[:, lane]
-        mutual = gpus[(peers != IDLE) & (back[peers] == gpus)]
-        sends, receives = lane, receive_port(lane, transfers.lanes)
+        receiving_gpu = facing[0, lane]
+        sending_gpu = facing[1, lane]
+        mutual = gpus[(receiving_gpu != IDLE) & (sending_gpu[receiving_gpu] == gpus)]
+        sending_port = lane
+        receiving_port = receive_port(lane, transfers.lanes)
         if transfers.lanes.duplex:
-            sends, receives = 2 * lane, 2 * lane + 1
+            sending_port = 2 * lane
+            receiving_port = 2 * lane + 1
 
-        # Port p of GPU g is port ``g * k + p`` among those of the switch that work.
-        one, two = live[mutual * k + sends], live[peers[mutual] * k + receives]
-        matching[one] = two
+        # Port p of GPU g is port ``g * ports_per_gpu + p`` among those of the switch that work.
+        sender = live_ports[mutual * ports_per_gpu + sending_port]
+        receiver = live_ports[receiving_gpu[mutual] * ports_per_gpu + receiving_port]
+        matching[sender] = receiver
         if transfers.lanes.duplex:
-            matching[two] = one
+            matching[receiver] = sender
     return matching
