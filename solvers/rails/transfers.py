@@ -155,10 +155,11 @@ class Transfers(NamedTuple):
         int array, shape (nodes,)
             By node its place; equal times keep the order of `place`.
         """
-        found = np.empty(len(self.first), np.int64)
-        by = self.place, self.place[self.first], np.asarray(start)[self.first]
-        found[np.lexsort(by)] = np.arange(len(found))
-        return found
+        place_of_node = np.empty(len(self.first), np.int64)
+        start_s = np.asarray(start)[self.first]
+        order = np.lexsort([self.place, self.place[self.first], start_s])
+        place_of_node[order] = np.arange(len(order))
+        return place_of_node
 
     def rails(self) -> list[int]:
         """Return the rail that each node rides.
@@ -168,15 +169,16 @@ class Transfers(NamedTuple):
         list of int
             By node a rail, or -1 if it rides none; of rails with the same classes, the first one.
         """
-        known: dict[bytes, int] = {}
-        first = {
-            rail: known.setdefault(classes, rail)
+        first_rail: dict[bytes, int] = {}
+        representative = {
+            rail: first_rail.setdefault(classes, rail)
             for rail, classes in _classes_of_rails(self.folded).items()
         }
-        found = [-1] * len(self.duration_s)
+        rail_of_node = [-1] * len(self.duration_s)
         for node, transfer in self.by_node.items():
-            found[node] = first[int(self.folded.step.rail[self.folded.part[transfer.node]])]
-        return found
+            operation = self.folded.part[transfer.node]
+            rail_of_node[node] = representative[int(self.folded.step.rail[operation])]
+        return rail_of_node
 
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
         """Return how long each node lasts with the lanes that it has.
@@ -191,13 +193,16 @@ class Transfers(NamedTuple):
         float array, shape (nodes,)
             In seconds.
         """
-        durations, rate = self.duration_s.copy(), self.job.network.port_bytes_per_s
-        for node, used in lanes.items():
-            each = self.by_node[node]
-            ring = each.kind < SEND  # which uses both ports of a lane
-            ports = 2 if self.lanes.duplex and ring else 1
-            sent_s = each.bytes_sent / (used.bit_count() * (ports * rate))
-            durations[node] = sent_s + each.latency_s
+        durations = self.duration_s.copy()
+        for node, used_lanes in lanes.items():
+            transfer = self.by_node[node]
+            lane_bytes_per_s = self.job.network.port_bytes_per_s
+
+            # A ring uses both bidirectional ports of a lane, a message one of them.
+            if self.lanes.duplex and transfer.kind < SEND:
+                lane_bytes_per_s *= 2
+            sent_s = transfer.bytes_sent / (used_lanes.bit_count() * lane_bytes_per_s)
+            durations[node] = sent_s + transfer.latency_s
         return durations
 
 
@@ -238,19 +243,35 @@ def fold_transfers(job: RailJob) -> Transfers:
     # On bidirectional ports two ports are one lane.
     lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed=False)
     places = list_places(job.step())
-    apart = tell_apart(job, lanes, places)
-    if duplex:  # two that exchange messages do the same, but each faces the other at another port
-        sides = _list_message_sides(job.step())
-        apart = [a + b for a, b in zip(apart or [b""] * len(sides), sides, strict=True)]
-    folded = fold(job, apart)
+    labels = tell_apart(job, lanes, places)
+
+    # Two ranks that exchange messages do the same, but each faces the other at another port.
+    if duplex:
+        labels = _join_labels(labels, _list_message_sides(job.step()))
+    folded = fold(job, labels)
 
     # A change of an all-stop switch delays all of its rail: ranks of one class need like rails.
     if job.network.switching == "all-stop":
-        folded = _fold_by_rail(job, folded, apart)
+        folded = _fold_by_rail(job, folded, labels)
     return _list_transfers(job, folded, lanes, places)
 
 
-def _fold_by_rail(job: RailJob, folded: Folded, apart: Sequence[bytes]) -> Folded:
+def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[bytes]:
+    """Join two labels of each rank; ranks of a class agree in their labels.
+
+    Parameters
+    ----------
+    labels
+        By rank; empty if no rank has one.
+    more_labels
+        By rank.
+    """
+    if not labels:
+        return [*more_labels]
+    return [one + two for one, two in zip(labels, more_labels, strict=True)]
+
+
+def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
     """Split classes until ranks of one share their rails with the same others.
 
     Such ranks are dark together: where a switch stops, all ports on it stop.
@@ -261,7 +282,7 @@ def _fold_by_rail(job: RailJob, folded: Folded, apart: Sequence[bytes]) -> Folde
         The job.
     folded
         Its step, folded without regard to rails.
-    apart
+    labels
         By rank, in what else the ranks of a class agree; empty if in nothing.
 
     Returns
@@ -269,19 +290,19 @@ def _fold_by_rail(job: RailJob, folded: Folded, apart: Sequence[bytes]) -> Folde
     Folded
         The step with classes as few as can be.
     """
+    ranks_on_rail = ranks_of_rails(job.step())
     while True:
-        patterns = [b""] * len(folded.class_of)
-        on_rail = ranks_of_rails(job.step())
+        # By rank the classes of all ranks on its rails.
+        neighbours = [b""] * len(folded.class_of)
         for rail, classes in _classes_of_rails(folded).items():
-            for rank in on_rail[rail].tolist():
-                patterns[rank] += classes
+            for rank in ranks_on_rail[rail].tolist():
+                neighbours[rank] += classes
 
         # Done when class and rails together tell no more ranks apart than classes alone.
-        if len({*zip(folded.class_of.tolist(), patterns, strict=True)}) == len(folded.first):
+        n_kinds = len({*zip(folded.class_of.tolist(), neighbours, strict=True)})
+        if n_kinds == len(folded.first):
             return folded
-        folded = fold(
-            job, [a + b for a, b in zip(apart or [b""] * len(patterns), patterns, strict=True)]
-        )
+        folded = fold(job, _join_labels(labels, neighbours))
 
 
 def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
@@ -305,13 +326,20 @@ def _list_message_sides(step: Step) -> list[bytes]:
     list of bytes
         By rank a byte for each message in program order: 1 if the partner comes next, else 0.
     """
-    found = []
+    is_message = (step.kind >= SEND) & (step.rail >= 0)
+    sides = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
-        own = np.arange(start, int(step.rank_start[rank + 1]))
-        messages = own[(step.kind[own] >= SEND) & (step.rail[own] >= 0)]
-        pairs = zip(step.group[messages].tolist(), step.peer[messages].tolist(), strict=True)
-        found.append(bytes(_is_next(step.groups[one].ranks, rank, to) for one, to in pairs))
-    return found
+        end = int(step.rank_start[rank + 1])
+        messages = start + np.flatnonzero(is_message[start:end])
+        groups = step.group[messages].tolist()
+        partners = step.peer[messages].tolist()
+        sides.append(
+            bytes(
+                _is_next(step.groups[group].ranks, rank, partner)
+                for group, partner in zip(groups, partners, strict=True)
+            )
+        )
+    return sides
 
 
 def hold_circuits(transfers: Transfers) -> Transfers:
@@ -353,28 +381,40 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
         peers (the ranks at the other ends).
     """
     step = folded.step
-    few, own = pick_ranks(step, folded.first)
-    lasts = durations_s(few, job.network, job.collectives)
-    given = lasts[np.searchsorted(own, folded.part)]
+    first_ranks, operations = pick_ranks(step, folded.first)
+    operation_s = durations_s(first_ranks, job.network, job.collectives)
+    duration_s = operation_s[np.searchsorted(operations, folded.part)]
 
     # Micro-batches repeat their operations: each kind, group and size is decided once.
     rounds_of: dict[int, CommunicationRounds] = {}
-    known: dict[
-        tuple[int, int, float], CommunicationRounds
-    ] = {}  # micro-batches repeat their sends
+    chosen_rounds: dict[tuple[int, int, float], CommunicationRounds] = {}
     for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
-        op = folded.part[node]
-        kind, number, size_bytes = int(step.kind[op]), int(step.group[op]), step.size_bytes[op]
-        if (kind, number, size_bytes) not in known:
-            chosen = choose_rounds(job, kind, step.groups[number], float(size_bytes), lanes)
-            known[kind, number, size_bytes] = chosen
-        rounds_of[node] = known[kind, number, size_bytes]
+        operation = folded.part[node]
+        kind = int(step.kind[operation])
+        group = int(step.group[operation])
+        size_bytes = float(step.size_bytes[operation])
+        key = (kind, group, size_bytes)
+        if key not in chosen_rounds:
+            chosen_rounds[key] = choose_rounds(job, kind, step.groups[group], size_bytes, lanes)
+        rounds_of[node] = chosen_rounds[key]
 
     # At first each communication is one node; further rounds are added to this table.
-    own = np.arange(len(given))
-    pairs = np.stack([folded.before, folded.after], axis=1)
-    found = Transfers(job, folded, {}, given, (), own, own, pairs, own, lanes, places, rounds_of)
-    return _add_transfers(found)
+    nodes = np.arange(len(duration_s))
+    transfers = Transfers(
+        job=job,
+        folded=folded,
+        by_node={},
+        duration_s=duration_s,
+        order=(),
+        first=nodes,
+        last=nodes,
+        pairs=np.stack([folded.before, folded.after], axis=1),
+        place=nodes,
+        lanes=lanes,
+        places=places,
+        rounds_of=rounds_of,
+    )
+    return _add_transfers(transfers)
 
 
 def _add_transfers(transfers: Transfers) -> Transfers:
@@ -404,74 +444,132 @@ def _add_transfers(transfers: Transfers) -> Transfers:
         is a node for each further round, behind those of the folded step. A collective that is
         node 4 of 10 nodes and takes three rounds becomes the chain 4, 10, 11.
     """
-    folded, step = transfers.folded, transfers.folded.step
-    last, n = transfers.last.copy(), len(transfers.duration_s)
+    folded = transfers.folded
+    step = folded.step
+    nodes_of, n_nodes = _number_rounds(transfers)
+    endpoints = _list_endpoints(transfers, nodes_of)
 
-    # ``nodes_of[node]``: the nodes of all rounds. Nodes that waited for the first one wait for
-    # the last round.
+    # Each communication is a transfer for each of its rounds.
+    by_node = {}
+    for first, rounds in transfers.rounds_of.items():
+        operation = int(folded.part[first])
+        for node, bytes_sent in zip(nodes_of[first], rounds.bytes_sent, strict=True):
+            by_node[node] = Transfer(
+                node=first,
+                endpoints=tuple(endpoints[node]),
+                bytes_sent=bytes_sent,
+                latency_s=rounds.latency_s,
+                kind=int(step.kind[operation]),
+                ahead=_is_ahead(step, operation),
+            )
+    first_of = np.arange(n_nodes)
+    first_of[list(by_node)] = [transfer.node for transfer in by_node.values()]
+    last_of = transfers.last.copy()
+    for first, nodes in nodes_of.items():
+        last_of[first] = nodes[-1]
+
+    # Rounds follow each other, and what waited for the first one waits for the last round.
+    in_turn = [pair for nodes in nodes_of.values() for pair in pairwise(nodes)]
+    pairs = np.stack([last_of[folded.before], folded.after], axis=1)
+    pairs = np.concatenate([pairs, np.array(in_turn, np.int64).reshape(-1, 2)])
+    timed = longest_paths(np.zeros(n_nodes), pairs)
+    assert timed is not None  # else the bound of the job has named the ranks that wait
+    n_further = n_nodes - len(transfers.duration_s)
+    return transfers._replace(
+        by_node=by_node,
+        duration_s=np.concatenate([transfers.duration_s, np.zeros(n_further)]),
+        order=tuple(
+            np.array([node for first in nodes.tolist() for node in nodes_of[first]], np.int64)
+            for nodes in folded.order
+        ),
+        first=first_of,
+        last=last_of,
+        pairs=pairs,
+        place=timed.order,
+    )
+
+
+def _number_rounds(transfers: Transfers) -> tuple[dict[int, list[int]], int]:
+    """Give the rounds of communications numbers as nodes.
+
+    Parameters
+    ----------
+    transfers
+        Its `rounds_of` says by communication how many rounds it takes.
+
+    Returns
+    -------
+    nodes_of : dict of int to list of int
+        By communication its rounds: the node itself, and further nodes behind those of the folded
+        step. With 10 nodes of which node 4 takes three rounds, 4: [4, 10, 11].
+    n_nodes : int
+        How many nodes there are in all.
+    """
     nodes_of: dict[int, list[int]] = {}
-    for node, each in transfers.rounds_of.items():
-        nodes_of[node] = [node, *range(n, n + len(each.bytes_sent) - 1)]
-        n += len(each.bytes_sent) - 1
-        last[node] = nodes_of[node][-1]
+    n_nodes = len(transfers.duration_s)
+    for node, rounds in transfers.rounds_of.items():
+        n_further = len(rounds.bytes_sent) - 1
+        nodes_of[node] = [node, *range(n_nodes, n_nodes + n_further)]
+        n_nodes += n_further
+    return nodes_of, n_nodes
 
-    # Ends of each class: every operation on a rail adds its sides to the nodes of its rounds.
+
+def _list_endpoints(
+    transfers: Transfers, nodes_of: dict[int, list[int]]
+) -> dict[int, list[Endpoint]]:
+    """List the ends that each round of each communication uses, and their peers.
+
+    A class is ranks that do the same; end ``2 * class + side`` is where its ports transmit (side
+    0) or receive (side 1). A peer is the rank that the first rank of the class faces there, on
+    each lane (the port of one number at all GPUs). A spot, from which peers are looked up, is the
+    place of an operation in the program of the class, and its round.
+
+    Parameters
+    ----------
+    transfers
+        The folded step, its lanes, and the rounds of each communication.
+    nodes_of
+        By communication the nodes of its rounds.
+
+    Returns
+    -------
+    dict of int to list of Endpoint
+        By node of a round its ends: those of each class that takes part in it.
+    """
+    folded = transfers.folded
+    step = folded.step
     endpoints: dict[int, list[Endpoint]] = {
         node: [] for nodes in nodes_of.values() for node in nodes
     }
-    order, spots = [], dict[tuple[int, tuple[int, ...]], Spot]()
-    for cls, nodes in enumerate(folded.order):
-        known: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
-        start = int(step.rank_start[folded.first[cls]])
-        span = np.arange(start, int(step.rank_start[folded.first[cls] + 1]))
-        on_rail = span[step.rail[span] >= 0].tolist()
-        for op, first in zip(on_rail, nodes.tolist(), strict=True):
-            for side in list_sides(transfers, op):
-                group, other = int(step.group[op]), int(step.peer[op])
+    spots: dict[tuple[int, tuple[int, ...]], Spot] = {}
+    for number, nodes in enumerate(folded.order):
+        # Operations that are done alike, in one group or with one partner, have the same peers.
+        peers_by_round: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
+        start = int(step.rank_start[folded.first[number]])
+        end = int(step.rank_start[folded.first[number] + 1])
+        on_rail = start + np.flatnonzero(step.rail[start:end] >= 0)
+        for operation, first in zip(on_rail.tolist(), nodes.tolist(), strict=True):
+            rounds = nodes_of[first]
+            for side in list_sides(transfers, operation):
+                group = int(step.group[operation])
+                partner = int(step.peer[operation])
+                key = (id(transfers.rounds_of[first]), group, partner, side)
+                if key not in peers_by_round:
+                    shape = (len(rounds), transfers.lanes.number)
+                    peers = face(transfers, np.array([operation]), side)[..., 0]
+                    table = np.broadcast_to(peers, shape).tolist()
+                    peers_by_round[key] = [tuple(row) for row in table]
 
-                # Operations that are done alike, in one group or with one partner, have the same
-                # peers.
-                key = id(transfers.rounds_of[first]), group, other, side
-                if key not in known:
-                    shape = len(nodes_of[first]), transfers.lanes.number
-                    faced = face(transfers, np.array([op]), side)[..., 0]
-                    known[key] = [tuple(row) for row in np.broadcast_to(faced, shape).tolist()]
-                for turn, (node, peers) in enumerate(
-                    zip(nodes_of[first], known[key], strict=True)
+                # Equal peers at an end share a spot, so that their circuits are looked up once.
+                point = 2 * number + side
+                for round_number, (node, peers_of_round) in enumerate(
+                    zip(rounds, peers_by_round[key], strict=True)
                 ):
-                    # Equal peers at an end share a spot, so that their circuits are looked up
-                    # once.
-                    spot = spots.setdefault((2 * cls + side, peers), (op - start, turn))
-                    endpoints[node].append(Endpoint(2 * cls + side, peers, spot))
-        chained = [node for first in nodes.tolist() for node in nodes_of[first]]
-        order.append(np.array(chained, dtype=np.int64))
-
-    # Bytes and latency of each round.
-    made = {}
-    for first, each in transfers.rounds_of.items():
-        op = int(folded.part[first])
-        more = each.latency_s, int(step.kind[op]), _is_ahead(step, op)
-        for node, sent in zip(nodes_of[first], each.bytes_sent, strict=True):
-            made[node] = Transfer(first, tuple(endpoints[node]), sent, *more)
-
-    # Rounds follow each other, and what comes after a node comes after its last round.
-    lasts = np.concatenate([transfers.duration_s, np.zeros(n - len(transfers.duration_s))])
-    first_of = np.arange(n)
-    first_of[list(made)] = [transfer.node for transfer in made.values()]
-    chains = [pair for nodes in nodes_of.values() for pair in pairwise(nodes)]
-    pairs = np.stack([last[folded.before], folded.after], axis=1)
-    pairs = np.concatenate([pairs, np.array(chains, np.int64).reshape(-1, 2)])
-    waits = longest_paths(np.zeros(n), pairs)
-    assert waits is not None  # else the bound of the job has named the ranks that wait
-    return transfers._replace(
-        by_node=made,
-        duration_s=lasts,
-        order=tuple(order),
-        first=first_of,
-        last=last,
-        pairs=pairs,
-        place=waits.order,
-    )
+                    spot = spots.setdefault(
+                        (point, peers_of_round), (operation - start, round_number)
+                    )
+                    endpoints[node].append(Endpoint(point, peers_of_round, spot))
+    return endpoints
 
 
 def face(
@@ -505,10 +603,9 @@ def face(
         return step.peer[operations].astype(np.int64)
     rounds = transfers.rounds_of[int(transfers.folded.node_of(operations[:1])[0])]
     place = transfers.places.place(step, operations)
-    found: NDArray[np.int64] = transfers.places.member[
-        step.group[operations], rounds.facing[turn, side, lane][..., place]
-    ]
-    return found
+    place_of_peer = rounds.facing[turn, side, lane][..., place]
+    peers: NDArray[np.int64] = transfers.places.member[step.group[operations], place_of_peer]
+    return peers
 
 
 def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
@@ -531,10 +628,11 @@ def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
     step = transfers.folded.step
     if step.kind[op] < SEND:
         return 0, 1
-    if not transfers.lanes.duplex:
-        return (0,) if step.kind[op] == SEND else (1,)
-    members = step.groups[step.group[op]].ranks
-    return (0,) if _is_next(members, int(step.rank[op]), int(step.peer[op])) else (1,)
+    is_side_0 = step.kind[op] == SEND
+    if transfers.lanes.duplex:
+        members = step.groups[step.group[op]].ranks
+        is_side_0 = _is_next(members, int(step.rank[op]), int(step.peer[op]))
+    return (0,) if is_side_0 else (1,)
 
 
 def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
@@ -547,8 +645,10 @@ def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
     rank, other
         Two of them.
     """
-    here = members.index(rank)
-    return here == 0 if len(members) == 2 else members[(here + 1) % len(members)] == other
+    place = members.index(rank)
+    if len(members) == 2:
+        return place == 0
+    return members[(place + 1) % len(members)] == other
 
 
 def _is_ahead(step: Step, op: int) -> bool:
@@ -561,7 +661,9 @@ def _is_ahead(step: Step, op: int) -> bool:
     op
         An operation; other kinds than messages go to nobody.
     """
-    kind, members = int(step.kind[op]), step.groups[step.group[op]].ranks
-    if kind < SEND:
+    if step.kind[op] < SEND:
         return False
-    return _is_next(members, int(step.rank[op]), int(step.peer[op])) == (kind == SEND)
+    members = step.groups[step.group[op]].ranks
+    partner_is_next = _is_next(members, int(step.rank[op]), int(step.peer[op]))
+    is_sender = bool(step.kind[op] == SEND)
+    return partner_is_next == is_sender
