@@ -104,19 +104,24 @@ def choose_rounds(
         )
 
     # Algorithms that the job names, as recursive doubling, exchange data in pairs, round by round.
-    rounds = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
-    if rounds:
-        distances = tuple(each.distance for each in rounds)
+    exchanges = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
+    if exchanges:
+        distances = tuple(exchange.distance for exchange in exchanges)
         facing = face_pairs(job.collectives[group.dimension], n, lanes.number, distances)
         return CommunicationRounds(
             facing,
-            tuple(each.share * size_bytes for each in rounds),
+            tuple(exchange.share * size_bytes for exchange in exchanges),
             job.network.latency_on_rails_s,
         )
 
-    # The latency of a ring is that of its messages, one after another.
-    messages = 1 if kind == BROADCAST else (n - 1) * (2 if kind == ALL_REDUCE else 1)
-    latency_s = messages * job.network.latency_on_rails_s
+    # The latency of a ring is that of its messages, one after another: an all-reduce goes around
+    # twice, and the pieces of a broadcast follow each other closely.
+    n_messages = n - 1
+    if kind == ALL_REDUCE:
+        n_messages = 2 * (n - 1)
+    elif kind == BROADCAST:
+        n_messages = 1
+    latency_s = n_messages * job.network.latency_on_rails_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
     if kind != ALL_TO_ALL or n == 2:
         return CommunicationRounds(around, (total,), latency_s)
@@ -157,38 +162,47 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
         by its neighbours, which classes compare anyway.
     """
     step = job.step()
-    together = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
+    is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
 
-    # A table of peers for each group and kind of collective: groups of one dimension and size have
-    # the same one.
+    # A table of peers for each group and kind of collective, told by a key of both: groups of one
+    # dimension and size have the same one.
     key = step.group.astype(np.int64) * SEND + step.kind
-    known: dict[tuple[str, int, int], NDArray[np.int64]] = {}
-    tables = {}
-    for k in np.unique(key[together]).tolist():
-        group, kind = step.groups[k // SEND], k % SEND
-        alike = group.dimension, len(group.ranks), kind
-        if alike not in known:
-            known[alike] = _facings(job, group, kind, lanes)
-        tables[k] = known[alike]
+    table_of_sort: dict[tuple[str, int, int], NDArray[np.int64]] = {}
+    table_of_key: dict[int, NDArray[np.int64]] = {}
+    for number in np.unique(key[is_collective]).tolist():
+        group = step.groups[number // SEND]
+        kind = number % SEND
+        sort = (group.dimension, len(group.ranks), kind)
+        if sort not in table_of_sort:
+            table_of_sort[sort] = _facings(job, group, kind, lanes)
+        table_of_key[number] = table_of_sort[sort]
 
     # One ring in both directions needs no more: classes compare the neighbours of ranks already.
-    if all(_are_neighbours(table) for table in known.values()):
+    if all(_are_neighbours(table) for table in table_of_sort.values()):
         return []
 
-    # All peers of a rank in the order in which it meets them, its messages first; equal peers get
-    # equal numbers. Also which of its operations have the same table.
-    found = []
+    descriptions = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
-        own = np.arange(start, int(step.rank_start[rank + 1]))
-        transfers, messages = own[together[own]], own[step.kind[own] >= SEND]
-        parts = [step.peer[messages].astype(np.int64)]
-        kinds, first, which = np.unique(key[transfers], return_index=True, return_inverse=True)
-        for k in np.argsort(first):
-            table, place = tables[int(kinds[k])], places.place(step, transfers[first[k : k + 1]])
-            parts.append(places.member[kinds[k] // SEND, table[:, place[0]]])
-        order = np.argsort(np.argsort(first))[which.reshape(-1)]
-        found.append(order.tobytes() + number_first(np.concatenate(parts)).tobytes())
-    return found
+        program = np.arange(start, int(step.rank_start[rank + 1]))
+        messages = program[step.kind[program] >= SEND]
+        collectives = program[is_collective[program]]
+        keys, first, key_number = np.unique(
+            key[collectives], return_index=True, return_inverse=True
+        )
+
+        # All peers of a rank in the order in which it meets them, its messages first.
+        by_appearance = np.argsort(first)
+        peers = [step.peer[messages].astype(np.int64)]
+        for number in by_appearance.tolist():
+            place = int(places.place(step, collectives[first[number : number + 1]])[0])
+            place_of_peer = table_of_key[int(keys[number])][:, place]
+            peers.append(places.member[int(keys[number]) // SEND, place_of_peer])
+
+        # Equal peers get equal numbers. Also told is which of its operations have the same table.
+        table_numbers = np.argsort(by_appearance)[key_number.reshape(-1)]
+        peer_numbers = number_first(np.concatenate(peers))
+        descriptions.append(table_numbers.tobytes() + peer_numbers.tobytes())
+    return descriptions
 
 
 def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
@@ -239,10 +253,9 @@ def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
         Arrays whose last axis is the place; at least one.
     """
     n = tables[0].shape[-1]
-    found: NDArray[np.int64] = np.unique(
-        np.concatenate([table.reshape(-1, n) for table in tables]), axis=0
-    )
-    return found
+    rows = np.concatenate([table.reshape(-1, n) for table in tables])
+    different_rows: NDArray[np.int64] = np.unique(rows, axis=0)
+    return different_rows
 
 
 def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
@@ -326,13 +339,20 @@ def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
     Facing
         A single round, shape (1, 2, lanes, n).
     """
-    found = np.empty((1, 2, lanes, n), dtype=np.int64)
+    facing = np.empty((1, 2, lanes, n), dtype=np.int64)
     for lane in range(lanes):
-        onward = successors(n, lane if duplex else lane // 2)
-        both = onward, np.argsort(onward)
-        turned = 0 if duplex else lane % 2
-        found[0, :, lane] = both[turned], both[1 - turned]
-    return found
+        # A pair of lanes of one direction turns one ring: the odd lane sends where the even one
+        # receives. A lane of two bidirectional ports turns a ring by itself.
+        ring = lane
+        is_backward = False
+        if not duplex:
+            ring = lane // 2
+            is_backward = lane % 2 == 1
+        following = successors(n, ring)
+        preceding = np.argsort(following)
+        facing[0, 0, lane] = preceding if is_backward else following
+        facing[0, 1, lane] = following if is_backward else preceding
+    return facing
 
 
 def face_shifts(n: int, lanes: int) -> Facing:
@@ -353,17 +373,19 @@ def face_shifts(n: int, lanes: int) -> Facing:
     Facing
         Shape (rounds, 2, lanes, n), with ceil((n - 1) / lanes) rounds.
     """
-    rounds = -(-(n - 1) // lanes)
-    found = np.empty((rounds, 2, lanes, n), dtype=np.int64)
-    for turn in range(rounds):
+    n_rounds = -(-(n - 1) // lanes)  # rounded up
+    facing = np.empty((n_rounds, 2, lanes, n), dtype=np.int64)
+    for round_number in range(n_rounds):
         for lane in range(lanes):
             # All shifts have been done: the lane keeps its circuits.
-            if turn and lane + turn * lanes >= n - 1:
-                found[turn, :, lane] = found[turn - 1, :, lane]
+            number = round_number * lanes + lane
+            if round_number and number >= n - 1:
+                facing[round_number, :, lane] = facing[round_number - 1, :, lane]
                 continue
-            by = 1 + (lane + turn * lanes) % (n - 1)
-            found[turn, :, lane] = [list_partners("ring", n, way) for way in (by, -by)]
-    return found
+            shift = 1 + number % (n - 1)
+            facing[round_number, 0, lane] = list_partners("ring", n, shift)
+            facing[round_number, 1, lane] = list_partners("ring", n, -shift)
+    return facing
 
 
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:

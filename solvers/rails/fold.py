@@ -78,9 +78,9 @@ class Folded(NamedTuple):
             class.
         """
         ranks = self.step.rank[operations]
-        rows = self.begin[self.class_of[ranks]] + operations - self.step.rank_start[ranks]
-        found: NDArray[np.int64] = self.nodes[rows]
-        return found
+        place_in_program = operations - self.step.rank_start[ranks]
+        nodes: NDArray[np.int64] = self.nodes[self.begin[self.class_of[ranks]] + place_in_program]
+        return nodes
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Give all ranks the values of the first rank of their class.
@@ -95,15 +95,15 @@ class Folded(NamedTuple):
         array, shape (operations,)
             A value for each operation of the step; it cannot be written to.
         """
-        found = np.empty(self.step.n_operations, values.dtype)
-        begins = self.begin[self.class_of].tolist()
-        for begin, (start, end) in zip(begins, _spans(self.step), strict=True):
-            found[start:end] = values[begin : begin + end - start]
-        found.flags.writeable = False  # a plan does not copy it
-        return found
+        value_of = np.empty(self.step.n_operations, values.dtype)
+        first_rows = self.begin[self.class_of].tolist()
+        for first_row, (start, end) in zip(first_rows, _spans(self.step), strict=True):
+            value_of[start:end] = values[first_row : first_row + end - start]
+        value_of.flags.writeable = False  # a plan does not copy it
+        return value_of
 
 
-def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
+def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
     """Find the classes of ranks, and the operations of each class.
 
     Classes are refined until they are stable, as in the minimisation of automata. Partners are
@@ -114,7 +114,7 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     ----------
     job
         The job whose step is folded; it keeps the answer.
-    apart
+    labels
         By rank something in which the ranks of a class agree, too; empty for nothing.
 
     Returns
@@ -122,10 +122,10 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     Folded
         Classes and nodes.
     """
-    return job.once(("fold", *apart), lambda: _fold(job.step(), apart))
+    return job.once(("fold", *labels), lambda: _fold(job.step(), labels))
 
 
-def _fold(step: Step, apart: Sequence[bytes]) -> Folded:
+def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
     """Fold a step: find the classes of ranks that do the same, and write each down once.
 
     A class is ranks with equal programs whose partners are of equal classes; its first rank stands
@@ -136,7 +136,7 @@ def _fold(step: Step, apart: Sequence[bytes]) -> Folded:
     ----------
     step
         The step.
-    apart
+    labels
         By rank something in which the ranks of a class agree, too; empty for nothing.
 
     Returns
@@ -147,35 +147,48 @@ def _fold(step: Step, apart: Sequence[bytes]) -> Folded:
         (`part`); pairs of nodes of which the second waits for the first (`before`, `after`); and
         by class its nodes on rails, in program order.
     """
-    start = step.rank_start
-    programs = _programs(step, list_places(step))
-    keys = (a + b for a, b in zip(programs, apart, strict=True)) if apart else programs
-    class_of, joined = _refine(step, _number(keys))
+    programs: Iterable[bytes] = _programs(step, list_places(step))
+    if labels:
+        programs = (program + label for program, label in zip(programs, labels, strict=True))
+    class_of, joined = _refine(step, _number(programs))
 
     # The first rank of each class, and its operations: all others are copies.
-    first = np.unique(class_of, return_index=True)[1].tolist()
-    spans = [np.arange(start[rank], start[rank + 1]) for rank in first]
-    own = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
+    first_ranks = np.unique(class_of, return_index=True)[1].tolist()
+    spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in first_ranks]
+    row_operations = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
 
     # Parts of communications that happen at the same time are one node; a computation is a node of
-    # its own, told by its row. Hashes of 64 bits do not meet these small numbers by chance.
-    match = step.match[own]
-    code = np.where(match >= 0, joined[match], np.arange(len(own), dtype=np.uint64))
-    nodes = number_first(code)  # neighbours in a program are neighbours in memory
+    # its own, told by its row. Hashes of 64 bits do not meet these small numbers by chance. Nodes
+    # are numbered by rows: neighbours in a program are neighbours in memory.
+    match = step.match[row_operations]
+    row_numbers = np.arange(len(row_operations), dtype=np.uint64)
+    node_of_row = number_first(np.where(match >= 0, joined[match], row_numbers))
 
     # Pairs of nodes as single numbers, so that each is kept once.
-    chosen = np.unique(nodes, return_index=True)[1]
-    n = max(1, len(chosen))
-    one, two = (nodes[np.searchsorted(own, each)] for each in orders(step, own))
-    before, after = np.divmod(np.unique(one * n + two), n)
-    lengths = [len(span) for span in spans]
-    begin = np.cumsum([0, *lengths])[:-1]
-    on_rail = tuple(
-        nodes[at : at + len(span)][step.rail[span] >= 0]
-        for at, span in zip(begin.tolist(), spans, strict=True)
+    first_row_of_node = np.unique(node_of_row, return_index=True)[1]
+    n_nodes = max(1, len(first_row_of_node))
+    former, later = orders(step, row_operations)
+    former_node = node_of_row[np.searchsorted(row_operations, former)]
+    later_node = node_of_row[np.searchsorted(row_operations, later)]
+    before, after = np.divmod(np.unique(former_node * n_nodes + later_node), n_nodes)
+
+    # The nodes of each class that ride a rail, in the order of its program.
+    begin = np.cumsum([0, *(len(span) for span in spans)])[:-1]
+    nodes_on_rail = tuple(
+        node_of_row[first_row : first_row + len(span)][step.rail[span] >= 0]
+        for first_row, span in zip(begin.tolist(), spans, strict=True)
     )
     return Folded(
-        step, class_of, tuple(first), begin, own, nodes, own[chosen], before, after, on_rail
+        step=step,
+        class_of=class_of,
+        first=tuple(first_ranks),
+        begin=begin,
+        own=row_operations,
+        nodes=node_of_row,
+        part=row_operations[first_row_of_node],
+        before=before,
+        after=after,
+        order=nodes_on_rail,
     )
 
 
@@ -202,12 +215,12 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
         ``joined[match]``: a hash, the same for communications that happen at the same time.
     """
     joined = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
-    found = np.empty(len(colour), np.uint64)
+    hashes = np.empty(len(colour), np.uint64)
     while True:
         check_time()
         with np.errstate(over="ignore"):
-            _meet(step.rank_start, step.match, colour, joined, found)
-        refined = number_first(found)
+            _meet(step.rank_start, step.match, colour, joined, hashes)
+        refined = number_first(hashes)
 
         # Colours are only ever split: as many as before means that nothing was split.
         if refined.max(initial=-1) == colour.max(initial=-1):
@@ -216,11 +229,11 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 
 
 @kernel
-def _meet(rank_start, match, colour, joined, found):
+def _meet(rank_start, match, colour, joined, hashes):
     """Hash the colours that meet in each communication, and all communications of each rank.
 
     Ranks of one colour have been alike so far; ranks whose hashes differ are to be of different
-    colours in the next round.
+    colours in the next round. O(operations).
 
     Parameters
     ----------
@@ -233,32 +246,33 @@ def _meet(rank_start, match, colour, joined, found):
     joined : uint64 array, shape (matches,)
         Written: by communication the sum over its parts of a hash of colour and place, which does
         not depend on the order of the parts.
-    found : uint64 array, shape (ranks,)
+    hashes : uint64 array, shape (ranks,)
         Written: by rank a hash of its colour and its communications in their order.
     """
     joined[:] = 0
     for rank in range(len(colour)):
-        for k in range(rank_start[rank], rank_start[rank + 1]):
-            if match[k] >= 0:
-                joined[match[k]] += _mix(colour[rank], k - rank_start[rank])
+        for operation in range(rank_start[rank], rank_start[rank + 1]):
+            if match[operation] >= 0:
+                place = operation - rank_start[rank]
+                joined[match[operation]] += _mix(colour[rank], place)
     for rank in range(len(colour)):
-        found[rank] = _mix(colour[rank], 0)
-        for k in range(rank_start[rank], rank_start[rank + 1]):
-            if match[k] >= 0:
-                found[rank] = _mix(found[rank], joined[match[k]])
+        hashes[rank] = _mix(colour[rank], 0)
+        for operation in range(rank_start[rank], rank_start[rank + 1]):
+            if match[operation] >= 0:
+                hashes[rank] = _mix(hashes[rank], joined[match[operation]])
 
 
 @inner_kernel
-def _mix(one, two):
+def _mix(first, second):
     """Hash a pair of integers to 64 bits, as splitmix64 does.
 
     Parameters
     ----------
-    one, two : int
+    first, second : int
         The pair; its order counts.
     """
-    z = np.uint64(one) * np.uint64(0x9E3779B97F4A7C15)
-    z = z + np.uint64(two) * np.uint64(0xD1B54A32D192ED03)
+    z = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15)
+    z = z + np.uint64(second) * np.uint64(0xD1B54A32D192ED03)
     z = z + np.uint64(0x8CB92BA72F3D8DD7)  # otherwise twice a number would have twice its hash
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -280,21 +294,26 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
     bytes
         By rank; equal for ranks whose programs agree in all but the names of ranks and groups.
     """
+    # Groups of one shape are not told apart; the last entry is for operations without a group.
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
-    numbers = {shape: k for k, shape in enumerate(dict.fromkeys(shapes))}
-    shape = np.array([*(numbers[each] for each in shapes), -1])
+    number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
+    shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
     for start, end in _spans(step):
         check_time()
 
         # Kinds, bytes and times, the shape of the group, dependencies as places in the program,
         # and partners as numbers in the order in which they appear.
-        offsets, rides = step.dep_start[start : end + 1], step.rail[start:end] >= 0
+        first_dependency = step.dep_start[start]
+        last_dependency = step.dep_start[end]
+        riding = start + np.flatnonzero(step.rail[start:end] >= 0)
         parts: tuple[NDArray[Any], ...] = (
-            *(column[start:end] for column in (step.kind, step.size_bytes, step.duration_s)),
-            shape[step.group[start:end]],
-            offsets - offsets[0],
-            step.dep[offsets[0] : offsets[-1]] - start,
-            *_faced(step, places, start + np.flatnonzero(rides)),
+            step.kind[start:end],
+            step.size_bytes[start:end],
+            step.duration_s[start:end],
+            shape_of_group[step.group[start:end]],
+            step.dep_start[start : end + 1] - first_dependency,
+            step.dep[first_dependency:last_dependency] - start,
+            *_faced(step, places, riding),
         )
         yield b"".join(part.tobytes() for part in parts)
 
@@ -329,25 +348,31 @@ def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArra
     A rank that sends to rank 9, then to rank 5, then to rank 9 again has the contacts 0, 1, 0 and
     the faces 0, 1, 0, 1. A rank that sends to 40, 12 and 40 has the same description.
     """
-    group, peer = step.group[riding], step.peer[riding]
+    group = step.group[riding]
+    peer = step.peer[riding]
 
     # Contacts as numbers: a partner by its rank, a group by a number beyond all ranks. `first` is
-    # where each is met first, `which` the contact of each operation; both are sorted by these
-    # numbers here.
-    _, first, which = np.unique(
-        np.where(peer >= 0, peer, step.n_ranks + group), return_index=True, return_inverse=True
-    )
+    # the place where each is met first, `contact_of` the contact of each operation; both are
+    # sorted by these numbers here.
+    contact = np.where(peer >= 0, peer, step.n_ranks + group)
+    _, first, contact_of = np.unique(contact, return_index=True, return_inverse=True)
 
     # Contacts in the order in which they appear; a second argsort inverts that order and renames
-    # those of the operations. Faces of groups are looked up by place, on the circle of members.
+    # those of the operations.
     order = np.argsort(first)
     first = first[order]
-    faces = np.stack([peer[first]] * 2)
-    rings = np.flatnonzero(peer[first] < 0)
-    of, place = group[first[rings]], places.place(step, riding[first[rings]])
-    sizes = (places.member[of] >= 0).sum(axis=1)
-    faces[:, rings] = [places.member[of, (place + way) % sizes] for way in (1, -1)]
-    return [np.argsort(order)[which.reshape(-1)], number_first(faces.reshape(-1))]
+    renamed = np.argsort(order)[contact_of.reshape(-1)]
+
+    # Both faces of a message are its other rank. Those of groups are looked up by place, on the
+    # circle of members.
+    faces = np.stack([peer[first], peer[first]])
+    collectives = np.flatnonzero(peer[first] < 0)
+    group_met = group[first[collectives]]
+    place = places.place(step, riding[first[collectives]])
+    n_members = (places.member[group_met] >= 0).sum(axis=1)
+    faces[0, collectives] = places.member[group_met, (place + 1) % n_members]
+    faces[1, collectives] = places.member[group_met, (place - 1) % n_members]
+    return [renamed, number_first(faces.reshape(-1))]
 
 
 def _number(keys: Iterable[bytes]) -> NDArray[np.int64]:
@@ -396,12 +421,14 @@ def list_places(step: Step) -> Places:
     Places
         Members by group and place, and the place of each member.
     """
-    sizes = np.array([len(group.ranks) for group in step.groups], dtype=np.int64)
-    member = np.full((len(sizes), int(sizes.max(initial=0))), -1)
+    most_members = max((len(group.ranks) for group in step.groups), default=0)
+    member = np.full((len(step.groups), most_members), -1)
     for number, group in enumerate(step.groups):
         member[number, : len(group.ranks)] = group.ranks
-    of, place = np.nonzero(member >= 0)
-    keys = of * step.n_ranks + member[of, place]
+
+    # Members sorted by group and rank, so that a place is found by binary search.
+    group_number, place = np.nonzero(member >= 0)
+    keys = group_number * step.n_ranks + member[group_number, place]
     order = np.argsort(keys)
     return Places(member, keys[order], place[order])
 
@@ -422,5 +449,6 @@ def number_first(values: NDArray[np.integer]) -> NDArray[np.int64]:
         One axis, with an entry for each value.
     """
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    found: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse.reshape(-1)]
-    return found
+    number_of_value = np.argsort(np.argsort(first))
+    numbers: NDArray[np.int64] = number_of_value[inverse.reshape(-1)]
+    return numbers
