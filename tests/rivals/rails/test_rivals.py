@@ -46,7 +46,7 @@ def test_no_rival_is_much_better_on_small_jobs() -> None:
 
 @pytest.mark.parametrize("seed", [0, 4])
 def test_the_best_step_over_rings_that_stay_is_nearly_found(seed: int) -> None:
-    """CP-SAT, with all rings of four GPUs, finds no step that is 0.3 % better."""
+    """CP-SAT, with all rings of four GPUs, finds no step that is 0.1 % better."""
     model = om.TransformerModel(
         layers=4, hidden=512, heads=4, sequence=1024, vocabulary=1000, ffn=2048,
         experts=2, active_experts=2,
@@ -57,4 +57,4 @@ def test_the_best_step_over_rings_that_stay_is_nearly_found(seed: int) -> None:
     )  # fmt: skip
     ours_s = om.solve(job, seed=seed).objective
     assert ours_s is not None
-    assert ours_s <= best_ring_s(job, ours_s, effort=1.0) * 1.003
+    assert ours_s <= best_ring_s(job, ours_s, effort=5.0) * 1.001

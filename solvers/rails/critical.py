@@ -1,0 +1,169 @@
+"""The critical path of a schedule, and the communications on it that wait for circuits.
+
+The words are those of `optmatch.solvers.rails.decoder`: a node is a computation, or one
+communication of several seats (GPUs of a rail). As in local search for the job shop (van
+Laarhoven, Aarts and Lenstra 1992), a schedule with given rings is made shorter only by exchanges
+on its critical path.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.rails.seats import Seats
+
+_TIE = 1e-12
+"""Times that differ by less than this part of the step are the same: ends and starts are sums of
+the same numbers, but for the delay of a change."""
+
+
+class Times(NamedTuple):
+    """When the nodes of a schedule start and end, in seconds; shape (nodes,) each."""
+
+    start_s: NDArray[np.float64]
+    """``start_s[node]``."""
+    end_s: NDArray[np.float64]
+    """``end_s[node]``."""
+
+
+class Blocked(NamedTuple):
+    """A communication on the critical path that waits for the circuits of another one."""
+
+    node: int
+    """The communication that waits."""
+    blocker: int
+    """The communication that it waits for."""
+    ready_s: float
+    """When the communication could have started but for its circuits, in seconds."""
+    blocker_start_s: float
+    """When the other one starts, in seconds."""
+
+
+class CriticalPaths:
+    """Finds critical paths of schedules of one step.
+
+    Attributes
+    ----------
+    seats
+        The folded step.
+    """
+
+    def __init__(self, seats: Seats) -> None:
+        """List whom each node waits for.
+
+        Parameters
+        ----------
+        seats
+            The folded step: nodes, and pairs of which the second waits for the first.
+        """
+        self.seats = seats
+        n_nodes = len(seats.how)
+
+        # Pairs by the node that waits: those of one node stand together.
+        by_later = np.argsort(seats.pairs[:, 1], kind="stable")
+        self._former = seats.pairs[by_later, 0].copy()
+        later = seats.pairs[by_later, 1]
+        self._first_former = np.searchsorted(later, np.arange(n_nodes + 1))
+
+    def list_blocked(self, times: Times, delay_s: float) -> list[Blocked]:
+        """List the communications on one critical path that wait for circuits.
+
+        Parameters
+        ----------
+        times
+            The schedule.
+        delay_s
+            How long a change of circuits takes, in seconds; infinite if there are none.
+
+        Returns
+        -------
+        list of Blocked
+            From the end of the step to its start.
+        """
+        # Communications by their ends, so that the one that ends at a moment is found by search.
+        riding = self.seats.riding
+        by_end = riding[np.argsort(times.end_s[riding], kind="stable")]
+        tie_s = _TIE * float(times.end_s.max(initial=0.0))
+        pairs = np.empty((len(riding), 2), np.int64)
+        ready_s = np.empty(len(riding))
+        n_pairs = _walk_back(
+            (times.start_s, times.end_s),
+            (self._first_former, self._former),
+            (by_end, times.end_s[by_end]),
+            (min(delay_s, 1e300), tie_s),
+            (pairs, ready_s),
+        )
+        return [
+            Blocked(node, blocker, ready, float(times.start_s[blocker]))
+            for (node, blocker), ready in zip(
+                pairs[:n_pairs].tolist(), ready_s[:n_pairs].tolist(), strict=True
+            )
+        ]
+
+
+@kernel
+def _walk_back(times, formers, communications, limits, blocked):
+    """Walk along a critical path, from the node that ends last back to the start of the step.
+
+    The node before another one on the path is one that it waits for, if that ends when it starts.
+    Else it is a communication that ends then, or a delay earlier, whose circuits it takes over.
+    O(path * log(communications)).
+
+    Parameters
+    ----------
+    times : tuple of (start_s, end_s)
+        By node its start and end, in seconds; shape (nodes,) each.
+    formers : tuple of (first_former, former)
+        Node k waits for the nodes ``former[first_former[k]:first_former[k + 1]]``.
+    communications : tuple of (by_end, end_s)
+        The nodes that ride a rail, by their ends, and these ends in seconds, ascending.
+    limits : tuple of (delay_s, tie_s)
+        How long a change of circuits takes; and times that differ by less are the same.
+    blocked : tuple of (pairs, ready_s)
+        Written: by communication on the path that waits for circuits, this node and the one whose
+        circuits it takes over, shape (communications, 2); and when it is ready, in seconds.
+
+    Returns
+    -------
+    int
+        How many such communications there are.
+    """
+    start_s, end_s = times
+    first_former, former = formers
+    by_end, sorted_ends_s = communications
+    delay_s, tie_s = limits
+    pairs, ready_s = blocked
+    n_pairs = 0
+    node = end_s.argmax()
+    while True:
+        # The latest of the nodes that it waits for.
+        latest = -1
+        latest_s = 0.0
+        for place in range(first_former[node], first_former[node + 1]):
+            if end_s[former[place]] > latest_s:
+                latest = former[place]
+                latest_s = end_s[latest]
+        if latest >= 0 and latest_s >= start_s[node] - tie_s:
+            node = latest
+            continue
+
+        # Else a communication that ends when the circuits of this one are free.
+        blocker = -1
+        for gap_s in (0.0, delay_s):
+            freed_s = start_s[node] - gap_s
+            place = np.searchsorted(sorted_ends_s, freed_s + tie_s, side="right") - 1
+            if place >= 0 and by_end[place] == node:
+                place -= 1
+            if blocker < 0 and place >= 0 and abs(sorted_ends_s[place] - freed_s) <= tie_s:
+                blocker = by_end[place]
+        if blocker < 0 or start_s[node] <= tie_s or n_pairs == len(pairs):
+            return n_pairs
+        pairs[n_pairs, 0] = node
+        pairs[n_pairs, 1] = blocker
+        ready_s[n_pairs] = latest_s
+        n_pairs += 1
+        node = blocker
