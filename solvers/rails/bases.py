@@ -49,8 +49,9 @@ def list_components(seats: Seats) -> Ints:
     int array, shape (seats,)
         The components.
     """
-    many = np.diff(seats.begin)
-    return _join(len(seats.rail), seats.member, np.repeat(np.arange(len(many)), many))
+    n_members = np.diff(seats.begin)
+    node_of_member = np.repeat(np.arange(len(n_members)), n_members)
+    return _join(len(seats.rail), seats.member, node_of_member)
 
 
 def _join(n: int, member: Ints, owner: Ints) -> Ints:
@@ -70,7 +71,8 @@ def _join(n: int, member: Ints, owner: Ints) -> Ints:
     int array, shape (n,)
         By seat the least seat that it is joined with.
     """
-    least, former = np.arange(n), np.arange(0)
+    least = np.arange(n)
+    former = np.arange(0)
     while not np.array_equal(least, former):
         former = least
 
@@ -103,26 +105,29 @@ def list_families(seats: Seats) -> list[Ints]:
         By family the number of the group and the place in it, -1 for seats in none; families with
         most bytes first.
     """
-    step, folded = seats.job.step(), seats.folded
+    step = seats.job.step()
+    folded = seats.folded
+
+    # Bytes and groups of each name; a dictionary keeps groups in the order of the step.
     traffic: dict[str, float] = {}
     groups: dict[str, dict[int, None]] = {}
     riding = seats.riding
-    group_of = step.group[folded.part[riding]]
-    for group, sent in zip(group_of.tolist(), seats.bytes_sent[riding].tolist(), strict=True):
+    group_of_node = step.group[folded.part[riding]].tolist()
+    for group, sent_bytes in zip(group_of_node, seats.bytes_sent[riding].tolist(), strict=True):
         name = step.groups[group].name.rpartition(".")[0] or step.groups[group].dimension
-        traffic[name] = traffic.get(name, 0.0) + sent
+        traffic[name] = traffic.get(name, 0.0) + sent_bytes
         groups.setdefault(name, {})[group] = None
 
     # A table for each name. Where a seat is in two groups of a name, the later one stays.
-    found = []
-    for name in sorted(traffic, key=lambda each: (-traffic[each], each)):
+    families = []
+    for name in sorted(traffic, key=lambda name: (-traffic[name], name)):
         table = np.full((2, len(seats.rail)), -1)
         for number, group in enumerate(groups[name]):
             members = folded.class_of[[*step.groups[group].ranks]]
             table[0, members] = number
             table[1, members] = np.arange(len(members))
-        found.append(table)
-    return found
+        families.append(table)
+    return families
 
 
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
@@ -176,18 +181,20 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     int array, shape (seats,)
         Orders; some may be the same.
     """
-    own = np.arange(n_seats)
+    seat = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
         for snake in (False, True):
             # Groups of the outer family stand one after another, in the order of their places in
             # the inner one; members stand as in their group, in every second group turned around
             # if it is a snake.
             outer = chosen[0]
-            inner = chosen[1] if len(chosen) > 1 else np.stack([own, own])
-            within = np.where(outer[1] >= 0, outer[1], own)
+            inner = np.stack([seat, seat])
+            if len(chosen) > 1:
+                inner = chosen[1]
+            within = np.where(outer[1] >= 0, outer[1], seat)
             if snake:
                 within = np.where(outer[0] % 2 == 1, -within, within)
-            order = np.lexsort([own, inner[0], within, _rank_groups(outer[0], inner[1])])
+            order = np.lexsort([seat, inner[0], within, _rank_groups(outer[0], inner[1])])
             yield order
             yield order[::-1].copy()
 
@@ -219,7 +226,7 @@ def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     row are three to four places apart, and so are those of a column, as 0, 3 and 6 at the places
     0, 4 and 8.
     """
-    own = np.arange(n_seats)
+    seat = np.arange(n_seats)
     for first, second in permutations(families[:3], 2):
         n_groups = int(first[0].max()) + 1
         n_blocks = int(first[1].max()) + 1
@@ -229,7 +236,7 @@ def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
         # Few groups begin further apart, so that those of the second family are still everywhere.
         begin = _rank_groups(first[0], second[1]) * max(1, n_blocks // n_groups)
         block = (begin + np.maximum(first[1], 0)) % n_blocks
-        yield np.lexsort([own, begin, block])
+        yield np.lexsort([seat, begin, block])
 
 
 def _list_others(n_seats: int) -> Iterator[Ints]:
@@ -279,18 +286,34 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
         Orders, each with all seats once: first that of their numbers, then four for each
         dimension with groups on rails. Some may be the same.
     """
-    step, first = seats.job.step(), np.array(seats.folded.first)
-    yield np.arange(len(first))
-    for name in sorted({g.name.partition(".")[0] for g in step.groups if g.rail >= 0}):
-        groups = [g.ranks for g in step.groups if g.name.partition(".")[0] == name]
-        for turned in ((), (1,), (0,), (0, 1)):
-            rows = [r[::-1] if k % 2 in turned else r for k, r in enumerate(groups)]
+    step = seats.job.step()
+    first_rank = np.array(seats.folded.first)
+    yield np.arange(len(first_rank))
+    dimension_of_group = [group.name.partition(".")[0] for group in step.groups]
+    on_rails = {
+        dimension
+        for group, dimension in zip(step.groups, dimension_of_group, strict=True)
+        if group.rail >= 0
+    }
+    for dimension in sorted(on_rails):
+        groups = [
+            group.ranks
+            for group, name in zip(step.groups, dimension_of_group, strict=True)
+            if name == dimension
+        ]
 
-            # Ranks in no group of the dimension have place -1 and come first; `first` is a rank
-            # of each seat.
+        # Groups of even or odd number, of neither or of both are turned around.
+        for turned in ((), (1,), (0,), (0, 1)):
+            rows = [list(ranks) for ranks in groups]
+            for number, row in enumerate(rows):
+                if number % 2 in turned:
+                    row.reverse()
+
+            # Ranks in no group of the dimension have place -1 and come first.
+            ranks_in_order = np.concatenate(rows)
             place = np.full(step.n_ranks, -1)
-            place[np.concatenate(rows)] = np.arange(sum(map(len, rows)))
-            yield np.argsort(place[first], kind="stable")
+            place[ranks_in_order] = np.arange(len(ranks_in_order))
+            yield np.argsort(place[first_rank], kind="stable")
 
 
 def _rank_groups(group: Ints, place: Ints) -> Ints:
@@ -383,13 +406,13 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
         First those of one family, then of two, and so on; the last one is that of all,
         `component`.
     """
-    found: dict[bytes, Ints] = {}
-    for many in range(1, len(families) + 1):
-        for chosen in combinations(families, many):
+    cuts: dict[bytes, Ints] = {}
+    for n_chosen in range(1, len(families) + 1):
+        for chosen in combinations(families, n_chosen):
             cut = _join_groups(component, chosen)
-            found.setdefault(cut.tobytes(), cut)
-    found.pop(component.tobytes(), None)
-    return [*found.values(), component]
+            cuts.setdefault(cut.tobytes(), cut)
+    cuts.pop(component.tobytes(), None)
+    return [*cuts.values(), component]
 
 
 def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:

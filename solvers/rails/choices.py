@@ -55,9 +55,12 @@ from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.seats import EXCHANGE, MESSAGE, Seats
 from optmatch.solvers.rails.staying import bound_step
 
-_TURN, _STARTS, _TURNS = 1_000, 4, 6
-"""After how many trials a search goes on from another start; how many starts there are; and how
-often each has its turn, before all goes on from the best."""
+_TURN = 1_000
+"""After so many trials a search goes on from another start."""
+_STARTS = 4
+"""How many starts a search has."""
+_TURNS = 6
+"""How often each start has its turn, before all further turns go on from the best choice."""
 _STALE = 30_000
 """A search ends after so many trials in vain, unless a clock ends it. With half of it, steps of
 four jobs on 3 and 4 GPUs are 0.2 % longer in the mean over three seeds, and take 30 % less
@@ -66,8 +69,12 @@ _FIRST = -3
 """The way of a shape in which everything goes over the first ring that joins its members."""
 _MOST_RINGS = 3
 """A move adds a ring while fewer than so many may change; after that it replaces one of them."""
-_MOST_PERTURB, _MOST_REPLACE, _MOST_WAY_OF_ONE, _MOST_WAY = 0.3, 0.36, 0.6, 0.72
-_MOST_PRIORITY, _MOST_HASTE = 0.93, 0.99
+_MOST_PERTURB = 0.3
+_MOST_REPLACE = 0.36
+_MOST_WAY_OF_ONE = 0.6
+_MOST_WAY = 0.72
+_MOST_PRIORITY = 0.93
+_MOST_HASTE = 0.99
 """Moves by the number that draws them, each up to its limit: the order of a ring (30 %), a ring
 (6 %), the way of one communication (24 %) or of all of a kind (12 %), who goes first (21 %), haste
 (6 %), and whether all goes in turn (1 %). Rings and ways decide most and are drawn most."""
@@ -418,6 +425,7 @@ class Search:
         known_s
             The time of a known plan in seconds: a choice is of use if it is better.
         """
+        # What is searched for, and when the search ends.
         self.seats = seats
         self.rng = rng
         self.decoder = Decoder(seats)
@@ -425,31 +433,39 @@ class Search:
         self.spare_s = spare_s
         self.known_s = known_s
         self.delay_s = seats.job.network.delay_s
+
+        # The best choice so far: it has to be better than the known plan by more than rounding.
         self.best: RailChoice | None = None
         self.best_s = known_s * (1 - 1e-12)
         self.tried = 0
         self.better = 0
 
         # The times of the current choice, and who waits on its critical path; None if not known.
+        self.critical_share = 0.0
         self._paths = CriticalPaths(seats)
         self._times: Times | None = None
         self._blocked: list[Blocked] | None = None
-        self.critical_share = 0.0
 
-        # The search ends at the bound; where a switch stops as a whole, no changes are counted.
-        all_stop = seats.job.network.switching == "all-stop"
-        bound_s = seats.job.lower_bound() if all_stop else bound_step(seats)
+        # A choice at the bound, up to rounding, ends the search. Where a switch stops as a whole,
+        # no changes are counted.
+        bound_s = seats.job.lower_bound()
+        if seats.job.network.switching == "per-circuit":
+            bound_s = bound_step(seats)
         self.bound_s = bound_s * (1 + 1e-9)
 
+        # Of what rings are made: orders of seats, and cuts, which give each seat the number of its
+        # cycle. Then the nodes on rails, and which of them a move changes together.
         self.component = list_components(seats)
         self.families = list_families(seats)
         self.cuts = list_cuts(self.component, self.families)
         self.orders = list(list_orders(seats, self.families))
         self.riding = seats.riding
         self.kinds = _list_kinds(seats)
+
+        # The plainest shape: one ring of all seats, with all ports, over which everything goes.
         self.ports = seats.job.network.ports_per_gpu
         self.chord_groups = list_exchange_groups(seats)
-        self.plain = _Shape((self.component,), (self.ports,), 0, 0.0)
+        self.plain = _Shape(cuts=(self.component,), widths=(self.ports,), way=0, price_s=0.0)
 
     def go_on(self, delay_s: float, n_trials: int, most_work: float) -> None:
         """Search for the best choice with some delay, also from the best one that is known.
@@ -567,10 +583,11 @@ class Search:
         n_trials : int
             How many trials are left.
         starts : list of _TimedChoice
-            The best choices with the times of their steps in seconds, each with other rings; at
-            most `_STARTS`, the best one first.
+            The best choice first, with the time of its step in seconds, and the one that was the
+            best before; then the best ones with other rings; at most `_STARTS`.
         """
-        starts: list[_TimedChoice] = []
+        record_holders: list[_TimedChoice] = []
+        best_by_rings: list[_TimedChoice] = []
         scores: list[float] = []
         best_s = np.inf
         for choice in self._begin(scores):
@@ -582,10 +599,20 @@ class Search:
             # infinite then.
             step_s = self._try(choice, min(1.3 * best_s, 2 * self.known_s))
             scores.append(step_s)
-            best_s = min(best_s, step_s)
             if step_s < np.inf:
-                _keep_best(starts, _TimedChoice(step_s, choice))
-        return n_trials, starts
+                _keep_best(best_by_rings, _TimedChoice(step_s, choice))
+            if step_s < best_s:
+                best_s = step_s
+                record_holders = [_TimedChoice(step_s, choice), *record_holders[:1]]
+
+        # Other rings than those of the best are starts, too: on a few GPUs it is hard to get from
+        # one ring to another by small changes.
+        others = [
+            timed
+            for timed in best_by_rings
+            if not any(_has_same_rings(timed.choice, best.choice) for best in record_holders)
+        ]
+        return n_trials, [*record_holders, *others][:_STARTS]
 
     def _is_done(self, most_work: float) -> bool:
         """Tell whether a search ends: time, work or gap are used up, or nothing helps any more.
@@ -621,7 +648,9 @@ class Search:
         self.tried += 1
         step_s = self.decoder.run(choice, most_s).step_s
         if step_s < self.best_s:
-            self.best, self.best_s, self.better = choice, step_s, self.tried
+            self.best = choice
+            self.best_s = step_s
+            self.better = self.tried
         return step_s
 
     def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
@@ -721,26 +750,27 @@ class Search:
             (see `_list_chord_shapes`).
         """
         yield from self._list_chord_shapes()
-        ports, whole = self.ports, self.cuts[-1]
-        halves = (ports - ports // 2, ports // 2)
-        prices = (0.0, self.delay_s)
+        all_ports = (self.ports,)
+        halves = (self.ports - self.ports // 2, self.ports // 2)
 
-        # The cut of all has the longest cycles: shapes with it come last.
-        every = [*((cut,) for cut in self.cuts), *permutations(self.cuts, 2)]
-        for each in sorted(every, key=lambda cuts: [cut is whole for cut in (cuts[0], cuts[-1])]):
+        # The last cut joins all and has the longest cycles: shapes with it come last.
+        joins_all = self.cuts[-1]
+        one_or_two_cuts = [*((cut,) for cut in self.cuts), *permutations(self.cuts, 2)]
+        one_or_two_cuts.sort(key=lambda cuts: (cuts[0] is joins_all, cuts[-1] is joins_all))
+        for cuts in one_or_two_cuts:
             # The first ring has short cycles; what does not fit on one of them goes over the
             # second.
-            if len(each) > 1 and each[0] is not whole:
-                yield _Shape(each, (ports,), _FIRST, 0.0)
-            for price_s in prices:
-                yield _Shape(each, (ports,), EITHER, price_s)
-                if ports > 1 and len(each) > 1:
-                    yield _Shape(each, halves, EITHER, price_s)
+            if len(cuts) > 1 and cuts[0] is not joins_all:
+                yield _Shape(cuts, all_ports, _FIRST, 0.0)
+            for price_s in (0.0, self.delay_s):
+                yield _Shape(cuts, all_ports, EITHER, price_s)
+                if self.ports > 1 and len(cuts) > 1:
+                    yield _Shape(cuts, halves, EITHER, price_s)
         yield self.plain
 
         # Two rings of all: the second one goes backwards, see `_form`.
-        if ports > 1:
-            yield _Shape((whole, whole), halves, EITHER, 0.0)
+        if self.ports > 1:
+            yield _Shape((joins_all, joins_all), halves, EITHER, 0.0)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
         """List shapes of plans that keep some ports for chords, and rings on the other ports.
@@ -766,16 +796,16 @@ class Search:
             routes = choose_chords(n_members, n_chords)
             if routes is None:
                 break
-            beside = self.ports - n_chords
+            n_other_ports = self.ports - n_chords
 
             # All ports are chords: there is no other ring.
-            if not beside:
+            if n_other_ports == 0:
                 yield _Shape((), (), EITHER, 0.0, routes.strides)
                 continue
             for cut in self.cuts:
-                yield _Shape((cut,), (beside,), EITHER, 0.0, routes.strides)
-                if beside > 1:
-                    halves = (beside - beside // 2, beside // 2)
+                yield _Shape((cut,), (n_other_ports,), EITHER, 0.0, routes.strides)
+                if n_other_ports > 1:
+                    halves = (n_other_ports - n_other_ports // 2, n_other_ports // 2)
                     yield _Shape((cut, cut), halves, EITHER, 0.0, routes.strides)
 
     def _list_hastes(self) -> list[NDArray[np.float64]]:
@@ -784,9 +814,12 @@ class Search:
         Messages are seen as ready one or three delays sooner, and all nodes sooner by a part of
         the time from their end to the end of the step.
         """
-        message = self.delay_s * (self.seats.how == MESSAGE)
-        parts = product((1, 3), (0.0, 0.01, 0.1, 1.0))
-        return [many * message + part * self.decoder.graph.tail_s for many, part in parts]
+        message_s = self.delay_s * (self.seats.how == MESSAGE)
+        tail_s = self.decoder.graph.tail_s
+        return [
+            n_delays * message_s + part * tail_s
+            for n_delays, part in product((1, 3), (0.0, 0.01, 0.1, 1.0))
+        ]
 
     def _form(
         self,
@@ -815,11 +848,10 @@ class Search:
             Rings made of the order and the cuts, ports by bundle, the way and the priority of each
             node, price and hastes; with chords, a further ring and bundle for each.
         """
-        n, back = len(self.seats.how), order[::-1].copy()
-        twice = len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]
-        rings = [
-            _make_ring(back if twice and k else order, cut) for k, cut in enumerate(shape.cuts)
-        ]
+        # Of two rings with the same cut the second one goes backwards.
+        rings = [_make_ring(order, cut) for cut in shape.cuts]
+        if len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]:
+            rings[1] = _make_ring(order[::-1].copy(), shape.cuts[1])
 
         # Bundles of one port for the chords come after the others, and so do their rings: ring b
         # stays the home of bundle b.
@@ -832,16 +864,24 @@ class Search:
             ]
             widths = (*widths, *(1 for _ in shape.strides))
             strides = (*(0 for _ in shape.widths), *shape.strides)
+
+        # The same way for all, unless each takes the first ring that joins its members.
+        n_nodes = len(self.seats.how)
+        ways = np.full(n_nodes, shape.way)
+        if shape.way == _FIRST:
+            ways = self._fit(rings)
+        if haste_s is None:
+            haste_s = np.zeros(n_nodes)
         return RailChoice(
-            tuple(rings),
-            widths,
-            np.full(n, shape.way) if shape.way != _FIRST else self._fit(rings),
-            rank,
-            np.zeros(n) if haste_s is None else haste_s,
-            shape.price_s,
-            self.delay_s,
-            False,
-            strides,
+            rings=tuple(rings),
+            widths=widths,
+            ways=ways,
+            rank=rank,
+            haste_s=haste_s,
+            price_s=shape.price_s,
+            delay_s=self.delay_s,
+            in_turn=False,
+            strides=strides,
         )
 
     def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
@@ -857,15 +897,17 @@ class Search:
         int array, shape (nodes,)
             By node the number of a ring, or `EITHER` if no ring has all members on one cycle.
         """
-        seats, riding = self.seats, self.riding
+        seats = self.seats
         ways = np.full(len(seats.how), EITHER)
+        first_member = seats.begin[self.riding]
 
         # Backwards, so that the first ring that fits is written last. All members are on one cycle
         # if the least and the most of their cycle numbers are the same.
-        for k in reversed(range(len(rings))):
-            part, begin = rings[k].part[seats.member], seats.begin[riding]
-            least, most = np.minimum.reduceat(part, begin), np.maximum.reduceat(part, begin)
-            ways[riding[least == most]] = k
+        for number in reversed(range(len(rings))):
+            cycle_of_member = rings[number].part[seats.member]
+            least = np.minimum.reduceat(cycle_of_member, first_member)
+            most = np.maximum.reduceat(cycle_of_member, first_member)
+            ways[self.riding[least == most]] = number
         return ways
 
     def _change(self, choice: RailChoice) -> RailChoice:
@@ -967,30 +1009,37 @@ class Search:
     ) -> RailChoice:
         """Take another ring in place of one that may change, or one more while they are few.
 
-        Half of the new rings are cut in no way; all cuts share the other half.
+        A ring is an order of all seats (GPUs of the rail) and a cut, which gives each seat the
+        number of its cycle; the last cut in the list joins all seats that communicate.
 
         Parameters
         ----------
         choice
             The choice; it stays as it is.
         movable
-            The numbers of the rings that may change: those that are no home of a chord.
+            The numbers of the rings that may change. Those whose circuits are chords (fixed
+            strides of groups of experts) may not.
         draw
-            Its `first` selects the order of seats, `second` the cut (by seat the number of its
-            cycle), and `third` the ring that goes.
+            Numbers from 0 to 1: `first` selects the order of seats, `second` the cut, and `third`
+            the ring that goes. Half of the draws take the last cut; all cuts share the other half.
 
         Returns
         -------
         RailChoice
             Another choice, with one ring replaced or added.
         """
-        rings = list(choice.rings)
         order = self.orders[int(draw.first * len(self.orders))]
-        cut = self.cuts[-1 - int(max(2 * draw.second - 1, 0) * len(self.cuts))]
+        cut = self.cuts[-1]
+        if draw.second > 0.5:
+            cuts_from_last = self.cuts[::-1]
+            cut = cuts_from_last[int((2 * draw.second - 1) * len(self.cuts))]
+        ring = _make_ring(order, cut)
+        rings = list(choice.rings)
         if len(movable) < _MOST_RINGS:
-            rings.append(_make_ring(order, cut))
+            rings.append(ring)
         else:
-            rings[movable[int(draw.third * len(movable))]] = _make_ring(order, cut)
+            replaced = movable[int(draw.third * len(movable))]
+            rings[replaced] = ring
         return choice._replace(rings=tuple(rings))
 
     def _change_way(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
@@ -1016,8 +1065,10 @@ class Search:
         n_rings = len(choice.rings)
         n_ways = 2 + n_rings + bool(choice.strides)
         way = int(draw.third * n_ways) + EITHER
+        if way == n_rings:
+            way = CHORDS
         ways = choice.ways.copy()
-        ways[nodes] = CHORDS if way == n_rings else way
+        ways[nodes] = way
         return choice._replace(ways=ways)
 
     def _change_priority(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
@@ -1068,6 +1119,16 @@ class Search:
         return choice._replace(haste_s=haste_s)
 
 
+def _has_same_rings(choice: RailChoice, other: RailChoice) -> bool:
+    """Tell whether the rings of two choices, in their order, have the same circuits."""
+    if len(choice.rings) != len(other.rings):
+        return False
+    return all(
+        np.array_equal(ring.to, other_ring.to)
+        for ring, other_ring in zip(choice.rings, other.rings, strict=True)
+    )
+
+
 def _keep_best(starts: list[_TimedChoice], timed: _TimedChoice) -> None:
     """Put a choice into a list of the best ones, each with other circuits on its rings.
 
@@ -1079,12 +1140,8 @@ def _keep_best(starts: list[_TimedChoice], timed: _TimedChoice) -> None:
     timed
         The choice.
     """
-    circuits = [ring.to for ring in timed.choice.rings]
     for place, start in enumerate(starts):
-        rings = start.choice.rings
-        if len(rings) == len(circuits) and all(
-            np.array_equal(ring.to, to) for ring, to in zip(rings, circuits, strict=True)
-        ):
+        if _has_same_rings(start.choice, timed.choice):
             if start.step_s <= timed.step_s:
                 return
             del starts[place]
@@ -1205,8 +1262,8 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
     """
     n_members = groups.shape[1]
     n_cycles = gcd(n_members, stride)
-    along = np.arange(n_members // n_cycles) * stride
-    places = (np.arange(n_cycles)[:, None] + along) % n_members  # by cycle, in its order
+    steps = np.arange(n_members // n_cycles) * stride
+    places = (np.arange(n_cycles)[:, None] + steps) % n_members  # by cycle, in its order
     cycles = groups[:, places].reshape(-1, n_members // n_cycles)
 
     # A cycle has the number of its least seat, so that no two cycles and no lone seats share one.
@@ -1231,18 +1288,21 @@ def _list_kinds(seats: Seats) -> list[Ints]:
         from one rank of a pipeline to the next. Then nodes of one kind of operation in all groups
         of one name, as all all-gathers of data parallelism. A node is in one kind of each sort.
     """
-    riding, step = seats.riding, seats.job.step()
-    part = seats.folded.part[riding]
+    riding = seats.riding
+    step = seats.job.step()
+    operation = seats.folded.part[riding]
 
     # Groups whose names agree up to the last dot are one family, as dp.0 and dp.1.
-    columns = np.stack([step.group[part], step.kind[part], step.peer[part]])
     names = [group.name.rpartition(".")[0] for group in step.groups]
-    family = np.unique(names, return_inverse=True)[1].reshape(-1)[step.group[part]]
-    found = []
+    family_of_group = np.unique(names, return_inverse=True)[1].reshape(-1)
+    by_group = np.stack([step.group[operation], step.kind[operation], step.peer[operation]])
+    by_family = np.stack([family_of_group[step.group[operation]], step.kind[operation]])
 
     # Nodes with equal columns stand together after the sort, and are split where columns change.
-    for table in (columns, np.stack([family, step.kind[part]])):
-        which = np.unique(table, axis=1, return_inverse=True)[1].reshape(-1)
-        order = np.argsort(which, kind="stable")
-        found += np.split(riding[order], np.flatnonzero(np.diff(which[order])) + 1)
-    return found
+    kinds = []
+    for columns in (by_group, by_family):
+        number = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+        order = np.argsort(number, kind="stable")
+        begins = np.flatnonzero(np.diff(number[order])) + 1
+        kinds += np.split(riding[order], begins)
+    return kinds

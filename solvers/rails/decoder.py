@@ -44,13 +44,19 @@ from optmatch.solvers.rails.exchanges import Menu
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-EITHER, STRAIGHT, CHORDS = -2, -1, -4
+EITHER = -2
+STRAIGHT = -1
+CHORDS = -4
 """The way that a plan lets a node go: as it ends soonest, straight, or over chords. Numbers from 0
 on are rings; -3 is left to the shapes of `optmatch.solvers.rails.choices`."""
-NO_RAIL, RING, MESSAGE, EXCHANGE = -1, 0, 1, 2
+NO_RAIL = -1
+RING = 0
+MESSAGE = 1
+EXCHANGE = 2
 """The kind of a node: a node beside all rails, a collective around its members, a message from one
 to another, or an all-to-all from each to each."""
-_NODE, _BESIDE = 90, 15
+_NODE = 90
+_BESIDE = 15
 """The work of a node on a rail, and beside, in circuits that are looked at in the same time
 (measured on the presets; it only decides when a search ends)."""
 
@@ -455,9 +461,9 @@ def _try_rings(node, plan, bundle, ports, mark, best):
 
     A node is a communication. A bundle is some ports of every GPU that always hold the same
     circuits. A ring leads from each seat (GPU of the rail) to a next one; any ring can be set up
-    on any bundle. The seats between members of the node forward its data. Around a ring an
-    all-to-all of n members passes n / 2 times its bytes: a part for the member d places further on
-    takes d hops, and the mean of 1, ..., n - 1 is n / 2.
+    on any bundle, where some of its circuits may be missing. The seats between members of the node
+    forward its data. Around a ring an all-to-all of n members passes n / 2 times its bytes: a part
+    for the member d places further on takes d hops, and the mean of 1, ..., n - 1 is n / 2.
 
     Parameters
     ----------
@@ -470,14 +476,16 @@ def _try_rings(node, plan, bundle, ports, mark, best):
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     mark : int array, shape (seats,)
-        By seat the last node that was tried and has it as a member: members have this node.
+        Tells members from others: all members of the node have one number, that of the node, and
+        no other seat has it.
     best : BestWay
         The best way so far.
 
     Returns
     -------
     BestWay
-        The best way so far with these included.
+        The best way so far with these included. Its `taken` is a way as one number:
+        ``bundle * (rings + 1) + 1 + ring``, where a 0 in place of ``1 + ring`` would be straight.
     """
     n_rings = len(plan.next_seat)
     passed = len(node.members) / 2 if node.how == EXCHANGE else 1.0
@@ -496,8 +504,10 @@ def _try_rings(node, plan, bundle, ports, mark, best):
             end_s = start_s + (
                 node.bytes_sent * passed / plan.rate[bundle] + route.max_hops * node.latency_s
             )
-            taken = bundle * (n_rings + 1) + ring + 1
-            best = _take_if_sooner(best, node, plan, (taken, start_s, end_s, 0), route.n_missing)
+            taken = bundle * (n_rings + 1) + 1 + ring
+            menu_row = 0  # only all-to-alls in stages have one
+            way = (taken, start_s, end_s, menu_row)
+            best = _take_if_sooner(best, node, plan, way, route.n_missing)
     return best
 
 

@@ -23,8 +23,10 @@ from optmatch.solvers.rails.decoder import Result, trace
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
 
-_WORK, _MOST_TRIALS = 6e9, 60_000
-"""Nodes and circuits that a search looks at in all, and plans that it tries with each delay."""
+_WORK = 6e9
+"""Nodes and circuits that a search looks at in all."""
+_MOST_TRIALS = 60_000
+"""The plans that a search tries with each delay."""
 _MOST_NODES = 1_600_000
 """The most operations of a step, by rail. This is a limit of memory: a search takes 0.9 kB for
 each node (measured on 4,096 GPUs of Mixtral-8x22B, 1.2 million nodes a rail: 1.1 GB), and so at
@@ -115,16 +117,19 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
     """
     job = search.seats.job
     delay_s = job.network.delay_s
-    longer = [many * delay_s for many in (100, 10) if 0 < many * delay_s < job.lower_bound()]
+    delays_s = [times * delay_s for times in (100, 10) if 0 < times * delay_s < job.lower_bound()]
     if job.network.switching == "all-stop":
-        longer = []  # no delay counts where circuits never change
+        delays_s = []  # no delay counts where circuits never change
     if most_work < _WORK:
-        longer = []  # ports that hold different circuits seldom change them
+        delays_s = []  # ports that hold different circuits seldom change them
+    delays_s.append(delay_s)
 
     # Each delay has the same share of trials and work; trials that one leaves go to the next one.
-    for part, each in enumerate((*longer, delay_s), 1):
-        left = _MOST_TRIALS if most is None else most * part // (1 + len(longer)) - search.tried
-        search.go_on(each, left, most_work * part / (1 + len(longer)))
+    for number, searched_delay_s in enumerate(delays_s, 1):
+        n_trials = _MOST_TRIALS
+        if most is not None:
+            n_trials = most * number // len(delays_s) - search.tried
+        search.go_on(searched_delay_s, n_trials, most_work * number / len(delays_s))
 
     # With a clock the last search goes on until it runs out.
     has_clock = search.clock is not None and search.clock.remaining_s < np.inf
@@ -177,14 +182,18 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
     A choice is what a schedule follows: rings (circuits from each seat, a GPU of the rail, to a
     next one), bundles (ports of every GPU that hold the same ring), ways and priorities. The
-    schedule is that of one rail; all that are alike get copies of it.
+    schedule is that of one rail, by node (a computation, or one communication); all rails that are
+    alike get copies of it.
 
     Parameters
     ----------
     decoder
-        Times the choice again.
+        Times the choice again. ``decoder.seats`` is the folded step: its `folded` has by row one
+        operation of the first rank of each class (`own`) and its node (`nodes`), and `spread`
+        turns values by row into values by operation of all ranks.
     choice
-        The choice, timed with its own delay: that is no shorter than the delay of the network.
+        The choice. If it is timed with a delay that is longer than that of the network, its plan
+        keeps these times, which leave more time for each change than it needs.
 
     Returns
     -------
@@ -195,7 +204,6 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
         strides.
     """
     seats = decoder.seats
-    step = seats.job.step()
     folded = seats.folded
 
     # The choice is timed twice: the first run counts its changes, the second notes them.
@@ -205,27 +213,30 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
     # The step ends when the last operation has ended and the last circuit is up.
     last_up_s = result.change_start_s.max(initial=-np.inf) + seats.job.network.delay_s
-    last_end_s = float(result.end_s.max(initial=0.0))
+    last_end_s = result.end_s.max(initial=0.0)
 
-    # The relays of one rail: counted first, then listed.
+    # Who forwards on one rail, as rows of (row of the operation, seat, bundle): counted first,
+    # then listed.
     next_seat = np.array([ring.to for ring in choice.rings])
-    rows = np.empty((0, 3), np.int64)
-    n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, rows)
-    rows = np.empty((n_rows, 3), np.int64)
-    trace(decoder.graph, seats.row, result.taken, next_seat, rows)
+    forwarding = np.empty((0, 3), np.int64)
+    n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
+    forwarding = np.empty((n_rows, 3), np.int64)
+    trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
 
-    # The ports of a bundle as bits: bundles take the ports in turn.
+    # The ports of a bundle as bits: bundles take the ports in turn. Operations beside rails use
+    # none.
     first_port = np.append(0, np.cumsum(choice.widths))
     ports_of_bundle = (1 << first_port[1:]) - (1 << first_port[:-1])
-    used = _list_masks(decoder, choice, ports_of_bundle)[folded.nodes]
-    ports = np.where(step.rail[folded.own] >= 0, used, 0).astype(np.int32)
+    ports_of_node = _list_masks(decoder, choice, ports_of_bundle)
+    rides = seats.job.step().rail[folded.own] >= 0
+    ports_of_row = np.where(rides, ports_of_node[folded.nodes], 0).astype(np.int32)
     return RailPlan(
         rails=_list_timelines(seats, result, choice, next_seat),
         start_s=folded.spread(result.start_s[folded.nodes]),
         end_s=folded.spread(result.end_s[folded.nodes]),
-        ports=folded.spread(ports),
-        step_s=max(last_end_s, float(last_up_s)),
-        relays=_spread_relays(seats, rows, ports_of_bundle),
+        ports=folded.spread(ports_of_row),
+        step_s=float(max(last_end_s, last_up_s)),
+        relays=_spread_relays(seats, forwarding, ports_of_bundle),
         chords=_list_routes(decoder, choice),
     )
 
@@ -289,8 +300,11 @@ def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...
     seats = decoder.seats
     over_chords = decoder.result.taken // (len(choice.rings) + 1) == len(choice.widths)
     sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
-    found = [decoder.route_exchange(choice.strides, n) for n in np.unique(sizes).tolist()]
-    return tuple(routes for routes in found if routes is not None)
+    routes_by_size = [
+        decoder.route_exchange(choice.strides, n_members)
+        for n_members in np.unique(sizes).tolist()
+    ]
+    return tuple(routes for routes in routes_by_size if routes is not None)
 
 
 def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
@@ -332,13 +346,13 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     tables = [np.empty((0, 3), np.int32)]
     for copy in range(int(n_copies.max(initial=0))):
         # Seats with fewer ranks are on fewer rails: they have no copy of this number.
-        here = n_copies[seat] > copy
-        rank = ranks[first_of_seat[seat[here]] + copy]
-        forwarding_rank = ranks[first_of_seat[forwarding_seat[here]] + copy]
+        has_copy = n_copies[seat] > copy
+        rank = ranks[first_of_seat[seat[has_copy]] + copy]
+        forwarding_rank = ranks[first_of_seat[forwarding_seat[has_copy]] + copy]
         columns = (
-            step.rank_start[rank] + place_in_program[here],
+            step.rank_start[rank] + place_in_program[has_copy],
             forwarding_rank,
-            ports[here],
+            ports[has_copy],
         )
         tables.append(np.stack(columns, axis=1).astype(np.int32))
     relays = np.concatenate(tables)

@@ -94,16 +94,17 @@ def solve_by(
     stats: dict[str, Any] = {}
     try:
         if limit is not Limit.TIME:
-            made, plan = False, None
+            plan = None
+            n_plans = 0
 
             # Plans of which the fabric cannot hold a state are passed over.
-            for found in _list_plans(method, problem, limits, rng, start):
-                made = True
-                lit = route_plan(problem, found)
-                if lit is not None and (plan is None or lit.step_s < plan.step_s):
-                    plan = lit
+            for candidate in _list_plans(method, problem, limits, rng, start):
+                n_plans += 1
+                routed = route_plan(problem, candidate)
+                if routed is not None and (plan is None or routed.step_s < plan.step_s):
+                    plan = routed
                     on_event(NewBest(plan.step_s))
-            if not made:
+            if n_plans == 0:
                 stats["reason"] = NO_SPLIT
             elif plan is None:
                 stats["reason"] = "the fabric does not hold all circuits of a state at once"
@@ -124,7 +125,8 @@ def solve_by(
         if changes_count and is_served(problem) and not may_pool(problem):
             bound = bound_step(seat_ranks(problem))
     except TimeUp:
-        bound, limit = -math.inf, Limit.TIME
+        bound = -math.inf
+        limit = Limit.TIME
         if plan is not None:  # then its own bound is mostly there already
             with unlimited():
                 bound = problem.lower_bound()
@@ -291,11 +293,15 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
     InputError
         If a communication lasts less than the part `_DIGITS` of the step; the first one is named.
     """
-    step, lasts_s = problem.step(), plan.end_s - plan.start_s
-    short = (step.rail >= 0) & (step.size_bytes > 0) & (lasts_s < _DIGITS * plan.step_s)
-    for k in np.flatnonzero(short)[:1].tolist():
-        told = f"{step.describe(k)}: lasts {lasts_s[k]:g} s of a step of {plan.step_s:g} s"
-        raise InputError(f"{told}, and times have no digits for that", where="network")
+    step = problem.step()
+    lasts_s = plan.end_s - plan.start_s
+    is_short = (step.rail >= 0) & (step.size_bytes > 0) & (lasts_s < _DIGITS * plan.step_s)
+    for operation in np.flatnonzero(is_short)[:1].tolist():
+        raise InputError(
+            f"{step.describe(operation)}: lasts {lasts_s[operation]:g} s of a step of"
+            f" {plan.step_s:g} s, and times have no digits for that",
+            where="network",
+        )
 
 
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
@@ -319,19 +325,21 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
         return plan
 
     # Rails and states repeat their matchings: each is routed once.
-    known: dict[bytes, NDArray[np.int8] | None] = {}
+    routed: dict[bytes, NDArray[np.int8] | None] = {}
     timelines = []
     for timeline in plan.rails:
-        rows = []
+        cell_states = []
         for matching in timeline.matchings:
             key = matching.tobytes()
-            if key not in known:
-                known[key] = _route(fabric, matching)
-            states = known[key]
+            if key not in routed:
+                routed[key] = _route(fabric, matching)
+            states = routed[key]
+
+            # A plan is of no use if the fabric cannot hold one of its states.
             if states is None:
                 return None
-            rows.append(states)
-        timelines.append(replace(timeline, cell_states=np.array(rows)))
+            cell_states.append(states)
+        timelines.append(replace(timeline, cell_states=np.array(cell_states)))
     return replace(plan, rails=tuple(timelines))
 
 
@@ -358,8 +366,8 @@ def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | No
 
     problem = Routing(fabric, matching)
     route = route_forward if has_exact_router(problem) else route_by_negotiation
-    found = route(problem, Limits(iterations=_ROUNDS), np.random.default_rng(0), ignore)
-    if found.schedule is None or found.schedule.cell_states is None:
+    solution = route(problem, Limits(iterations=_ROUNDS), np.random.default_rng(0), ignore)
+    if solution.schedule is None or solution.schedule.cell_states is None:
         return None
-    states: NDArray[np.int8] = found.schedule.cell_states[0]
+    states: NDArray[np.int8] = solution.schedule.cell_states[0]
     return states

@@ -44,11 +44,15 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
     Timed or None
         None if nodes wait for each other in a circle.
     """
-    lasts = np.asarray(duration_s, np.float64)
-    start, order, room = np.zeros(len(lasts)), np.zeros(len(lasts), np.int64), len(pairs)
-    work = np.empty((3, len(lasts)), np.int64)
-    done = _walk(lasts, pairs, start, order, work, np.empty(room, np.int64))
-    return Timed(start, start + lasts, order) if done == len(lasts) else None
+    lasts_s = np.asarray(duration_s, np.float64)
+    n_nodes = len(lasts_s)
+    start_s = np.zeros(n_nodes)
+    order = np.zeros(n_nodes, np.int64)
+    scratch = np.empty((3, n_nodes), np.int64)
+    n_done = _walk(lasts_s, pairs, start_s, order, scratch, np.empty(len(pairs), np.int64))
+    if n_done < n_nodes:
+        return None
+    return Timed(start_s, start_s + lasts_s, order)
 
 
 @kernel
