@@ -36,7 +36,7 @@ from optmatch.solvers.rails.bases import (
     list_orders,
 )
 from optmatch.solvers.rails.chords import choose_chords, route_over_chords
-from optmatch.solvers.rails.critical import Blocked, CriticalPaths, Times
+from optmatch.solvers.rails.critical import Blocked, CriticalPaths, ScheduleTimes
 from optmatch.solvers.rails.decoder import (
     CHORDS,
     EITHER,
@@ -443,7 +443,7 @@ class Search:
         # The times of the current choice, and who waits on its critical path; None if not known.
         self.critical_share = 0.0
         self._paths = CriticalPaths(seats)
-        self._times: Times | None = None
+        self._times: ScheduleTimes | None = None
         self._blocked: list[Blocked] | None = None
 
         # A choice at the bound, up to rounding, ends the search. Where a switch stops as a whole,
@@ -557,7 +557,7 @@ class Search:
             # The critical path of the choice that is now current is looked for when it is needed.
             current = _TimedChoice(step_s, changed)
             result = self.decoder.result
-            self._times = Times(result.start_s.copy(), result.end_s.copy())
+            self._times = ScheduleTimes(result.start_s.copy(), result.end_s.copy())
             self._blocked = None
             if step_s < best.step_s:
                 best = current
@@ -951,7 +951,7 @@ class Search:
         """
         if self._times is None:
             self.decoder.run(choice)
-            self._times = Times(self.decoder.result.start_s, self.decoder.result.end_s)
+            self._times = ScheduleTimes(self.decoder.result.start_s, self.decoder.result.end_s)
         if self._blocked is None:
             self._blocked = self._paths.list_blocked(self._times, choice.delay_s)
         if not self._blocked:

@@ -21,7 +21,7 @@ _TIE = 1e-12
 the same numbers, but for the delay of a change."""
 
 
-class Times(NamedTuple):
+class ScheduleTimes(NamedTuple):
     """When the nodes of a schedule start and end, in seconds; shape (nodes,) each."""
 
     start_s: NDArray[np.float64]
@@ -69,7 +69,7 @@ class CriticalPaths:
         later = seats.pairs[by_later, 1]
         self._first_former = np.searchsorted(later, np.arange(n_nodes + 1))
 
-    def list_blocked(self, times: Times, delay_s: float) -> list[Blocked]:
+    def list_blocked(self, times: ScheduleTimes, delay_s: float) -> list[Blocked]:
         """List the communications on one critical path that wait for circuits.
 
         Parameters

@@ -5,7 +5,7 @@ import pytest
 
 import optmatch as om
 from optmatch.solvers.rails.choices import Search
-from optmatch.solvers.rails.critical import CriticalPaths, Times
+from optmatch.solvers.rails.critical import CriticalPaths, ScheduleTimes
 from optmatch.solvers.rails.seats import seat_ranks
 from tests.helpers.rails import MODEL, make_job
 
@@ -29,7 +29,9 @@ def test_blocked_communications_start_when_others_end(delay_s: float) -> None:
     for order in search.orders[:6]:
         choice = search._form(search.plain, order, in_program)
         step = search.decoder.run(choice)
-        times = Times(search.decoder.result.start_s.copy(), search.decoder.result.end_s.copy())
+        times = ScheduleTimes(
+            search.decoder.result.start_s.copy(), search.decoder.result.end_s.copy()
+        )
         if step.step_s == np.inf:
             continue
         earliest_s = np.inf
