@@ -82,7 +82,6 @@ def test_the_page_in_a_browser(name: str, browser: Any, tmp_path: Path) -> None:
     """Keys, play, clicks, search, dark mode, 390 pixels; no word on the console, no request."""
     path = tmp_path / "page.html"
     page_text = viewer_page(answer_named(name))
-    path.write_text(page_text, encoding="utf-8")
     assert len(page_text) < 150_000
     steps = len(embedded(page_text).get("steps") or embedded(page_text)["matchings"])
     data = embedded(page_text)
