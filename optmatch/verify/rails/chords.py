@@ -11,6 +11,8 @@ member sends to one other. A *spell* is the time for which a port keeps one circ
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -101,7 +103,7 @@ def _check_with_routes(
     Such an all-to-all goes over chords: port p of each member keeps a circuit to the member
     ``strides[p]`` places further on, and a part (the data of one member for one other) takes
     several of them. Its circuits have to stay, and it lasts as long as its busiest port carries
-    parts. A spell is a time in which a port keeps one circuit.
+    parts.
 
     Parameters
     ----------
@@ -118,49 +120,106 @@ def _check_with_routes(
         The operations that use these routes, which were checked, and the other parts of the same
         all-to-alls, which are refused.
     """
+    chosen = _find_over_chords(context, rail, operations, routes)
+    if not len(chosen.operation):
+        return chosen.operation
+
+    # All members of the same all-to-alls use these strides.
+    match = context.step.match
+    taking_part = operations[np.isin(match[operations], match[chosen.operation])]
+    differs = ~np.isin(taking_part, chosen.operation)
+    context.refuse(ALL_OVER_CHORDS, taking_part, differs, np.nan, routes.strides[0])
+    _check_times_over_chords(context, rail, chosen, routes)
+    return taking_part
+
+
+class _OverChords(NamedTuple):
+    """All-to-alls that go over chords of one set of routes."""
+
+    operation: Places
+    """``operation[row]``"""
+    spell: Places
+    """``spell[row, port]``: the circuit of each of its ports when it starts."""
+
+
+def _find_over_chords(
+    context: Context, rail: Rail, operations: Places, routes: ChordRoutes
+) -> _OverChords:
+    """Find the all-to-alls whose ports lead as far as the strides of some routes say.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    operations
+        All-to-alls of more than two that are not forwarded, ascending.
+    routes
+        Routes over ports of which port p leads ``strides[p]`` places further on in the group.
+
+    Returns
+    -------
+    _OverChords
+        Those with as many members and ports as the routes, and with their strides. A circuit is
+        named by its spell, the time in which the port keeps it.
+    """
     step = context.step
     plan = context.plan
     n_ports = len(routes.strides)
-    all_operations = operations
     n_used = np.bitwise_count(plan.ports[operations].astype(np.uint64))
     n_members = context.group_size[step.group[operations]]
     operations = operations[(n_members == routes.n_members) & (n_used == n_ports)]
     if not len(operations):
-        return operations
+        return _OverChords(operations, np.empty((0, n_ports), np.int64))
 
-    # The entries of an operation stand together, ports ascending: a row of a table.
+    # An entry for each port of each operation: which place in its group the circuit leads to.
     used = rail.list_ports(step.rank[operations], plan.ports[operations])
-    entry_operation = operations[used.row]
-    spell = rail.spell_at(plan.start_s[entry_operation] + context.slack_s, used.port)
-    group = step.group[entry_operation].astype(np.int64)
-    place = find_places(context, group, step.rank[entry_operation].astype(np.int64))
+    operation_of_entry = operations[used.row]
+    spell = rail.spell_at(plan.start_s[operation_of_entry] + context.slack_s, used.port)
+    group = step.group[operation_of_entry].astype(np.int64)
+    place = find_places(context, group, step.rank[operation_of_entry].astype(np.int64))
     next_place = find_places(context, group, rail.arrival(spell).rank)
     stride = np.where(next_place < 0, -1, (next_place - place) % routes.n_members)
-    over_chords = (stride.reshape(-1, n_ports) == np.array(routes.strides)).all(axis=1)
-    operations = operations[over_chords]
-    spell = spell.reshape(-1, n_ports)[over_chords]
 
-    # All members of the same all-to-alls use these strides.
-    taking_part = all_operations[np.isin(step.match[all_operations], step.match[operations])]
-    differs = ~np.isin(taking_part, operations)
-    context.refuse(ALL_OVER_CHORDS, taking_part, differs, np.nan, routes.strides[0])
+    # The entries of an operation stand together, ports ascending: a row of a table.
+    over_chords = (stride.reshape(-1, n_ports) == np.array(routes.strides)).all(axis=1)
+    return _OverChords(operations[over_chords], spell.reshape(-1, n_ports)[over_chords])
+
+
+def _check_times_over_chords(
+    context: Context, rail: Rail, chosen: _OverChords, routes: ChordRoutes
+) -> None:
+    """Check that the circuits of all-to-alls over chords stay, and how long the all-to-alls last.
+
+    Parameters
+    ----------
+    context, rail
+        The plan, and the circuits of the rail.
+    chosen
+        The all-to-alls, with the circuits of their ports when they start.
+    routes
+        Their routes: ``share[route]`` of a part (the data of one member for one other) goes over
+        ``hops[route, port]`` circuits of each port.
+    """
+    operations = chosen.operation
+    start_s = context.plan.start_s[operations]
+    end_s = context.plan.end_s[operations]
 
     # Where the switch stops as a whole, the stop is part of the time of the operation.
-    start_s = plan.start_s[operations]
-    end_s = plan.end_s[operations]
     delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
-    up_s = (rail.since_s[spell] + delay_s).max(axis=1)
-    until_s = rail.until_s[spell].min(axis=1)
+    up_s = (rail.since_s[chosen.spell] + delay_s).max(axis=1)
+    until_s = rail.until_s[chosen.spell].min(axis=1)
     is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
     context.refuse(CHORDS_STAY, operations, ~is_up, start_s, up_s)
 
-    # Each hop of a part has its share of the latency of all messages, which come one after the
-    # other over whichever port, as with all links.
+    # A part takes the time of its bytes on one port. The messages of a member come one after the
+    # other, whichever port they use, so that each part also has its share of their latency.
     work = measure_work(context.job, operations)
     rate = context.job.network.port_bytes_per_s
+    n_ports = len(routes.strides)
     part_s = (work.sent_bytes / rate + n_ports * work.latency_s) / (routes.n_members - 1)
+
+    # The busiest port decides how long it lasts.
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
     off = np.abs(end_s - start_s - needed_s) > context.slack_s
     context.refuse(LASTS_AS_BUSIEST_CHORD, operations, off, end_s - start_s, needed_s)
-    return taking_part

@@ -179,7 +179,7 @@ def _replay_rounds(
 
     In a round some members of a group send, each to one other. A place is the position of a rank
     in its group. A spell is a time in which a port keeps one circuit; the spells of a port have
-    consecutive numbers. A stop is a time in which the whole rail is dark.
+    consecutive numbers. A stop is a time in which the whole rail is dark; a round rests then.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _replay_rounds(
     rounds
         The sends of each round, by places; the same for all collectives.
     senders
-        The ports over which members send.
+        The ports over which members send, an entry for each port of each operation.
     members
         ``members[collective, place]``: the rank at each place of its group.
     start_s
@@ -197,44 +197,82 @@ def _replay_rounds(
     Returns
     -------
     _Rounds
-        By collective when its last round ends, in seconds, with work that ends just when the rail
-        stops taken as done before the stop, and then as done after it; and by entry of `senders`
-        whether a circuit was missing or given up too early.
+        By collective when its last round ends, in seconds: once if a round that is over just as
+        the rail stops ends before the stop, and once if its end has to wait for the stop. By
+        entry of `senders` whether a circuit was missing or given up too early.
     """
-    network = context.job.network
     slack_s = context.slack_s
-    n_collectives, n_members = members.shape
     spell = rail.spell_at(context.plan.start_s[senders.operation], senders.port)
     lacks_circuit = np.zeros(len(spell), dtype=bool)
     now_s = start_s.copy()  # by collective: when its next round may begin
-    after_stop_s = now_s
+    end_after_stop_s = now_s
     for transfers in rounds:
-        # The ports of the members that send in this round, and to which rank each has to lead.
-        receiver_of = np.full(n_members, -1)  # by place
-        for transfer in transfers:
-            receiver_of[transfer.sender] = transfer.receiver
-        sends = np.flatnonzero(receiver_of[senders.place] >= 0)
-        collective = senders.collective[sends]
-        receiver = members[collective, receiver_of[senders.place[sends]]]
-        size_bytes = transfers[0].share * context.step.size_bytes[senders.operation[sends]]
-        rate = senders.n_ports[sends] * network.port_bytes_per_s
-        send_s = size_bytes / rate + network.latency_on_rails_s
+        sends = _list_sends(context, transfers, senders, members)
+        collective = sends.collective
 
-        # The round waits for the circuits of all who send, and lasts as long as the longest send.
-        earliest_end_s = now_s[collective] + send_s - slack_s
-        spell[sends] = _seek_circuit(rail, spell[sends], receiver, earliest_end_s)
-        in_use = spell[sends]
-        missing = rail.arrival(in_use).rank != receiver
+        # The round waits for the circuits of all who send.
+        earliest_end_s = now_s[collective] + sends.lasts_s - slack_s
+        in_use = _seek_circuit(rail, spell[sends.sender], sends.receiver, earliest_end_s)
+        spell[sends.sender] = in_use
+        missing = rail.arrival(in_use).rank != sends.receiver
         up_s = np.where(missing, -np.inf, rail.since_s[in_use] + rail.delay_s)
         np.maximum.at(now_s, collective, up_s)
-        round_s = np.zeros(n_collectives)
-        np.maximum.at(round_s, collective, send_s)
-        after_stop_s = _advance(rail, now_s, round_s, -slack_s)
+
+        # It lasts as long as its longest send. The next one begins before a stop that begins just
+        # then; only of the last round the other end is of interest.
+        round_s = np.zeros(len(members))
+        np.maximum.at(round_s, collective, sends.lasts_s)
+        end_after_stop_s = _advance(rail, now_s, round_s, -slack_s)
         now_s = _advance(rail, now_s, round_s, slack_s)
 
         missing |= rail.until_s[in_use] < now_s[collective] - slack_s
-        lacks_circuit[sends[missing]] = True
-    return _Rounds(now_s, after_stop_s, lacks_circuit)
+        lacks_circuit[sends.sender[missing]] = True
+    return _Rounds(now_s, end_after_stop_s, lacks_circuit)
+
+
+class _RoundSends(NamedTuple):
+    """The sends of one round of all collectives, an entry for each port that sends."""
+
+    sender: Places
+    """``sender[send]``: the entry of `_Senders`."""
+    collective: Places
+    """``collective[send]``, from 0."""
+    receiver: Places
+    """``receiver[send]``: the rank that it sends to."""
+    lasts_s: Seconds
+    """``lasts_s[send]``: the seconds for its bytes and one latency."""
+
+
+def _list_sends(
+    context: Context, transfers: Transfers, senders: _Senders, members: Places
+) -> _RoundSends:
+    """List the sends of one round of all collectives.
+
+    Parameters
+    ----------
+    context
+        The plan, with the sizes of operations and the rates of ports.
+    transfers
+        Which place of a group sends to which one in this round, and which part of the data.
+    senders
+        The ports over which members send, an entry for each port of each operation.
+    members
+        ``members[collective, place]``: the rank at each place of its group.
+    """
+    network = context.job.network
+    receiver_of_place = np.full(members.shape[1], -1)
+    for transfer in transfers:
+        receiver_of_place[transfer.sender] = transfer.receiver
+    sender = np.flatnonzero(receiver_of_place[senders.place] >= 0)
+    collective = senders.collective[sender]
+    receiver = members[collective, receiver_of_place[senders.place[sender]]]
+
+    # All parts of a round are equally large, and the ports of a member share its part.
+    size_bytes = transfers[0].share * context.step.size_bytes[senders.operation[sender]]
+    rate = senders.n_ports[sender] * network.port_bytes_per_s
+    return _RoundSends(
+        sender, collective, receiver, size_bytes / rate + network.latency_on_rails_s
+    )
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
