@@ -32,6 +32,21 @@ def groups_text(groups: Mapping[str, Sequence[int]]) -> str:
 
 
 def _checked(tree: object, n_ranks: int | None) -> Groups:
+    """Return the groups of a file, if each is a list of different ranks.
+
+    Parameters
+    ----------
+    tree
+        The value of the file as read from JSON.
+    n_ranks
+        The number of ranks of the job; None if it is not known.
+
+    Raises
+    ------
+    FormatError
+        Naming the first group or rank that is wrong: no list of ranks, an empty one, no rank of
+        the job, or a rank that is a member twice.
+    """
     check_object(tree, "")
     groups: Groups = {}
     for name, members in tree.items():  # type: ignore[attr-defined]

@@ -158,7 +158,26 @@ def _check_names(names: Iterable[str], noun: str, where: str, path: str) -> None
 
 
 def _read_line(row: Mapping[str, Any], place: _Place) -> Line:
-    """Read the values of one line, and check which of them its operation needs."""
+    """Read one line of a list of phases, and check the values that its operation needs.
+
+    Parameters
+    ----------
+    row
+        The values of the line by the names of its columns, as texts of CSV or values of JSON.
+    place
+        The number of the line, for messages.
+
+    Returns
+    -------
+    Line
+        Rank, operation, group, size in bytes, computation before it in seconds, how often it is
+        repeated, and the other rank of a message (`MISSING` of others).
+
+    Raises
+    ------
+    FormatError
+        Naming the line and the first value that is missing or wrong.
+    """
     operation = row.get("operation")
     if not isinstance(operation, str) or operation not in OPERATIONS:
         rule = f"operation = {shorten(operation)}: one of {', '.join(OPERATIONS)}"
@@ -168,6 +187,7 @@ def _read_line(row: Mapping[str, Any], place: _Place) -> Line:
     if communicates and not is_message and "group" not in row:
         raise place.fail(f"{operation} without a group")
 
+    # A computation has no size and no group, and only messages have another rank.
     rank = _read_whole(row, "rank", None, place)
     repeats = 0
     size_bytes = 0

@@ -159,15 +159,33 @@ def _find_partner(
     """Return the other rank of a pipeline of two; `MISSING` for other phases."""
     if not _is_message(record):
         return MISSING
-    others = [other for other in ranks if other != rank]
-    if len(others) != 1:
-        rule = f"group {group}: a pipeline of {len(others) + 1} ranks; records fit two"
+    other_ranks = [member for member in ranks if member != rank]
+    if len(other_ranks) != 1:
+        rule = f"group {group}: a pipeline of {len(other_ranks) + 1} ranks; records fit two"
         raise FormatError(rule, path=f"{file}:{record.line}")
-    return others[0]
+    return other_ranks[0]
 
 
 def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
-    """Find the files that begin with a prefix, by rank."""
+    """Find the files of recordings that begin with a prefix.
+
+    Parameters
+    ----------
+    prefix
+        A path and the beginning of the names; what follows is ``_SERVER_rankGPU.txt``.
+    options
+        Has the number of GPUs of a server, and how ranks are counted.
+
+    Returns
+    -------
+    dict
+        By rank the name of its file.
+
+    Raises
+    ------
+    FormatError
+        Naming a file of a GPU that servers do not have, or the prefix if no file has such a name.
+    """
     folder = Path(prefix).parent
     name_start = Path(prefix).name
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -198,7 +216,29 @@ class _Period(NamedTuple):
 def _align_periods(
     records_of_rank: Mapping[int, Sequence[PhaseRecord]], files: Mapping[int, str]
 ) -> dict[int, _Period]:
-    """Find one period in each recording, all from the same message on."""
+    """Find one step in each recording, all beginning with the same message.
+
+    Recordings of ranks begin and end at different times, and repeat the same step. The step of
+    each is found by itself, and then moved so that all begin with the latest of the first
+    messages.
+
+    Parameters
+    ----------
+    records_of_rank
+        By rank its phases, in the order in which they were recorded.
+    files
+        By rank the name of its file, for messages.
+
+    Returns
+    -------
+    dict
+        By rank its step: the number of its first phase, and how many phases it has.
+
+    Raises
+    ------
+    FormatError
+        Naming a file in which no step repeats, or that has no whole step from that message on.
+    """
     periods: dict[int, _Period] = {}
     for rank, records in records_of_rank.items():
         with naming(files[rank]):
@@ -214,6 +254,7 @@ def _align_periods(
         }
         for rank, records in records_of_rank.items()
     }
+    # The latest of the first messages is in all recordings; those without messages stay as found.
     first_messages = [min(phases) for phases in phase_of_message.values() if phases]
     common_message = max(first_messages, default=0)
     for rank, phases in phase_of_message.items():

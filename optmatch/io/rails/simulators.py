@@ -69,13 +69,19 @@ def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
     solution
         The answer, whose circuits are the topologies of the simulator.
     rate_bytes_per_s
-        What a circuit carries, for problems that know no bytes, which need it. Problems with a
-        rate of their own keep it.
+        What a circuit carries in a second. None for the rate that the problem has: jobs,
+        collectives and demands in bytes have one, and it counts even if another one is given.
+        Problems that know no bytes, such as an all-to-all of slots, need it.
 
     Returns
     -------
     str
-        The file: bandwidths in GB/s, times in nanoseconds.
+        The text of the file: bandwidths in GB/s, times in nanoseconds.
+
+    Raises
+    ------
+    InputError
+        If the problem has no rate and none is given.
     """
     system = _rated(solution, rate_bytes_per_s)
     inside = _rates_inside_servers(solution, system.n_nodes)

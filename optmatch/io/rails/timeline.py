@@ -196,7 +196,22 @@ _Ends = tuple[object, object, str, str]
 
 
 def _events(solution: Solution) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace: names of tracks before their first event, arrows at last."""
+    """Yield the events of a trace that Perfetto shows.
+
+    Each span of a solution (an operation, a circuit or a reconfiguration) is a slice of a track.
+    Times are microseconds, which viewers round to the nanosecond.
+
+    Parameters
+    ----------
+    solution
+        A solution with an answer.
+
+    Yields
+    ------
+    dict
+        Events in the format of Chrome's trace viewer: the name of a track before its first slice,
+        then slices in the order of `spans`, and at last the arrows between sends and receives.
+    """
     tracks = _Tracks()
     arrow_ends: dict[_Ends, list[dict[str, Any]]] = {}
     for span in spans(solution):
@@ -220,6 +235,8 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
             "dur": _microseconds(end_ns - start_ns),
             "args": {key: value for key, value in arguments.items() if value != ""},
         }
+
+        # Both ends of a message are kept: arrows join them when all slices are there.
         if span.name == "send":
             arrow_start = {**track, "ts": _microseconds(start_ns)}
             ends = (span.rank, span.peer, span.group, "send")

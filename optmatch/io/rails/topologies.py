@@ -140,7 +140,8 @@ def list_plane_epochs(solution: Solution) -> list[PlaneEpochs]:
     Such a plan says which rounds use which circuits, but not when a round ends. Other answers have
     no such planes: the list is empty.
     """
-    plan, problem = solution.answer, solution.problem
+    plan = solution.answer
+    problem = solution.problem
     if not isinstance(plan, CollectivePlan) or not isinstance(problem, Collective):
         return []
     if solution.schedule is not None or plan.shares_bytes.size:
@@ -172,7 +173,25 @@ class _System(NamedTuple):
 
 
 def _find_switches(solution: Solution) -> _System:
-    """Return the switches of an answer: those of rails, or the planes of a schedule."""
+    """Return the switches of an answer: those of rails, or the planes of a schedule.
+
+    Parameters
+    ----------
+    solution
+        A solution with a plan of rails, a plan of a collective, or one schedule or several.
+
+    Returns
+    -------
+    _System
+        The switches with their states over time; the number of nodes that they join (ranks of a
+        job or collective, ports of other problems), the ports of each node, and the delay in
+        seconds.
+
+    Raises
+    ------
+    InputError
+        If the answer is for a problem of another kind, or its rails or circuits do not fit it.
+    """
     answer = answer_of(solution)
     problem = solution.problem
     if isinstance(answer, RailPlan):
@@ -195,6 +214,7 @@ def _find_switches(solution: Solution) -> _System:
             delay_s=problem.delay_s,
         )
 
+    # Each plane has a schedule; without a rate, a circuit carries one unit in a second.
     ports_per_node = problem.ports if isinstance(problem, Collective) else 1
     rate_bytes_per_s = 1.0
     if isinstance(problem, Demand | Collective):
@@ -265,7 +285,27 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
 
 
 def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
-    """Return the switches of all rails, by rail."""
+    """Return the switches of all rails, ascending by rail.
+
+    Parameters
+    ----------
+    job
+        The training job; port p of GPU g of a rail is port ``g * ports_per_gpu + p`` of its
+        switch.
+    plan
+        The plan, with a timeline of states for some rails each.
+
+    Returns
+    -------
+    tuple of Switch
+        Each with its states: when their reconfigurations start, when they are up and when they
+        end, in seconds, and the rank and the port of the GPU at each of its ports.
+
+    Raises
+    ------
+    InputError
+        Naming a rail that the job does not have, or whose switch has too few ports.
+    """
     ranks_of_rail = ranks_of_rails(job.step())
     n_ports_of_gpu = job.network.ports_per_gpu
     switch_of_rail: dict[int, Switch] = {}

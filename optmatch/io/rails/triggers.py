@@ -23,7 +23,8 @@ TRIGGER_FORMAT = "optmatch/triggers/1"
 
 def trigger_tree(solution: Solution) -> dict[str, Any]:
     """Return the tree of the trigger file of a rail plan."""
-    job, plan = solution.problem, solution.answer
+    job = solution.problem
+    plan = solution.answer
     if not isinstance(job, RailJob) or not isinstance(plan, RailPlan):
         raise InputError("no plan of rails to derive triggers from")
     tags = {"format": TRIGGER_FORMAT, "problem_sha256": problem_digest(job)}
@@ -42,13 +43,16 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     with naming(name):
         check_object(tree, "")
         choose(tree, "format", {TRIGGER_FORMAT: TriggerPlan}, "")
-        stated, found = tree.get("problem_sha256"), problem_digest(job)
-        if stated != found:
+        stated_digest = tree.get("problem_sha256")
+        digest = problem_digest(job)
+        if stated_digest != digest:
             raise FormatError(
-                f"problem_sha256 = {shorten(stated, 66)}, but the job has {found}",
+                f"problem_sha256 = {shorten(stated_digest, 66)}, but the job has {digest}",
                 where="/problem_sha256",
             )
-        folder, tags = file_path(path).parent, ("format", "problem_sha256")
-        plan = from_object(TriggerPlan, attach(tree, folder), "", tags=tags)
+
+        # Large arrays lie in a file beside this one.
+        whole_tree = attach(tree, file_path(path).parent)
+        plan = from_object(TriggerPlan, whole_tree, "", tags=("format", "problem_sha256"))
         check_triggers(job, plan)
     return plan

@@ -159,13 +159,33 @@ def check_root(nodes: Nodes, place: int, root: int, members: Sequence[int]) -> N
 
 
 def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: Members) -> None:
-    """Add the bytes of sends; where a send does not tell its destination, receives may."""
+    """Add the bytes of all messages to a matrix: those that sends tell.
+
+    Where a send does not tell its destination, it is that of the receive that it is paired with;
+    sends without one are left out.
+
+    Parameters
+    ----------
+    matrix
+        ``matrix[source, destination]``: bytes between ranks, to which those of messages are added.
+    traces
+        The traces of all ranks, by rank.
+    groups
+        The ranks of each group, by name.
+
+    Raises
+    ------
+    FormatError
+        Naming the first send without a size, or from or to a rank without a trace.
+    """
     nodes = Nodes.of(
         traces, [np.flatnonzero(np.isin(trace.kind, (SEND, RECEIVE))) for trace in traces]
     )
     is_send = nodes.column("kind") == SEND
     source = nodes.column("source")
     source = np.where(is_send & (source == MISSING), nodes.rank, source)
+
+    # Sends that tell their destinations need no receives.
     destination = nodes.column("destination")
     is_counted = is_send
     if (destination[is_send] == MISSING).any():

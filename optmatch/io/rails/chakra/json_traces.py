@@ -107,13 +107,13 @@ def _read_objects(content: bytes, path: str) -> Iterator[Any]:
     """Yield values of JSON that follow each other."""
     text = decode(content, path)
     decoder = json.JSONDecoder()
-    at = 0
-    while at < len(text):
-        if text[at].isspace():
-            at += 1
+    position = 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
             continue
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as exc:
             raise FormatError(f"{exc}: no object of JSON", path=path) from exc
         yield value
@@ -121,15 +121,34 @@ def _read_objects(content: bytes, path: str) -> Iterator[Any]:
 
 def _warn_of_unread_keys(entries: list[dict[str, Any]], path: str) -> None:
     """Name the keys of nodes that neither are read nor are known to be of no use here."""
-    known = {*_UNUSED_KEYS, *ATTRIBUTES}.union(*_SPELLINGS.values())
-    n_nodes_of_key = Counter(key for entry in entries for key in entry if key not in known)
+    expected_keys = {*_UNUSED_KEYS, *ATTRIBUTES}.union(*_SPELLINGS.values())
+    n_nodes_of_key = Counter(key for entry in entries for key in entry if key not in expected_keys)
     if n_nodes_of_key:
         listed = ", ".join(f"{key} ({count} nodes)" for key, count in n_nodes_of_key.items())
         _log.warning("%s: keys of nodes that are not read: %s", path, listed)
 
 
 def _read_node(entry: Any, place: _Place) -> Node:
-    """Read one node, whose keys may have any of their spellings."""
+    """Read one node of a trace, whose keys may have any of their known spellings.
+
+    Parameters
+    ----------
+    entry
+        A value of JSON; a node is an object.
+    place
+        Where it stands in the file, for messages.
+
+    Returns
+    -------
+    Node
+        With its kind, the nodes that it waits for, its duration in microseconds, and those of its
+        attributes that are read (`ATTRIBUTES`): names of groups as texts, others as whole numbers.
+
+    Raises
+    ------
+    FormatError
+        Naming the node and the key of which the value is wrong.
+    """
     if not isinstance(entry, dict):
         raise place.fail(f"{shorten(entry)}: a node is an object")
     id_key = _find_key(entry, "id", place)
@@ -143,13 +162,14 @@ def _read_node(entry: Any, place: _Place) -> Node:
     else:
         kind = _read_count(entry, "kind", place)
 
-    told = entry | _read_attributes(entry.get("attr", []), place)
+    # Attributes stand in a list of their own, or beside the other keys.
+    values = entry | _read_attributes(entry.get("attr", []), place)
     attributes: dict[str, bool | int | str] = {}
     for name in ATTRIBUTES:
-        if name == "pg_name" and name in told:
-            attributes[name] = str(told[name])
-        elif name in told:
-            attributes[name] = _read_whole(name, told[name], place)
+        if name == "pg_name" and name in values:
+            attributes[name] = str(values[name])
+        elif name in values:
+            attributes[name] = _read_whole(name, values[name], place)
 
     return Node(
         id=_read_count(entry, "id", place),

@@ -105,7 +105,33 @@ def _check_sizes(messages: Nodes, peer: Integers, pair: Integers) -> None:
 def _told_peers(
     messages: Nodes, is_send: NDArray[np.bool_], groups: Sequence[str], members: Members
 ) -> Integers:
-    """Return the other end that each node tells, or that a group of two has; else `MISSING`."""
+    """Return the rank at the other end of each message, as far as its node tells it.
+
+    The other end of a send is its destination, that of a receive its source. Where a node does not
+    tell it, and the message is in a group of two, it is the other member of the group.
+
+    Parameters
+    ----------
+    messages
+        The sends and receives of all ranks.
+    is_send
+        ``is_send[message]``: whether it is a send; else it is a receive.
+    groups
+        ``groups[message]``: the name of its group, empty if it has none.
+    members
+        The ranks of each group, by name.
+
+    Returns
+    -------
+    int64 array, shape (messages,)
+        The other rank; `MISSING` where nothing tells it.
+
+    Raises
+    ------
+    FormatError
+        Naming the first message that stands in the trace of a rank that it is neither from nor to,
+        or whose other end is no other rank.
+    """
     rank = messages.rank
     n_ranks = len(messages.traces)
     source = messages.column("source")
@@ -119,11 +145,12 @@ def _told_peers(
         rule = f"{name} = {own_end[message]} in the trace of rank {rank[message]}"
         raise messages.fail(message, rule)
 
+    # In a group of two the other end is the other member.
     for message in np.flatnonzero(peer == MISSING).tolist():
         group = members.get(groups[message], ())
-        others = [other for other in group if other != rank[message]]
-        if len(others) == 1:
-            peer[message] = others[0]
+        other_members = [member for member in group if member != rank[message]]
+        if len(other_members) == 1:
+            peer[message] = other_members[0]
 
     is_wrong = (peer < MISSING) | (peer >= n_ranks) | (peer == rank)
     for message in np.flatnonzero(is_wrong)[:1].tolist():

@@ -226,7 +226,22 @@ class _Draft:
             self._read_collectives_of_group(operations[places])
 
     def _read_collectives_of_group(self, operations: Integers) -> None:
-        """Set kind and group of the collectives of one rank in one group."""
+        """Set kind and group of the collectives of one rank in one group.
+
+        Collectives of a group that is left out (`TraceOptions.leave_out`) stay computations, which
+        take no time; so do those of a group of one rank, which sends nothing.
+
+        Parameters
+        ----------
+        operations
+            The collectives, at least one, of the same rank and group.
+
+        Raises
+        ------
+        FormatError
+            Naming the first operation whose type is none of `COLLECTIVES`, whose group is not
+            known or does not have its rank, or whose root is no member.
+        """
         first = int(operations[0])
         name = self.nodes.group_name(first) or ALL_RANKS
         if name in self.options.leave_out:
@@ -251,7 +266,18 @@ class _Draft:
             self.group[operations] = self.find_group(name, ranks)
 
     def match_collectives(self) -> None:
-        """Give one number to the k-th collective of a group at each of its ranks."""
+        """Give one number to the k-th collective of a group at each of its ranks.
+
+        A group does its collectives in the same order at all of its ranks, so that the k-th ones
+        belong together. Their sizes and kinds have to agree; collectives that some rank lacks are
+        left out, or refused.
+
+        Raises
+        ------
+        FormatError
+            Naming the first collective without a size, without a part at some rank, or that
+            differs from that of another rank.
+        """
         is_unsized = (self.group != MISSING) & (self.size_bytes < 0)
         for operation in np.flatnonzero(is_unsized)[:1].tolist():
             rule = "comm_size is missing or negative; --lenient takes it as computation"
@@ -327,7 +353,18 @@ class _Draft:
             raise self.nodes.fail(int(operations[place]), rule)
 
     def match_messages(self) -> None:
-        """Pair sends and receives, and find their groups."""
+        """Pair sends and receives, and find the group of each pair.
+
+        Sets the other rank of each message (`peer`), the number that its two ends have in common
+        (`match`), its kind and its group. Messages without a partner become computations. A
+        message without a group, or in one that has collectives too, gets a group of its two ranks.
+
+        Raises
+        ------
+        FormatError
+            Naming the first message of an unknown group, or between ranks that are not both
+            members.
+        """
         is_message = np.isin(self.nodes.column("kind"), (SEND, RECEIVE))
         operations = np.flatnonzero(is_message)
         messages = self.nodes.take(operations)
@@ -379,7 +416,24 @@ class _Draft:
         )
 
     def _make_groups(self) -> list[Group]:
-        """Return the groups with their dimensions, given or guessed, and their rails."""
+        """Return the groups with their dimensions, given or guessed, and their rails.
+
+        The dimension of a group is the kind of parallelism that it serves. Where it is not given
+        (`TraceOptions.dimensions`), it is pipeline parallelism for groups with messages, expert
+        parallelism for those with all-to-alls, tensor parallelism for others inside a server, and
+        data parallelism on rails.
+
+        Returns
+        -------
+        list of Group
+            In the order of their numbers.
+
+        Raises
+        ------
+        FormatError
+            Naming a group whose ranks are on several rails and servers, or one that shares some of
+            its ranks with another one of its dimension.
+        """
         has_messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
         has_all_to_alls = set(np.unique(self.group[self.kind == _ALL_TO_ALL]).tolist())
         groups: list[Group] = []

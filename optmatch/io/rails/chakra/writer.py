@@ -87,13 +87,29 @@ def step_traces(step: Step) -> list[bytes]:
         seconds = step.duration_s[operation]
         raise InputError(f"{step.describe(operation)} takes {seconds:g} s")
     return [
-        trace_bytes(_write_node(step, operation, first) for operation in range(first, behind))
-        for first, behind in pairwise(step.rank_start.tolist())
+        trace_bytes(_write_node(step, operation, first) for operation in range(first, stop))
+        for first, stop in pairwise(step.rank_start.tolist())
     ]
 
 
 def _write_node(step: Step, operation: int, first: int) -> Node:
-    """Return the node of an operation; numbers of nodes count from `first` of their rank."""
+    """Return the node of an operation, as a trace of its rank has it.
+
+    Parameters
+    ----------
+    step
+        The step.
+    operation
+        An operation of it: a computation, a part of a collective, or one end of a message.
+    first
+        The first operation of the same rank, whose node has the number 0.
+
+    Returns
+    -------
+    Node
+        With its kind, size in whole bytes, duration in whole microseconds, and the numbers of the
+        nodes that it waits for.
+    """
     name = OPERATIONS[step.kind[operation]]
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
     if name != "compute":

@@ -102,7 +102,19 @@ def read_kineto_demand(
 
 
 def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
-    """List what was communicated, the longest first; equal operations of a group are a row."""
+    """List what was communicated, the longest first; equal operations of a group are a row.
+
+    Parameters
+    ----------
+    recordings
+        The recordings of some ranks: their calls with begin and end, kind, group and size.
+
+    Returns
+    -------
+    list of Listed
+        By operation, group and size: how often the rank that has most of them did it, and how long
+        it lasted on average, in seconds. Rows with the longest time in all come first.
+    """
     calls_of_row = defaultdict[_Collective, list[tuple[int, float]]](list)
     for recording in recordings:
         for call in recording.calls:

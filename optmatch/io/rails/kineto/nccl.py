@@ -101,7 +101,26 @@ def read_nccl_calls(
 
 
 def _read_kernels(recording: Recording, events: TraceEvents, by_role: NcclEvents) -> list[_Kernel]:
-    """Add what ran on the device to a recording, and return the kernels of NCCL by begin."""
+    """Add what ran on the device to a recording, and return the kernels of NCCL.
+
+    Kernels of NCCL are what the rank communicates (`Recording.talking`); other kernels, and copies
+    in memory, are what it computes.
+
+    Parameters
+    ----------
+    recording
+        The recording of a rank, to which activities of the device are added.
+    events
+        The events of its trace.
+    by_role
+        The events of the device, and the launches of kernels by their correlation.
+
+    Returns
+    -------
+    list of _Kernel
+        The kernels of NCCL in the order of their events, with external id, and with thread and
+        time of their launch in microseconds if the trace has it.
+    """
     kernels = []
     for span in by_role.device:
         is_memory = events.text(span.event, "cat") != "kernel"
@@ -110,6 +129,8 @@ def _read_kernels(recording: Recording, events: TraceEvents, by_role: NcclEvents
             recording.computing.append(activity)
             continue
         recording.talking.append(activity)
+
+        # A common correlation joins a kernel to its launch on the host.
         thread = ""
         launch_us = 0.0
         correlation = events.link_number(span.event, "correlation")
@@ -189,7 +210,26 @@ def _find_call_around(calls: Sequence[Span], launch_us: float) -> int | None:
 
 
 def _read_record(events: TraceEvents, span: Span) -> Call | None:
-    """Read a call from its record; None if it moves no bytes."""
+    """Read a call of NCCL from the record that PyTorch writes of it.
+
+    Parameters
+    ----------
+    events
+        The events of the trace.
+    span
+        The record, with begin and end in microseconds.
+
+    Returns
+    -------
+    Call or None
+        The call with its kind, group, size in bytes, and the other rank of a message or the root
+        of a collective, `MISSING` where there is none. None of a record that moves no bytes.
+
+    Raises
+    ------
+    FormatError
+        Naming the argument of the record that is missing or wrong.
+    """
     event = span.event
     arguments = events.arguments(event)
     name = arguments.get(_COLLECTIVE_NAME)
@@ -203,6 +243,7 @@ def _read_record(events: TraceEvents, span: Span) -> Call | None:
         raise events.flaw(event, where, group_name, "the name of a group")
     group = str(group_name)
 
+    # The size is that of what goes in, of a receive what comes out; a barrier has none.
     size_bytes = 0
     if kind != "BARRIER":
         size_name = "Out msg nelems" if kind == "RECV" else "In msg nelems"

@@ -120,7 +120,24 @@ def _parse(content: bytes, file: str, skipped: list[str] | None) -> Any:
 
 
 def _sort_by_role(events: TraceEvents) -> _EventsByRole:
-    """Sort the events that have a duration by what they tell."""
+    """Sort the events that have a duration by what they tell.
+
+    Parameters
+    ----------
+    events
+        The events of a trace.
+
+    Returns
+    -------
+    _EventsByRole
+        By role (what ran on the device, records of calls, annotations, ...) begin, end and index
+        of its events, sorted by begin; and the launch of each kernel by the correlation of both.
+
+    Raises
+    ------
+    FormatError
+        If the trace has events of accelerators that are not read.
+    """
     by_role = _EventsByRole()
     n_of_other_device = Counter[str]()
     for index, event in enumerate(events.events):
@@ -152,7 +169,18 @@ def _sort_by_role(events: TraceEvents) -> _EventsByRole:
 
 
 def _role_of(category: str, name: str) -> str | None:
-    """Return the list of `_EventsByRole` that an event belongs to; None if it is in none."""
+    """Return what an event tells: the name of the list of `_EventsByRole` that it belongs to.
+
+    Parameters
+    ----------
+    category, name
+        The values ``cat`` and ``name`` of the event.
+
+    Returns
+    -------
+    str or None
+        None if nothing is read from such events.
+    """
     if category in _DEVICE_CATEGORIES:
         return "device"
     if name == RECORD_NAME:
