@@ -47,13 +47,15 @@ as with 40; uniform demands do not come so far, and with two partners they would
 _BASE_HOLD = 1.0
 _HOLD = 0.2
 _HOLD_OF_SHORT_FLOWS = 1.35
-_GROWTH = 0.7
+_GROWTH = 0.8
 _HOLD_OF_CROWDS = 0.6
 """A slot lasts ``base + (hold + hold_of_short_flows / (1 + f)) * q**growth`` delays at least,
 where a flow takes f delays in the mean and q delays wait for a circuit. Tuned on flows of half a
-delay to 20 delays, 6 to 16 ports, loads of 0.5 and 0.9, against the heaviest matching in epochs of
-2 to 20 delays: waits are 0.64 to 0.98 of its best. With 1.2 for all flows and the root of q, small
-flows at a load of 0.9 wait 1.2 times as long; with 2.2, those at 0.5 do."""
+delay to 200 delays, 6 to 16 ports, loads of 0.5 to 0.9, against the heaviest matching in epochs of
+2 to 20 delays. With 1.2 for all flows and the root of q, small flows at a load of 0.9 wait 1.2
+times as long; with 2.2, those at 0.5 do. With a growth of 0.7 flows of half a delay at a load of
+0.9, and of two delays at 0.8, wait 1.1 times as long; with 0.9, flows of 20 delays at 0.5 wait
+1.04 times and flows of 200 delays at 0.9 the same part longer."""
 
 
 _URGENT = 10.0
