@@ -246,7 +246,27 @@ def _number(name: str, entry: Any, place: str) -> float:
 
 
 def find_cell(fabric: Fabric, name: Any, place: str) -> int:
-    """Return the number of a cell by its name or its number."""
+    """Find a cell by its name or its number.
+
+    Parameters
+    ----------
+    fabric
+        The chip, whose cells may have names.
+    name
+        The field of a table: a name or a number.
+    place
+        Where the field stands, for messages.
+
+    Returns
+    -------
+    int
+        The number of the cell.
+
+    Raises
+    ------
+    FormatError
+        If the field is empty, or there is no such cell; the message lists some.
+    """
     text = str(name).strip()
     names = list(fabric.cell_names)
     cell = numbers_of_names(names).get(text)

@@ -70,6 +70,7 @@ class Processes(Executor):
     def __init__(
         self, n: int | None = None, *, patience: Callable[..., float | None] = lambda *_: None
     ) -> None:
+        """Start a thread for each worker; its process starts with the first call."""
         cores = _usable_cores()
         self.n = n or len(cores)
         self.ahead = 2 * self.n

@@ -98,7 +98,23 @@ def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
 
 
 def draw_rack_state(rack: RackFabric, rng: np.random.Generator) -> Reroute:
-    """Connect chips at random over the fewest fibres that are free."""
+    """Draw a running state of racks: chips that are connected over fibres.
+
+    Circuits are drawn one by one, each over the fewest fibres that are still free. Jobs and spares
+    are drawn as well.
+
+    Parameters
+    ----------
+    rack
+        The racks.
+    rng
+        The random numbers.
+
+    Returns
+    -------
+    Reroute
+        A state without failures, with up to a third as many circuits as there are ports.
+    """
     circuits: list[tuple[int, int]] = []
     routes: list[tuple[int, ...]] = []
     free_fibres = set(range(rack.n_fibres))
@@ -165,7 +181,21 @@ _CELL_FAULTS = ["stuck_bar", "stuck_cross", "dead_cells"]
 
 
 def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
-    """Let one to three parts of a state fail, of the kinds that its fabric has."""
+    """Let one to three parts of a state fail, drawn at random.
+
+    Parameters
+    ----------
+    state
+        A running state. Ports may fail on any fabric; chips and fibres of racks, and cells where
+        there are more than two, dead or stuck in a state.
+    rng
+        The random numbers.
+
+    Returns
+    -------
+    Reroute
+        The same state with the failed parts; a part that is drawn twice fails once.
+    """
     fabric = state.fabric
 
     # Cells in random order, so that none breaks in two ways.

@@ -58,6 +58,7 @@ class Layout:
     """
 
     def __init__(self, runtime: str, solution: Solution) -> None:
+        """Size the chunks in units; the scratch buffers of ranks are empty."""
         self.plan = plan_of(solution)
         problem = solution.problem
         assert isinstance(problem, Collective)

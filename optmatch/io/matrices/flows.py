@@ -106,9 +106,85 @@ def read_flows(path: str | os.PathLike[str]) -> FlowList:
 
 
 def _read_flow_table(rows: list[Row], path: str) -> FlowList:
-    """Read a table of flows, whose first line names the columns."""
-    words = [field.lower() for field in rows[0].fields]
+    """Read a table of flows, whose first line names the columns.
+
+    Parameters
+    ----------
+    rows
+        The lines of the table as fields, with their places for messages.
+    path
+        The file, for messages.
+
+    Returns
+    -------
+    FlowList
+        In the order of arrival. Without a column of coflows each flow is one of its own; without
+        one of weights or deadlines there are none.
+
+    Raises
+    ------
+    FormatError
+        Naming the line and the value of what does not fit.
+    """
+    column_of = _find_columns(rows[0])
+    for row in rows[1:]:
+        if len(row.fields) != len(rows[0].fields):
+            raise FormatError(
+                f"{len(row.fields)} fields, but {len(rows[0].fields)} columns", path=row.place
+            )
+
+    def texts(column: str) -> list[str]:
+        """Return the fields of a column, line by line."""
+        return [row.fields[column_of[column]] for row in rows[1:]]
+
+    def numbers(column: str) -> list[float]:
+        """Return the amounts of a column, line by line."""
+        places = [row.place for row in rows[1:]]
+        return [_amount(text, place) for text, place in zip(texts(column), places, strict=True)]
+
+    edges, names = number_ports(texts("source"), texts("destination"), numbers("bytes"), path)
+
+    # Flows with the same label are one coflow; coflows are numbered as they come.
+    coflows = np.arange(len(rows) - 1)
+    if "coflow" in column_of:
+        number_of = {label: k for k, label in enumerate(dict.fromkeys(texts("coflow")))}
+        coflows = np.array([number_of[label] for label in texts("coflow")], dtype=np.int64)
+
+    weight = None
+    if "weight" in column_of:
+        weight = np.array(numbers("weight"))
+        for flow in np.flatnonzero(weight == 0)[:1]:
+            raise FormatError("weight 0: > 0 is expected", path=rows[1 + flow].place)
+    deadline_s = None
+    if "deadline" in column_of:
+        deadlines = zip(texts("deadline"), (row.place for row in rows[1:]), strict=True)
+        deadline_s = np.array([_deadline(text, place) for text, place in deadlines])
+    flows = _as_flows(np.array(numbers("time")), edges, coflows, names)
+    return _in_order(flows._replace(weight=weight, deadline_s=deadline_s))
+
+
+def _find_columns(header: Row) -> dict[str, int]:
+    """Find which column of a table of flows is which, by the words of its first line.
+
+    Parameters
+    ----------
+    header
+        The first line.
+
+    Returns
+    -------
+    dict
+        By name (``"time"``, ``"source"``, ``"destination"``, ``"bytes"``, and perhaps
+        ``"coflow"``, ``"weight"`` and ``"deadline"``) the number of the column.
+
+    Raises
+    ------
+    FormatError
+        If a column is missing, there twice, or of no known name.
+    """
+    words = [field.lower() for field in header.fields]
     column_of = {}
+
     # Other tools call the bytes of an edge its weight: beside a column of bytes it is a weight.
     amount_words = AMOUNT_WORDS
     if any(word in AMOUNT_WORDS - _WEIGHT_WORDS for word in words):
@@ -127,44 +203,16 @@ def _read_flow_table(rows: list[Row], path: str) -> FlowList:
             raise FormatError(
                 f"{len(matching)} columns of {column}: time, source, destination, bytes are"
                 " expected, and perhaps coflow, weight and deadline",
-                path=rows[0].place,
+                path=header.place,
             )
         if matching:
             column_of[column] = matching[0]
     unknown = set(range(len(words))) - set(column_of.values())
     if unknown:
         raise FormatError(
-            f"column {shorten(rows[0].fields[min(unknown)])} is unknown", path=rows[0].place
+            f"column {shorten(header.fields[min(unknown)])} is unknown", path=header.place
         )
-    for row in rows[1:]:
-        if len(row.fields) != len(words):
-            raise FormatError(
-                f"{len(row.fields)} fields, but {len(words)} columns", path=row.place
-            )
-
-    def texts(column: str) -> list[str]:
-        return [row.fields[column_of[column]] for row in rows[1:]]
-
-    def numbers(column: str) -> list[float]:
-        places = [row.place for row in rows[1:]]
-        return [_amount(text, place) for text, place in zip(texts(column), places, strict=True)]
-
-    edges, names = number_ports(texts("source"), texts("destination"), numbers("bytes"), path)
-    coflows = np.arange(len(rows) - 1)
-    if "coflow" in column_of:
-        number_of = {label: k for k, label in enumerate(dict.fromkeys(texts("coflow")))}
-        coflows = np.array([number_of[label] for label in texts("coflow")], dtype=np.int64)
-    weight = None
-    if "weight" in column_of:
-        weight = np.array(numbers("weight"))
-        for flow in np.flatnonzero(weight == 0)[:1]:
-            raise FormatError("weight 0: > 0 is expected", path=rows[1 + flow].place)
-    deadline_s = None
-    if "deadline" in column_of:
-        deadlines = zip(texts("deadline"), (row.place for row in rows[1:]), strict=True)
-        deadline_s = np.array([_deadline(text, place) for text, place in deadlines])
-    flows = _as_flows(np.array(numbers("time")), edges, coflows, names)
-    return _in_order(flows._replace(weight=weight, deadline_s=deadline_s))
+    return column_of
 
 
 def _amount(text: str, place: str) -> float:

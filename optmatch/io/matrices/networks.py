@@ -63,7 +63,27 @@ def is_sndlib_json(tree: Any) -> bool:
 
 
 def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
-    """Read the demands of a network of SNDlib in JSON, as `read_sndlib_xml` does."""
+    """Read the demands of a network of SNDlib in JSON.
+
+    Parameters
+    ----------
+    tree
+        The file: ``nodes``, each with an ``id``, and ``demands``, each with ``source``, ``target``
+        and ``demand_value``.
+    path
+        The file, for messages.
+
+    Returns
+    -------
+    Traffic
+        A sparse matrix ``[source, destination]``; ports are the nodes in their order, with their
+        names. Several demands of one pair are added up.
+
+    Raises
+    ------
+    FormatError
+        Naming the node or the demand that does not fit.
+    """
     nodes = []
     for k, node in enumerate(tree["nodes"]):
         if not isinstance(node, dict) or not isinstance(node.get("id"), str):

@@ -268,7 +268,26 @@ def _read_npy(request: _Request) -> Any:
 
 
 def _read_sparse_arrays(arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
-    """Make the sparse matrix of the arrays that `scipy.sparse.save_npz` writes."""
+    """Make the sparse matrix of the arrays that `scipy.sparse.save_npz` writes.
+
+    Parameters
+    ----------
+    arrays
+        By name: ``format`` (csr, csc, bsr, coo or dia), ``shape``, ``data``, and the indices of
+        that format.
+    path
+        The file, for messages.
+
+    Returns
+    -------
+    csr_array
+        The matrix, whatever its format was.
+
+    Raises
+    ------
+    FormatError
+        If arrays are missing, of another kind, or contradict each other.
+    """
     from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, dia_array
 
     layout = arrays["format"].item()

@@ -180,7 +180,21 @@ def _only_layout(rows: Sequence[Row], path: str) -> str:
 
 
 def possible_layouts(rows: Sequence[Row]) -> list[str]:
-    """Return the keys of `LAYOUTS` that a table can be."""
+    """List the layouts that a table can have, by what its fields look like.
+
+    Parameters
+    ----------
+    rows
+        The lines of the table as fields.
+
+    Returns
+    -------
+    list of str
+        Keys of `LAYOUTS`: ``"numbers"`` (a matrix alone), ``"header"`` (names above it),
+        ``"index"`` (names beside it), ``"labelled"`` (both), ``"edges"`` (a list of source,
+        destination and bytes). A first line that names the columns of edges, or an empty corner
+        above names, decides it.
+    """
     body = [row.fields for row in rows[1:]]
     if _header_of_edges(rows[0].fields, body) is not None:
         return ["edges"]
@@ -330,7 +344,28 @@ def _read_edges(rows: Sequence[Row], path: str) -> Traffic:
 
 
 def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
-    """Read a matrix; `layout` tells where names stand."""
+    """Read a matrix of numbers, and the names of its rows and columns.
+
+    Parameters
+    ----------
+    rows
+        The lines of the table as fields, with their places for messages.
+    layout
+        ``"numbers"`` for a matrix alone, ``"header"`` if the first line has names, ``"index"`` if
+        the first column has, ``"labelled"`` if both have.
+    path
+        The file, for messages.
+
+    Returns
+    -------
+    Traffic
+        The matrix, and the names of ports; None if they have none.
+
+    Raises
+    ------
+    FormatError
+        If lines have different lengths, a field is no number, or names do not fit.
+    """
     has_index = layout in ("index", "labelled")
     body = rows[1:] if layout in ("header", "labelled") else rows
 
