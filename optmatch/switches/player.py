@@ -304,7 +304,25 @@ class _Player:
                 )
 
     def run(self, stop: threading.Event) -> PlayReport:
-        """Play until the end, or until `stop` is set."""
+        """Claim the switches, play the plan, and release them.
+
+        Parameters
+        ----------
+        stop
+            Ends the play after the present slot when it is set, from any thread.
+
+        Returns
+        -------
+        PlayReport
+            The slots that were played, with their measured delays.
+
+        Raises
+        ------
+        SwitchError
+            If a switch cannot be reached or is claimed by another player, somebody else has
+            changed our circuits, or a circuit is not tuned. What was there before is put back
+            where that is asked for and the circuits are still ours.
+        """
         try:
             # A journal is locked by its player. Who can open it to go on knows that the former run
             # has ended, and takes over its claims, which may not have expired yet.

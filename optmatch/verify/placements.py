@@ -140,7 +140,25 @@ def _list_circuits(problem: HostPlacement) -> list[tuple[int, int]]:
 
 
 def _replay(problem: HostPlacement, traffic: Traffic, answer: Any, findings: Findings) -> bool:
-    """Apply all rules of an answer; tell whether its losses could be counted."""
+    """Apply all rules of placements to an answer, and count the losses of its circuits.
+
+    Parameters
+    ----------
+    problem
+        The placement that was asked for.
+    traffic
+        Its circuits and their losses, counted by the verifier.
+    answer
+        What is checked: `HostPorts`, or something wrong in its place.
+    findings
+        Takes the violations, and the figures: the number of circuits, the worst loss and the sum
+        of losses in dB, and the objective.
+
+    Returns
+    -------
+    bool
+        Whether each host has a live port of its own, so that the losses could be counted.
+    """
     if not isinstance(answer, HostPorts) or len(answer.port_of_host) != problem.n_hosts:
         got = len(answer.port_of_host) if isinstance(answer, HostPorts) else type(answer).__name__
         findings.refuse(ANSWER_IS_PORTS, "port_of_host", got, problem.n_hosts)
@@ -187,7 +205,24 @@ _FIGURE_OF_OBJECTIVE = {
 
 
 def _count_bound(problem: HostPlacement, traffic: Traffic) -> float:
-    """Bound the objective by the cheapest circuits of each host on each port that it may get."""
+    """Bound the objective by the cheapest circuits of each host on each port that it may get.
+
+    Each host is looked at alone: on a port it needs so many circuits out and in, and those that
+    lose least there cost no more than the real ones. Hosts with the same needs take different
+    ports, so not all of them can have the best one.
+
+    Parameters
+    ----------
+    problem
+        The placement; its objective is the worst loss or the sum of losses.
+    traffic
+        Its circuits and their losses.
+
+    Returns
+    -------
+    float
+        In dB; infinite if some host has no port at all.
+    """
     partners = traffic.list_partners(problem.n_hosts)
     cost_db = [
         _list_costs(problem, traffic, host, partners[host]) for host in range(len(partners))
@@ -310,7 +345,23 @@ class PortOptions:
         return self._narrow(self.of_host, set(range(len(self.of_host))))
 
     def _narrow(self, options: list[int], stale_hosts: set[int]) -> bool:
-        """Do so with ``options[host]``, which are changed, beginning with some hosts."""
+        """Remove ports that hosts cannot have, until nothing follows any more.
+
+        Propagation of the circuits (a host keeps the ports that fit to some port of each partner)
+        and of all-different (a host with one port takes it from all others).
+
+        Parameters
+        ----------
+        options
+            ``options[host]``: the set of ports that a host may still have; changed in place.
+        stale_hosts
+            The hosts to begin with, such as the partners of one whose ports have changed; emptied.
+
+        Returns
+        -------
+        bool
+            False if some host has no port left, or the hosts together have fewer than they are.
+        """
         while stale_hosts:
             while stale_hosts:
                 host = stale_hosts.pop()
@@ -432,9 +483,9 @@ def _check_spectral_proof(
 
     # Entries may differ from 1 only where two ports are apart, and there symmetrically.
     worse_db = np.maximum(loss_db, loss_db.T)
-    apart = worse_db >= proof.threshold_db
-    np.fill_diagonal(apart, False)
-    matrix = np.where(apart, (proof.entries + proof.entries.T) / 2, 1.0)
+    is_excluded = worse_db >= proof.threshold_db
+    np.fill_diagonal(is_excluded, False)
+    matrix = np.where(is_excluded, (proof.entries + proof.entries.T) / 2, 1.0)
     largest = float(np.linalg.eigvalsh(matrix)[-1])
     if largest * (1 + _SPECTRAL_MARGIN) >= problem.n_hosts:
         raise ProofError(

@@ -36,7 +36,7 @@ class CliqueState(NamedTuple):
     @classmethod
     def start(
         cls,
-        apart: NDArray[np.bool_],
+        is_excluded: NDArray[np.bool_],
         members: NDArray[np.int64],
         fixed_ports: NDArray[np.int64],
         rng: np.random.Generator,
@@ -45,8 +45,8 @@ class CliqueState(NamedTuple):
 
         Parameters
         ----------
-        apart
-            ``apart[port, port]``: whether two ports cannot be members together; symmetric.
+        is_excluded
+            ``is_excluded[port, port]``: whether two ports cannot be members together; symmetric.
         members
             The ports of the set, as many as are wanted together.
         fixed_ports
@@ -54,11 +54,11 @@ class CliqueState(NamedTuple):
         rng
             Gives the kernel its random numbers.
         """
-        is_member = np.zeros(len(apart), dtype=bool)
+        is_member = np.zeros(len(is_excluded), dtype=bool)
         is_member[members] = True
-        tabu_until = np.zeros(len(apart), dtype=np.int64)
+        tabu_until = np.zeros(len(is_excluded), dtype=np.int64)
         tabu_until[fixed_ports] = STAYS
-        n_conflicts = apart[:, members].sum(axis=1)
+        n_conflicts = is_excluded[:, members].sum(axis=1)
         return cls(is_member, n_conflicts, tabu_until, new_draws(rng))
 
 
@@ -94,15 +94,17 @@ def _extremes(state: CliqueState, step: int) -> tuple[int, int]:
 
 
 @inner_kernel
-def _choose_exchange(apart: NDArray[np.bool_], state: CliqueState, step: int) -> tuple[int, int]:
+def _choose_exchange(
+    is_excluded: NDArray[np.bool_], state: CliqueState, step: int
+) -> tuple[int, int]:
     """Draw a member and a port for it, among those that leave the fewest conflicts.
 
     Two that are apart from each other are better by one, as their own conflict disappears.
 
     Parameters
     ----------
-    apart
-        ``apart[port, port]``: whether two ports cannot be members together; symmetric.
+    is_excluded
+        ``is_excluded[port, port]``: whether two ports cannot be members together; symmetric.
     state
         The set of ports; its random numbers go on.
     step
@@ -120,7 +122,7 @@ def _choose_exchange(apart: NDArray[np.bool_], state: CliqueState, step: int) ->
     leaving = -1
     coming = -1
     n_equal = 0
-    are_apart = False
+    is_excluded_pair = False
     # The n-th pair that is equally good replaces the choice with probability 1 / n, so that all
     # are drawn with the same probability (reservoir sampling). The first pair of ports that are
     # apart begins the count anew.
@@ -130,10 +132,10 @@ def _choose_exchange(apart: NDArray[np.bool_], state: CliqueState, step: int) ->
         for port in range(len(n_conflicts)):
             if is_member[port] or tabu_until[port] > step or n_conflicts[port] != fewest:
                 continue
-            if apart[member, port] and not are_apart:
-                are_apart = True
+            if is_excluded[member, port] and not is_excluded_pair:
+                is_excluded_pair = True
                 n_equal = 0
-            if apart[member, port] == are_apart:
+            if is_excluded[member, port] == is_excluded_pair:
                 n_equal += 1
                 if draw_below(state.draws, n_equal) == 0:
                     leaving = member
@@ -143,7 +145,7 @@ def _choose_exchange(apart: NDArray[np.bool_], state: CliqueState, step: int) ->
 
 @kernel
 def search_clique(
-    apart: NDArray[np.bool_], state: CliqueState, first_step: int, last_step: int
+    is_excluded: NDArray[np.bool_], state: CliqueState, first_step: int, last_step: int
 ) -> int:
     """Exchange members until no two of them are apart, and return how many pairs still are.
 
@@ -152,8 +154,8 @@ def search_clique(
 
     Parameters
     ----------
-    apart
-        ``apart[port, port]``: whether two ports cannot be members together; symmetric.
+    is_excluded
+        ``is_excluded[port, port]``: whether two ports cannot be members together; symmetric.
     state
         The set of ports so far.
     first_step, last_step
@@ -178,14 +180,14 @@ def search_clique(
     for step in range(first_step, last_step):
         if total == 0:
             break
-        leaving, coming = _choose_exchange(apart, state, step)
+        leaving, coming = _choose_exchange(is_excluded, state, step)
         if leaving < 0:
             continue
-        total += n_conflicts[coming] - n_conflicts[leaving] - apart[leaving, coming]
+        total += n_conflicts[coming] - n_conflicts[leaving] - is_excluded[leaving, coming]
         is_member[leaving] = False
         is_member[coming] = True
         for port in range(n_ports):
-            n_conflicts[port] += int(apart[coming, port]) - int(apart[leaving, port])
+            n_conflicts[port] += int(is_excluded[coming, port]) - int(is_excluded[leaving, port])
 
         # Tenures of the paper: longer where more conflicts are left, and random.
         tenure = min(total, 10)

@@ -189,21 +189,21 @@ def _search_cliques(search: PlacementSearch, n_exchanges: int) -> None:
         threshold_db = search.next_threshold(floor_db)
         if threshold_db <= floor_db:
             return
-        apart = worse_db > threshold_db
-        np.fill_diagonal(apart, False)
+        is_excluded = worse_db > threshold_db
+        np.fill_diagonal(is_excluded, False)
 
         # Exchanges begin with the best set so far.
         if search.best is not None:
             members = search.best
-        state = CliqueState.start(apart, members, fixed_ports, search.rng)
+        state = CliqueState.start(is_excluded, members, fixed_ports, search.rng)
 
         def exchange(
             first: int,
             last: int,
-            apart: NDArray[np.bool_] = apart,
+            is_excluded: NDArray[np.bool_] = is_excluded,
             state: CliqueState = state,
         ) -> bool:
-            return search_clique(apart, state, first, last) == 0
+            return search_clique(is_excluded, state, first, last) == 0
 
         if not run_in_portions(search.clock, n_exchanges, exchange):
             floor_db = threshold_db
@@ -237,12 +237,12 @@ def _prove_worst_loss(search: PlacementSearch, n_steps: int, threshold_db: float
         from optmatch.solvers.placements.spectral import bound_joint_ports
 
     worse_db = np.maximum(search.loss_db, search.loss_db.T)
-    apart = worse_db >= threshold_db
-    np.fill_diagonal(apart, False)
-    entries = bound_joint_ports(apart, search.problem.n_hosts, search.clock, n_steps)
+    is_excluded = worse_db >= threshold_db
+    np.fill_diagonal(is_excluded, False)
+    entries = bound_joint_ports(is_excluded, search.problem.n_hosts, search.clock, n_steps)
     if entries is None:
         return False
-    proof = SpectralProof(threshold_db=threshold_db, entries=np.where(apart, entries, 0.0))
+    proof = SpectralProof(threshold_db=threshold_db, entries=np.where(is_excluded, entries, 0.0))
     search.take_proof(threshold_db, proof)
     return True
 
@@ -333,9 +333,9 @@ def _search_rings(search: PlacementSearch, work_s: float) -> None:
 def _movable(search: PlacementSearch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the hosts that have no port yet, and the ports that they may have."""
     problem = search.problem
-    held = np.array(problem.held or (FREE_HOST,) * problem.n_hosts, dtype=np.int64)
-    ports = np.setdiff1d(problem.fabric.live_ports, held).astype(np.int64)
-    return np.flatnonzero(held == FREE_HOST), ports
+    port_of_host = np.array(problem.held or (FREE_HOST,) * problem.n_hosts, dtype=np.int64)
+    open_ports = np.setdiff1d(problem.fabric.live_ports, port_of_host).astype(np.int64)
+    return np.flatnonzero(port_of_host == FREE_HOST), open_ports
 
 
 def _reduce_worst(search: PlacementSearch, n_moves: int) -> None:

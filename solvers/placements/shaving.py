@@ -65,11 +65,11 @@ def _keep_only(words: NDArray[np.int64], port: int) -> None:
 
 
 @inner_kernel
-def _shares_with(words: NDArray[np.int64], others: NDArray[np.int64], enough: int) -> bool:
+def _shares_with(words: NDArray[np.int64], other_words: NDArray[np.int64], enough: int) -> bool:
     """Return whether two sets have at least `enough` ports in common."""
     n_common = 0
     for word in range(len(words)):
-        common = words[word] & others[word]
+        common = words[word] & other_words[word]
         while common != 0 and n_common < enough:
             common &= common - 1  # without its lowest port
             n_common += 1

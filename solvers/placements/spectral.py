@@ -27,7 +27,7 @@ _MARGIN = 1e-5
 
 
 def bound_joint_ports(
-    apart: NDArray[np.bool_], n_hosts: int, clock: Clock, n_steps: int
+    is_excluded: NDArray[np.bool_], n_hosts: int, clock: Clock, n_steps: int
 ) -> NDArray[np.float64] | None:
     """Look for a matrix whose largest eigenvalue shows that `n_hosts` ports never go together.
 
@@ -49,8 +49,8 @@ def bound_joint_ports(
 
     Parameters
     ----------
-    apart
-        ``apart[port, port]``: whether two ports cannot go together; symmetric.
+    is_excluded
+        ``is_excluded[port, port]``: whether two ports cannot go together; symmetric.
     n_hosts
         The number of ports that are wanted together.
     clock
@@ -64,7 +64,7 @@ def bound_joint_ports(
         A symmetric matrix that is 1 where two ports are not apart, and whose largest eigenvalue is
         below `n_hosts`; None if none was found.
     """
-    n_ports = len(apart)
+    n_ports = len(is_excluded)
     ones = np.ones((n_ports, n_ports))
     primal = np.zeros((n_ports, n_ports))  # X: positive semidefinite, 0 where ports are apart
     dual = np.zeros((n_ports, n_ports))  # Z = t I + Y - J: positive semidefinite
@@ -75,7 +75,7 @@ def bound_joint_ports(
         # are apart, and, with n ports, for n t = trace(J + Z + X / s) - 1 / s.
         target = ones + dual + primal / penalty
         trace = (np.trace(target) - 1.0 / penalty) / n_ports
-        multipliers = np.where(apart, target, 0.0)
+        multipliers = np.where(is_excluded, target, 0.0)
 
         # Minimise over Z: the projection of W = t I + Y - J - X / s is its positive part. The new
         # multiplier X - s (t I + Y - J - Z) is s (Z - W), which is -s times the negative part.

@@ -155,7 +155,22 @@ def _rows_in(tree: Any) -> LossRows:
 
 
 def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
-    """Read one row of the table; a wrong one is a `FormatError` that names it."""
+    """Read one row of the table of factory losses.
+
+    Parameters
+    ----------
+    key
+        Circuit, frequency in THz and temperature in degrees Celsius, as ``1A-2B|193.1|25.00``.
+    row
+        The fields of the row: ``loss_dB``, and perhaps ``accuracy_dB``.
+    conditions
+        Whether the accuracy is added to the loss.
+
+    Raises
+    ------
+    FormatError
+        Naming the row, if its key or one of its fields is wrong.
+    """
     place = pointer("", LOSS_TABLE, key)
     parts = key.split("|")
     if len(parts) != 3:
@@ -191,7 +206,7 @@ def _number_ports(circuits: Iterable[CrossConnect]) -> PortTable:
 
 
 def _interpolate(
-    loss_db: NDArray[np.float64], measured_at: list[float], wanted: float | None, name: str
+    loss_db: NDArray[np.float64], measured_at: list[float], value: float | None, name: str
 ) -> NDArray[np.float64]:
     """Interpolate losses linearly along their first axis; None takes the worst of all.
 
@@ -201,21 +216,21 @@ def _interpolate(
         Shape (points, ...).
     measured_at
         The ascending points of the first axis.
-    wanted
+    value
         A point between the first and the last of them.
     name
         What messages call the axis.
     """
-    if wanted is None:
+    if value is None:
         return np.asarray(loss_db.max(axis=0))
     first = measured_at[0]
     last = measured_at[-1]
-    if not first <= wanted <= last:
+    if not first <= value <= last:
         raise InputError(
-            f"{name} = {wanted:g}: losses were measured from {first:g} to {last:g}", where=name
+            f"{name} = {value:g}: losses were measured from {first:g} to {last:g}", where=name
         )
-    upper = int(np.searchsorted(measured_at, wanted))
-    if measured_at[upper] == wanted:
+    upper = int(np.searchsorted(measured_at, value))
+    if measured_at[upper] == value:
         return np.asarray(loss_db[upper])
-    share = (wanted - measured_at[upper - 1]) / (measured_at[upper] - measured_at[upper - 1])
+    share = (value - measured_at[upper - 1]) / (measured_at[upper] - measured_at[upper - 1])
     return np.asarray((1 - share) * loss_db[upper - 1] + share * loss_db[upper])

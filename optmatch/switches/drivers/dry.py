@@ -74,8 +74,8 @@ class DrySwitch:
 
     def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
         """Return at once: circuits that are there are tuned."""
-        wanted = list_circuits("circuits", circuits)
-        absent = {circuit: "absent" for circuit in wanted if circuit not in self._circuits}
+        expected = list_circuits("circuits", circuits)
+        absent = {circuit: "absent" for circuit in expected if circuit not in self._circuits}
         return Tuning(0.0, absent)
 
     def claim(self, owner: str) -> None:

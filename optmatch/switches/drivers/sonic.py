@@ -230,7 +230,20 @@ class SonicSwitch:
     def _transact(
         self, removals: Iterable[CrossConnect], additions: Iterable[CrossConnect]
     ) -> None:
-        """Send a change as one MULTI ... EXEC, of which nothing is done if a part is refused."""
+        """Send a change as one transaction, MULTI ... EXEC.
+
+        Parameters
+        ----------
+        removals
+            The circuits whose rows are deleted from CONFIG_DB.
+        additions
+            The circuits that get a row with their two sides.
+
+        Raises
+        ------
+        redis.exceptions.RedisError
+            If the database cannot be reached, or refuses a part: then nothing is done.
+        """
         commands: list[tuple[str, ...]] = []
         removed_keys = [f"{CIRCUIT_TABLE}|{circuit.name}" for circuit in removals]
         if removed_keys:

@@ -43,7 +43,16 @@ class StatusReader:
         """Readings of former looks that have not ended yet, by switch."""
 
     def read(self) -> Readings:
-        """Read all switches once; none is asked again while it still owes an answer."""
+        """Read all switches once, side by side.
+
+        A switch that has not answered at a former look is not asked again before it does.
+
+        Returns
+        -------
+        Readings
+            The status of each side of the switches that have answered within a second, and an
+            error for each of the others.
+        """
         # Switches that owe an answer from a former look are not waited for.
         new_readings = {
             index: self._pool.submit(switch.read_statuses)
