@@ -222,14 +222,18 @@ def is_small(problem: AllToAll, clock: Clock, slots: int | None = None) -> bool:
 
 
 def finish_small(
-    problem: AllToAll, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+    problem: AllToAll,
+    solution: Solution,
+    clock: Clock,
+    rng: np.random.Generator,
+    on_event: OnEvent,
 ) -> Solution:
     """Let the exact model improve on a schedule, or prove it, where the mesh is small."""
     with stoppable() as stop:
-        if found.schedule is None or not is_small(problem, clock, found.schedule.n_slots):
-            return found
-        return improve(problem, found, clock, rng, on_event)
-    return replace(found, limit=stop.limit)
+        if solution.schedule is None or not is_small(problem, clock, solution.schedule.n_slots):
+            return solution
+        return improve(problem, solution, clock, rng, on_event)
+    return replace(solution, limit=stop.limit)
 
 
 def improve(
@@ -296,12 +300,12 @@ def improve(
     return _claim(found, verdict.outcome.lower_bound, limit, verdict.count)
 
 
-def _claim(found: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
+def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
     """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound.
 
     Parameters
     ----------
-    found
+    solution
         The schedule.
     bound
         No schedule in as many slots has fewer cells.
@@ -315,15 +319,15 @@ def _claim(found: Solution, bound: float, limit: Limit | None, refuted_below: in
     Solution
         The schedule, with its status and bound as they are proved.
     """
-    objective = found.objective or 0.0
-    bound = min(max(bound, found.lower_bound), objective)
-    slots = found.schedule.n_slots if found.schedule is not None else 0
+    objective = solution.objective or 0.0
+    bound = min(max(bound, solution.lower_bound), objective)
+    slots = solution.schedule.n_slots if solution.schedule is not None else 0
     optimal = bound >= objective and slots == refuted_below
-    stats = {**found.stats, "bound_by": "cp-sat"}
-    if found.stats["slots_lower_bound"] < min(slots, refuted_below):
+    stats = {**solution.stats, "bound_by": "cp-sat"}
+    if solution.stats["slots_lower_bound"] < min(slots, refuted_below):
         stats[FEWEST_SLOTS] = REFUTED_BY_SEARCH
     return replace(
-        found,
+        solution,
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         limit=None if optimal else (limit or Limit.EXHAUSTED),
         lower_bound=bound,

@@ -102,18 +102,22 @@ def solve_worst(plan: Run) -> Run:
         delay_s: Any = 0.0 if waiting else problem.delay_s
         plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
         planning_end = PlanningEnd(clock)
-        found = plan(plain, limits, rng, planning_end, **given)
+        planned = plan(plain, limits, rng, planning_end, **given)
         if planning_end.has_ended:
-            found = replace(found, limit=Limit.TIME)
+            planned = replace(planned, limit=Limit.TIME)
         bound = problem.lower_bound()
-        schedule = found.schedule
+        schedule = planned.schedule
         if problem.objective == "total-cells":
-            tied = found if waiting else save_power_among_ties(problem, found)  # they cost time
+            # Among routes of equally many cells those of less power are taken, unless they also
+            # decide how long cells take to settle.
+            tied = planned
+            if not waiting:
+                tied = save_power_among_ties(problem, planned)
             return order_slots(problem, tied, rng, clock, on_event)
         if schedule is None:
-            infeasible = found.status is Status.INFEASIBLE
-            bound = found.lower_bound if infeasible else bound
-            return replace(found, problem=problem, lower_bound=bound, stats=_reason(found))
+            infeasible = planned.status is Status.INFEASIBLE
+            bound = planned.lower_bound if infeasible else bound
+            return replace(planned, problem=problem, lower_bound=bound, stats=_reason(planned))
 
         # Each slot is routed anew for the objective, and keeps its states where that is no better.
         stated: Any = schedule.cell_states
@@ -122,7 +126,7 @@ def solve_worst(plan: Run) -> Run:
             measure_states(_slot(problem, matching), row)
             for matching, row in zip(schedule.matchings, states, strict=True)
         ]
-        limit: Limit | None = found.limit if found.limit is not Limit.GAP else None
+        limit: Limit | None = planned.limit if planned.limit is not Limit.GAP else None
         try:
             for slot, matching in enumerate(schedule.matchings):
                 on_event(Tick("relieve", slot, len(states)))
@@ -147,7 +151,7 @@ def solve_worst(plan: Run) -> Run:
             limit=None if optimal else (limit or Limit.EXHAUSTED),
             objective=worst,
             lower_bound=min(bound, worst),
-            method=found.method,
+            method=planned.method,
             stats={"slots": len(states), "slots_lower_bound": problem.min_slots},
         )
         return order_slots(problem, better, rng, clock, on_event)
@@ -191,9 +195,9 @@ class PlanningEnd:
             raise KeyboardInterrupt
 
 
-def _reason(found: Solution) -> dict[str, object]:
+def _reason(solution: Solution) -> dict[str, object]:
     """Return the statistics of an answer without a schedule, but for those of its plan."""
-    return {name: value for name, value in found.stats.items() if name != "worst_route_cells"}
+    return {name: value for name, value in solution.stats.items() if name != "worst_route_cells"}
 
 
 def _slot(problem: AllToAll, matching: NDArray[np.int32]) -> Routing:

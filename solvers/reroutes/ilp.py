@@ -144,8 +144,8 @@ class RerouteSearch:
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
             plan = model.read(outcome)
-            found = FoundRoutes(routing.sum_up(plan.paths), plan.paths)
-            self.note(settle(routing, case, plan.handover, model.circuits, found))
+            routes = FoundRoutes(routing.sum_up(plan.paths), plan.paths)
+            self.note(settle(routing, case, plan.handover, model.circuits, routes))
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: RerouteModel, objective: Any) -> Outcome:
@@ -234,10 +234,10 @@ def solve(
     search = RerouteSearch(problem, clock, on_event, rng)
     reach = Reach(search.routing, problem.loss_units)
     cut = partial(find_cut, problem) if problem.units.n_chips else None
-    found = repair(search.routing, search.case, reach, clock=clock, prove=cut)
-    certificate: Any = None if isinstance(found, Recovery) else found
-    if isinstance(found, Recovery):
-        search.note(found)
+    repaired = repair(search.routing, search.case, reach, clock=clock, prove=cut)
+    certificate: Any = None if isinstance(repaired, Recovery) else repaired
+    if isinstance(repaired, Recovery):
+        search.note(repaired)
     if certificate is not None or (search.best is not None and search.best.levels == bound):
         search.proved = True
     else:

@@ -281,9 +281,9 @@ def _best_handover(
             check_time()
         elif _is_late():
             break
-        found = routing.route(ranked.ends, rounds)
-        if found is not None:
-            settled = settle(routing, case, ranked.handover, circuits, found)
+        routes = routing.route(ranked.ends, rounds)
+        if routes is not None:
+            settled = settle(routing, case, ranked.handover, circuits, routes)
             plan = reach.add_stated_loss(settled, ranked.ends)
             if best is None or plan.levels < best.levels:
                 best = plan
@@ -304,7 +304,7 @@ def settle(
     case: HitCircuits,
     handover: Handover,
     circuits: Sequence[int],
-    found: FoundRoutes,
+    routes: FoundRoutes,
 ) -> Recovery:
     """Make a plan of new routes: leave out circuits that moved in vain, and count.
 
@@ -318,7 +318,7 @@ def settle(
         The spare of each lost unit.
     circuits
         The circuits that were routed, hit ones first.
-    found
+    routes
         Their new routes.
 
     Returns
@@ -327,10 +327,12 @@ def settle(
         Circuits that were not hit, and got their old route again, are not changed.
     """
     if len(circuits) == len(case.hit):
-        return Recovery((0, len(circuits), *found.levels), handover, tuple(circuits), found.paths)
+        return Recovery(
+            (0, len(circuits), *routes.levels), handover, tuple(circuits), routes.paths
+        )
     kept = [
         (circuit, path)
-        for circuit, path in zip(circuits, found.paths, strict=True)
+        for circuit, path in zip(circuits, routes.paths, strict=True)
         if circuit in case.hit or not np.array_equal(path, routing.paths[circuit])
     ]
     changed = tuple(circuit for circuit, _ in kept)

@@ -91,9 +91,9 @@ def hand_over(
     Without a time limit the status is never UNKNOWN. The first routes found are the answer; no
     more is proved about them.
     """
-    found = route_exactly(problem, replace(limits, gap=1.0), rng, on_event)
-    limit = Limit.EXHAUSTED if found.limit is Limit.GAP else found.limit
-    return replace(found, method=name, limit=limit)
+    solution = route_exactly(problem, replace(limits, gap=1.0), rng, on_event)
+    limit = Limit.EXHAUSTED if solution.limit is Limit.GAP else solution.limit
+    return replace(solution, method=name, limit=limit)
 
 
 def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator) -> Refuted:
@@ -208,21 +208,21 @@ def route_by_negotiation(
         for turn in range(most):
             if unlimited and turn == failed == params.patience:
                 return
-            found = negotiation.attempt(turn, rng)
-            failed += found is None and former is None
-            yield None if found is None else (found.objective, found)
+            routes = negotiation.attempt(turn, rng)
+            failed += routes is None and former is None
+            yield None if routes is None else (routes.objective, routes)
 
     best, limit, _ = take_best(attempts(), bound, clock, on_event, "negotiate", most)
     left = limits_left(limits, clock)
     if best is None and unlimited and limit is Limit.EXHAUSTED:
         return hand_over(problem, left, rng, on_event, "negotiated")
-    found = conclude_routes(problem, best, bound, limit, "negotiated")
+    solution = conclude_routes(problem, best, bound, limit, "negotiated")
     if unlimited and limits.time_s is not None and limit is Limit.EXHAUSTED:
         with stoppable() as stop:
-            proved = route_exactly(problem, left, rng, only_better(on_event), found)
-            return unite(found, replace(proved, method="negotiated"))
-        return replace(found, limit=stop.limit)
-    return found
+            proved = route_exactly(problem, left, rng, only_better(on_event), solution)
+            return unite(solution, replace(proved, method="negotiated"))
+        return replace(solution, limit=stop.limit)
+    return solution
 
 
 def route_forward(

@@ -51,16 +51,17 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
     total = math.prod(range(1, n + n % 2, 2)) if paired else math.factorial(n)
     if total > MOST_MATCHINGS:
         return None
-    held = refuted = 0
+    n_held = 0
+    refuted = 0
     for matching in _pairings(fabric) if paired else _permutations(fabric):
         problem = Routing(fabric, matching)
         rng = np.random.default_rng(0)
-        found = route_by_negotiation(problem, Limits(iterations=_TRIES), rng, ignore)
-        if found.status is Status.UNKNOWN:
-            found = search(problem, Limits(iterations=_CASES), rng, ignore)
-        held += found.schedule is not None
-        refuted += found.status is Status.INFEASIBLE
-    return Reachable(total, held, refuted)
+        solution = route_by_negotiation(problem, Limits(iterations=_TRIES), rng, ignore)
+        if solution.status is Status.UNKNOWN:
+            solution = search(problem, Limits(iterations=_CASES), rng, ignore)
+        n_held += solution.schedule is not None
+        refuted += solution.status is Status.INFEASIBLE
+    return Reachable(total, n_held, refuted)
 
 
 def _permutations(fabric: Fabric) -> Iterator[NDArray[np.int32]]:

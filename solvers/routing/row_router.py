@@ -102,7 +102,7 @@ class RowRouter:
         states: NDArray[np.int8],
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
-        held: NDArray[np.int8],
+        outcome: NDArray[np.int8],
     ) -> None:
         """Route rows, each for itself; a row is one matching of the ports.
 
@@ -117,11 +117,11 @@ class RowRouter:
             leaves the cells on its route, shape (ports, width).
         lengths
             ``lengths[k, source]`` receives the number of cells on the route.
-        held
-            ``held[k]`` receives `ROUTED`, `NOT_ROUTED` if no routes were found, or `NO_MATCHING`
-            if the row is no matching of the live ports.
+        outcome
+            ``outcome[k]`` receives `ROUTED`, `NOT_ROUTED` if no routes were found, or
+            `NO_MATCHING` if the row is no matching of the live ports.
         """
-        check_rows(self.ports, *self._scratch, rows, held)
+        check_rows(self.ports, *self._scratch, rows, outcome)
 
     def change(
         self,
@@ -154,9 +154,9 @@ class RowRouter:
         """
         if ((given < FREE) | (given > CROSS)).any():
             return WRONG_STATES
-        held = np.empty(1, dtype=np.int8)
-        RowRouter.route(self, row[None], states[None], routes, lengths[None], held)
-        return int(held[0])
+        outcome = np.empty(1, dtype=np.int8)
+        RowRouter.route(self, row[None], states[None], routes, lengths[None], outcome)
+        return int(outcome[0])
 
     def warm_up(self) -> None:
         """Compile, or load, the kernels that only some changes need."""
@@ -205,7 +205,7 @@ class ForwardRouter(RowRouter):
             graph.mate, graph.exits, fabric.source_terminals, fabric.bidirectional
         )
 
-    def route(self, rows, states, routes, lengths, held) -> None:
+    def route(self, rows, states, routes, lengths, outcome) -> None:
         """Route matchings by the rule of a feed-forward fabric, each for itself.
 
         Nothing is routed if some row is no matching.
@@ -220,19 +220,19 @@ class ForwardRouter(RowRouter):
             Receives, for the last row, the terminals by which light leaves its cells.
         lengths : int64 array, shape (rows, ports)
             Receives the number of cells on each route.
-        held : int8 array, shape (rows,)
+        outcome : int8 array, shape (rows,)
             Receives `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
         """
-        super().route(rows, states, routes, lengths, held)
-        if (held == NO_MATCHING).any():
+        super().route(rows, states, routes, lengths, outcome)
+        if (outcome == NO_MATCHING).any():
             return
         if self._exact_fabric is not None and not self._has_faults:
             states[:] = route_without_faults(self._exact_fabric, rows)
         else:
-            found = route_cheaply(self.fabric, rows)
-            states[:] = found.states
-            held[~found.held] = NOT_ROUTED
-        read_rows(self._paths, RowBatch(rows, states, routes, lengths, held))
+            by_rule = route_cheaply(self.fabric, rows)
+            states[:] = by_rule.states
+            outcome[~by_rule.held] = NOT_ROUTED
+        read_rows(self._paths, RowBatch(rows, states, routes, lengths, outcome))
 
     def change(self, given, row, states, routes, lengths, clock=None) -> int:
         """Route a matching with few toggles: few cells that are driven to their other state.
@@ -260,9 +260,9 @@ class ForwardRouter(RowRouter):
         checked = super().change(given, row, states, routes, lengths)
         if checked != ROUTED:
             return checked
-        found = change(self.fabric, row, given, visits=VISITS)
-        held = bool(found.held[0])
-        lit = found.states[0]
+        by_rule = change(self.fabric, row, given, visits=VISITS)
+        is_held = bool(by_rule.held[0])
+        lit = by_rule.states[0]
         stuck = self.ports.stuck
 
         # Dark cells are not driven: they keep their states, as far as stuck cells allow that.
@@ -272,17 +272,17 @@ class ForwardRouter(RowRouter):
         # Only by turning loops all ways are tried. Otherwise the row is changed as on any mesh,
         # too, and the states of fewer toggles count.
         inner: Any = exact_router(self.fabric)
-        if not held or inner.type not in LOOPING:  # other rules know some of the ways only
-            other = states.copy()
-            room = np.zeros((len(row), self._mesh.width), dtype=np.int32)
-            routed = self._mesh.change(given, row, other, room, lengths, clock)
-            if routed == ROUTED and not (
-                held and _count_toggles(given, states) <= _count_toggles(given, other)
-            ):
-                states[:] = other
-                held = True
+        if not is_held or inner.type not in LOOPING:
+            states_of_mesh = states.copy()
+            routes_of_mesh = np.zeros((len(row), self._mesh.width), dtype=np.int32)
+            outcome = self._mesh.change(given, row, states_of_mesh, routes_of_mesh, lengths, clock)
+            n_toggles = _count_toggles(given, states)
+            is_better = not is_held or _count_toggles(given, states_of_mesh) < n_toggles
+            if outcome == ROUTED and is_better:
+                states[:] = states_of_mesh
+                is_held = True
         self.read(row, states, routes, lengths)
-        return ROUTED if held else NOT_ROUTED
+        return ROUTED if is_held else NOT_ROUTED
 
     def warm_up(self) -> None:
         """Compile, or load, the kernels of changes where the exact router knows some ways only."""
@@ -329,10 +329,10 @@ class MeshRouter(ForwardRouter):
         self.ports = self.ports._replace(least=router.least)
         self._work = new_room(router.wiring, router.width)
 
-    def route(self, rows, states, routes, lengths, held) -> None:
+    def route(self, rows, states, routes, lengths, outcome) -> None:
         """Route matchings by negotiation, each for itself; arguments as of `RowRouter.route`."""
         router = self._router
-        batch = RowBatch(rows, states, routes, lengths, held)
+        batch = RowBatch(rows, states, routes, lengths, outcome)
         route_rows(router.wiring, router.workspace, self.ports, self._work, TRIES, batch)
 
     def change(self, given, row, states, routes, lengths, clock=None) -> int:
@@ -424,11 +424,11 @@ class MeshRouter(ForwardRouter):
             `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
         """
         present = routed.states.copy()
-        held = np.empty(1, dtype=np.int8)
-        self.route(row[None], routed.states[None], routed.routes, routed.lengths[None], held)
+        outcome = np.empty(1, dtype=np.int8)
+        self.route(row[None], routed.states[None], routed.routes, routed.lengths[None], outcome)
         routed.states[:] = present
-        if held[0] != ROUTED:
-            return int(held[0])
+        if outcome[0] != ROUTED:
+            return int(outcome[0])
         order = np.flatnonzero(routed.lengths)
         router = self._router
         finish_change(router.wiring, router.workspace, self._work, order, routed)
@@ -457,7 +457,7 @@ class WorstRouter(MeshRouter):
         self._max_moves = MAX_MOVES[objective]
         self._by_worst = objective == "worst-loss-db"
 
-    def route(self, rows, states, routes, lengths, held) -> None:
+    def route(self, rows, states, routes, lengths, outcome) -> None:
         """Route matchings, and improve the worst circuit, or the power, of each.
 
         Feed-forward fabrics begin with the routes of their rule, others with negotiated ones; then
@@ -473,23 +473,23 @@ class WorstRouter(MeshRouter):
             Receives, for the last row, the terminals by which light leaves its cells.
         lengths : int64 array, shape (rows, ports)
             Receives the number of cells on each route.
-        held : int8 array, shape (rows,)
+        outcome : int8 array, shape (rows,)
             Receives `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
         """
         if self._forward:
-            RowRouter.route(self, rows, states, routes, lengths, held)
-            if (held == NO_MATCHING).any():
+            RowRouter.route(self, rows, states, routes, lengths, outcome)
+            if (outcome == NO_MATCHING).any():
                 return
-            found = route_cheaply(self.fabric, rows, self._cost, worst=self._by_worst)
-            states[:] = found.states
-            held[~found.held] = NOT_ROUTED
+            by_rule = route_cheaply(self.fabric, rows, self._cost, worst=self._by_worst)
+            states[:] = by_rule.states
+            outcome[~by_rule.held] = NOT_ROUTED
         for k in range(len(rows)):
             if self._forward:
                 self.read(rows[k], states[k], routes, lengths[k])
             else:
                 one = rows[k : k + 1], states[k : k + 1], routes, lengths[k : k + 1]
-                super().route(*one, held[k : k + 1])
-            if held[k] == ROUTED:
+                super().route(*one, outcome[k : k + 1])
+            if outcome[k] == ROUTED:
                 order, partner, taken = self._scratch
                 task = RowTask(
                     rows[k], states[k], routes, lengths[k], order, partner, taken, self._max_moves
