@@ -238,8 +238,16 @@ def close_weak_cells(fabric: Fabric, cells: CellDevice, min_extinction_db: float
 def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
     """Return a graph in which some cells are stuck, or dead and cut off.
 
-    `stuck` is as of `CellGraph`. The terminals are the same; those that were joined to a dead cell
-    are free, and come last in the perimeter.
+    The terminals are the same; those that were joined to a dead cell are free, and come last in
+    the perimeter.
+
+    Parameters
+    ----------
+    graph
+        The cells and their joins.
+    stuck
+        ``stuck[cell]``: -1 (`FREE`) for a cell that works, `BAR` or `CROSS` for one that stays in
+        that state, `DEAD` for one that carries no light; int8, shape (cells,).
 
     Examples
     --------

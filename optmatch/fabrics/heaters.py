@@ -206,10 +206,25 @@ class _Driver:
         missing_rad: NDArray[np.float64],
         former_rad: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Return ``turn_rad[cell, arm]``: one arm makes up for what is missing, up to turns.
+        """Choose for each cell the arm whose heater makes up for what its phase lacks.
 
         Of both arms the cheaper one in reach is taken. The arm of the round before is kept unless
         the other one needs less than half, since two arms that cost the same would alternate.
+
+        Parameters
+        ----------
+        cells
+            The numbers of the cells, shape (set cells,).
+        missing_rad
+            The difference of phases that each lacks, shape (set cells,). A heater on arm 1 adds to
+            it, one on arm 2 takes from it; whole turns make no difference.
+        former_rad
+            ``turn_rad[cell, arm]`` of the round before, shape (set cells, 2).
+
+        Returns
+        -------
+        float array, shape (set cells, 2)
+            ``turn_rad[cell, arm]``: by how much each heater turns its phase; 0 for one of both.
         """
         by_arm_rad = _wrapped(np.stack([missing_rad, -missing_rad], axis=1))
         cost = by_arm_rad * self.mw_per_rad[cells]

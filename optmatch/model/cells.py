@@ -224,7 +224,11 @@ class CellDevice(Value):
 
     @property
     def loss_db(self) -> NDArray[np.float64]:
-        """``loss_db[cell, state]``: of the wanted way; no less than what leaks."""
+        """``loss_db[cell, state]``: what light loses on its way to the wanted output, in dB.
+
+        Where no errors of phases are known it is the stated loss, or more if extinction says that
+        more light leaves by the other output; else it follows from the phases.
+        """
         if self.arm_1_error_rad is None and self.arm_2_error_rad is None:
             stated = np.stack([self.bar_loss_db, self.cross_loss_db], axis=1)
             loss_db: NDArray[np.float64] = np.maximum(stated, 10 * np.log10(1 + self.leak))

@@ -328,7 +328,18 @@ class Device(Value):
 
 
 def phase_errors(errors_rad: ArrayLike | None, states: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Return phase errors of the two arms of cells, checked; None for none.
+    """Check phase errors of the two arms of cells.
+
+    Parameters
+    ----------
+    errors_rad
+        ``errors_rad[..., arm]`` in rad: of each cell, or of one cell for all. None for none.
+    states
+        The states of the cells, of which the shape counts.
+
+    Returns
+    -------
+    float64 array or None
 
     Raises
     ------

@@ -257,14 +257,26 @@ def cover_failures(
 
     Parameters
     ----------
+    fabric
+        The racks, of which one counts: how many chips it has, and how many a server has.
     spares
         How many units are kept aside. Spares fail like other chips, and those that are down count
         among F as well: a rack of n units and K spares runs n - K, as long as F <= K.
     unit
         ``"chip"``: a spare chip replaces any chip. ``"server"``: a spare server replaces a server
         of which anything has failed.
+    chip_failures_per_year
+        The rate r of one chip by itself.
     server_failures_per_year
         The rate of a server as a whole: its chips share a risk, and are all down at once.
+    repair_days
+        The mean time t of a repair.
+
+    Returns
+    -------
+    SpareCover
+        Probabilities that all that is down is covered, at any time and if anything is down; and
+        how many units are down in the mean.
     """
     spares = integer("spares", spares, at_least=0)
     if unit not in ("chip", "server"):
@@ -350,8 +362,24 @@ def study_spares(
 ) -> Study:
     """Tabulate how often 0, 1, ..., `most` spare chips or servers of a rack suffice.
 
-    Rates are those of `optmatch.studies.reroutes.cover_failures`; an `executor` counts, as
-    for `optmatch.sweep`, or None for this process.
+    Parameters
+    ----------
+    fabric
+        The racks, of which one counts.
+    most
+        The largest number of spares.
+    chip_failures_per_year, server_failures_per_year
+        The rates of a chip by itself, and of a server with all its chips.
+    repair_days
+        The mean time of a repair.
+    executor
+        What computes the rows, as for `optmatch.sweep`; None for this process.
+
+    Returns
+    -------
+    Study
+        The table ``cover``: a row for each unit (chip, server) and number of spares, as
+        `optmatch.studies.reroutes.cover_failures` computes it.
     """
     n_servers = fabric.chips_per_rack // fabric.chips_per_server
     cases = []

@@ -151,7 +151,7 @@ class _PinUsers:
         return flaws
 
     def find_unused_pins(self, instance: str) -> list[str]:
-        """List the pins of a part that nothing is connected to."""
+        """Say in a sentence each which pins of a part nothing is connected to."""
         terminals = sorted(set(self._terminals[instance].values()))
         unused = [k for k in terminals if (instance, k) not in self._users]
         if not unused:

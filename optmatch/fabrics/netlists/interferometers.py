@@ -248,6 +248,19 @@ def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None])
 
     The power between two terminals is :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`.
     Leaked less wanted power is such a sinusoid too, so its minimum is known in closed form.
+
+    Parameters
+    ----------
+    amplitudes
+        What goes through each arm: :math:`A_1` and :math:`A_2`, by exit and entry.
+    terminals
+        The terminals a1, a2, b1, b2; None for one that the cell does not have.
+
+    Returns
+    -------
+    States
+        The differences of phase in bar and cross, in rad, and the extinction of each state in dB;
+        minus infinity if the phase changes nothing.
     """
     exists = np.array([[bool(b and a) for a in terminals[:2]] for b in terminals[2:]])
     beat = amplitudes.through_arm_1 * amplitudes.through_arm_2.conj()
