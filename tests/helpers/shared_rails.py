@@ -22,7 +22,7 @@ METHODS = ("prefetch", "provisioned", "on-demand", "static")
 
 def draw_sharing(rng: random.Random) -> RailSharing:
     """Draw two or three jobs of up to 16 GPUs that share rails in some way."""
-    by = rng.choice(("ports", "servers", "time"))
+    by: Any = rng.choice(("ports", "servers", "time"))
     g = rng.choice((1, 1, 2))
     most = rng.choice((1, 2, 2))
     delay_s = rng.choice((0.0, 1e-4, 1e-2, 0.5))

@@ -55,7 +55,8 @@ def test_a_port_of_a_switch_has_its_part_of_the_switch() -> None:
 
 
 def test_every_record_has_a_source() -> None:
-    sources = [one.source for one in (*PRESETS.values(), *ACCELERATORS.values(), CALIBRATION)]
+    records: list[Any] = [*PRESETS.values(), *ACCELERATORS.values(), CALIBRATION]
+    sources = [record.source for record in records]
     sources += [hardware.source for hardware in HARDWARE.values()]
     for prices in PRICES.values():
         sources += [prices.transceiver.source, prices.switch_port.source, prices.ocs_port.source]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from optmatch.model import InputError, Positive, Value, check_fields
 from optmatch.problems.records import build_records, read_tables
@@ -37,7 +38,7 @@ ACCELERATORS = build_records(Accelerator, read_tables("accelerators.toml"))
 """By name; the file is ``optmatch/problems/data/accelerators.toml``."""
 
 
-def describe_accelerator(name: str) -> dict[str, float]:
+def describe_accelerator(name: str) -> dict[str, Any]:
     """Return the fields of a `Workload` that an accelerator tells, by name.
 
     Parameters

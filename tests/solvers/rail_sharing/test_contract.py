@@ -57,7 +57,7 @@ class RailSharingContract(SolverContract):
         share(tiny_job(*one), tiny_job(*two), radix=4, by=by, round_s=1e-3)
         for by, (one, two) in product(("ports", "servers", "time"), [((1, 2), (2, 1))])
     )
-    oracle = staticmethod(best_sharing)
+    oracle = best_sharing
 
 
 globals().update(contracts(RailSharingContract, methods_of("rail-sharing")))

@@ -5,20 +5,10 @@ from typing import Any
 
 import optmatch as om
 from optmatch.problems import NamedJob, RailShare, RailShares, RailSharing
+from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND
 from tests.helpers.rails import small_job
 from tests.verify.rules import Row, claim, forge
-from tests.verify.rules.rails import (
-    COMPUTE,
-    RECV,
-    SEND,
-    TIMES,
-    group,
-    job,
-    line,
-    message,
-    plan,
-    timed,
-)
+from tests.verify.rules.rails import TIMES, group, job, line, message, plan, timed
 
 MESSAGE = message()
 """A step of 9 s: a second of work, and 8 s for a message from rank 0 to rank 1."""
@@ -97,7 +87,8 @@ HALF_STRETCH = SERVERS.measure_stretches(shares([HALF], ((0,),)))[0]
 
 def with_parts(**parts: Any) -> RailShares:
     """Return the shares of two jobs with other parts, past the checks."""
-    return forge(BOTH, **parts)
+    changed: RailShares = forge(BOTH, **parts)
+    return changed
 
 
 ROWS = [

@@ -259,7 +259,8 @@ class Finder:
             )
         if not len(rows):
             return NONE
-        return self.order[self.first[pair] + number - 1]
+        operations: Ints = self.order[self.first[pair] + number - 1]
+        return operations
 
     def name(self, operations: NDArray[Any], *columns: Any) -> NDArray[np.int32]:
         """Return rows that name operations, with further columns, each row once.

@@ -97,7 +97,8 @@ def test_plans_that_cannot_pool_are_refused() -> None:
     alone = replace(job, network=replace(job.network, change_rail_s=None))
     with pytest.raises(om.InputError, match="pooled: data change rail in jobs of a model with"):
         link(alone, triggers)
-    paused = replace(triggers, pauses=[[0, 0, 1, 1]], shares=[0.5])
+    pause = np.array([[0, 0, 1, 1]], np.int32)
+    paused = replace(triggers, pauses=pause, shares=np.array([0.5]))
     with pytest.raises(om.InputError, match="pauses: a communication over several rails"):
         link(job, paused)
     own = derive_triggers(small_job(), om.solve(small_job(), "provisioned", seed=0).answer)
