@@ -440,7 +440,7 @@ def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
     least = _join(n, member, family * n + group)
     alone = np.bincount(least, minlength=n)[least] == 1
     for seat in np.flatnonzero(alone):
-        others = np.flatnonzero((component == component[seat]) & ~alone)
-        if len(others):
-            least[seat] = least[others[0]]
+        joined_seats = np.flatnonzero((component == component[seat]) & ~alone)
+        if len(joined_seats):
+            least[seat] = least[joined_seats[0]]
     return least

@@ -177,23 +177,23 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     n_routes = len(routes.distance)
 
     # Variables: the share of each route, and last the load of the busiest port.
-    whole = coo_array(
+    parts_are_whole = coo_array(
         (np.ones(n_routes), (routes.distance - 1, np.arange(n_routes))),
         shape=(n_members - 1, n_routes + 1),
     )
     loads = coo_array(routes.hops.T.astype(np.float64))
     below_busiest = hstack([loads, coo_array(-np.ones((len(strides), 1)))])
     cost = np.append(np.zeros(n_routes), 1.0)
-    found = linprog(
+    optimum = linprog(
         cost,
         A_ub=below_busiest,
         b_ub=np.zeros(len(strides)),
-        A_eq=whole,
+        A_eq=parts_are_whole,
         b_eq=np.ones(n_members - 1),
     )
 
     # Shares that are rounding errors are left out, and the others of each distance sum to 1 again.
-    share = np.maximum(found.x[:n_routes], 0.0)
+    share = np.maximum(optimum.x[:n_routes], 0.0)
     share[share < 1e-9] = 0.0
     total = np.bincount(routes.distance, share)
     share /= total[routes.distance]
@@ -246,7 +246,7 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
         hops = (ports[:, :, None] == np.arange(len(strides))).sum(axis=1)
         distance = hops @ np.array(strides) % n
         fewest[np.unique(distance[fewest[distance] == 0])] = n_hops
-        kept = (distance > 0) & (n_hops <= fewest[distance] + 1)
-        distances.append(distance[kept])
-        tables.append(hops[kept])
+        is_short = (distance > 0) & (n_hops <= fewest[distance] + 1)
+        distances.append(distance[is_short])
+        tables.append(hops[is_short])
     return _RouteList(np.concatenate(distances), np.concatenate(tables))

@@ -249,19 +249,19 @@ class Route(NamedTuple):
 
 
 @inlined_kernel
-def _goes_before(key_s, priority, one, two):
+def _goes_before(key_s, priority, node, other):
     """Tell whether a node goes before another: its key is less, or equal and its priority less.
 
     Parameters
     ----------
     key_s, priority : float array, shape (nodes,)
         By node when it is seen as able to start, in seconds, and its priority, the least first.
-    one, two : int
+    node, other : int
         The nodes.
     """
-    if key_s[one] == key_s[two]:
-        return priority[one] < priority[two]
-    return key_s[one] < key_s[two]
+    if key_s[node] == key_s[other]:
+        return priority[node] < priority[other]
+    return key_s[node] < key_s[other]
 
 
 @inlined_kernel

@@ -116,7 +116,7 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     chosen = []
     for n_stages in range(2, min(_MOST_STAGES, n - 2) + 1):
         if comb(n - 2, n_stages - 1) <= _MOST_SETS:
-            sets = [(1, *others) for others in combinations(range(2, n), n_stages - 1)]
+            sets = [(1, *larger) for larger in combinations(range(2, n), n_stages - 1)]
         else:
             sets = [tuple(sorted((*best, stride))) for stride in range(2, n) if stride not in best]
         best = min(sets, key=lambda strides: _fewest_hops_by_stage(n, strides)[-1].sum())

@@ -395,9 +395,9 @@ def _list_timelines(
         on_rail = on_rail[np.argsort(seats.number[on_rail])]
         changed_here = seats.rail[sender] == rail
         homes = next_seat[: len(choice.widths), on_rail]
-        held = np.where(homes >= 0, seats.number[homes], IDLE)
+        first_state = np.where(homes >= 0, seats.number[homes], IDLE)
         states, times = _list_states(
-            held,
+            first_state,
             start_s[changed_here],
             (
                 bundle[changed_here],
@@ -405,10 +405,12 @@ def _list_timelines(
                 seats.number[receiver[changed_here]],
             ),
         )
-        alike = np.unique(seats.rail_of[seats.folded.class_of == on_rail[0]])
+
+        # The ranks of a seat are on all rails that are alike.
+        equal_rails = np.unique(seats.rail_of[seats.folded.class_of == on_rail[0]])
         timelines.append(
             RailTimeline(
-                rails=tuple(alike.tolist()),
+                rails=tuple(equal_rails.tolist()),
                 matchings=_join_ports(seats.job, states, choice.widths),
                 asked_s=times,
                 starts_s=times,
@@ -418,7 +420,7 @@ def _list_timelines(
 
 
 def _list_states(
-    held: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
+    first_state: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, NDArray[np.float64]]:
     """List the states of a rail, and when each starts.
 
@@ -427,8 +429,8 @@ def _list_states(
 
     Parameters
     ----------
-    held
-        ``held[bundle, gpu]``: the GPU that the first state leads to, -1 for none.
+    first_state
+        ``first_state[bundle, gpu]``: the GPU that the first state leads to, -1 for none.
     start_s
         When each change begins, in seconds from the start of the step, ascending; shape
         (changes,).
@@ -439,13 +441,13 @@ def _list_states(
     Returns
     -------
     states : int array, shape (states, bundles, gpus)
-        The GPU to which each bundle of each GPU leads, -1 for none; the first state is `held`.
+        The GPU to which each bundle of each GPU leads, -1 for none; first `first_state`.
     times : float array, shape (states,)
         When the change to the state begins, in seconds; 0 of the first.
     """
     bundle, sender, receiver = changes
-    held = held.copy()
-    states = [held.copy()]
+    state = first_state.copy()
+    states = [first_state]
     times = [0.0]
     first_at_time = np.flatnonzero(np.diff(start_s, prepend=-1.0)).tolist()
     for first, end in pairwise([*first_at_time, len(start_s)]):
@@ -455,10 +457,10 @@ def _list_states(
         # would be lost as well.
         for changed in np.unique(bundle[together]).tolist():
             taken = receiver[together][bundle[together] == changed]
-            held[changed][np.isin(held[changed], taken)] = IDLE
-        held[bundle[together], sender[together]] = receiver[together]
-        if not np.array_equal(held, states[-1]):
-            states.append(held.copy())
+            state[changed][np.isin(state[changed], taken)] = IDLE
+        state[bundle[together], sender[together]] = receiver[together]
+        if not np.array_equal(state, states[-1]):
+            states.append(state.copy())
             times.append(float(start_s[first]))
     return np.array(states), np.array(times)
 

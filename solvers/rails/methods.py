@@ -117,13 +117,7 @@ def solve_by(
     except TimeUp:
         limit = Limit.TIME
     try:
-        # The bound that counts changes helps where all-to-alls have to change circuits, or where
-        # the delay is not small beside the step. Pooled plans are not bound by it.
-        bound = problem.lower_bound()
-        exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
-        changes_count = exchanges or 2 * problem.network.delay_s > bound
-        if changes_count and is_served(problem) and not may_pool(problem):
-            bound = bound_step(seat_ranks(problem))
+        bound = _bound_changes(problem)
     except TimeUp:
         bound = -math.inf
         limit = Limit.TIME
@@ -150,6 +144,39 @@ def solve_by(
         method=method,
         stats=stats,
     )
+
+
+def _bound_changes(problem: RailJob) -> float:
+    """Return a time that no plan is faster than, with changes of circuits counted where they tell.
+
+    Parameters
+    ----------
+    problem
+        The job.
+
+    Returns
+    -------
+    float
+        Seconds; at least the bound of all links.
+
+    Raises
+    ------
+    TimeUp
+        If the time is up.
+    """
+    # Changes matter where all-to-alls have to change circuits, or where the delay is not small
+    # beside the step.
+    bound_s = problem.lower_bound()
+    has_exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
+    delay_matters = has_exchanges or 2 * problem.network.delay_s > bound_s
+    if not delay_matters or not is_served(problem):
+        return bound_s
+    changes_s = bound_step(seat_ranks(problem))
+
+    # A plan may pool rails: it is then one of the job in which GPUs share all ports of a server.
+    if may_pool(problem):
+        changes_s = min(changes_s, bound_step(seat_ranks(problem.with_pooled_rails())))
+    return max(bound_s, changes_s)
 
 
 def _list_plans(

@@ -56,7 +56,7 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 
 
 @kernel
-def _walk(lasts, pairs, start, order, work, following):
+def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
     """Write starts, and places in an order in which each node comes after what it waits for.
 
     A node is anything that lasts a time and waits for others. The longest path to each node is
@@ -64,18 +64,18 @@ def _walk(lasts, pairs, start, order, work, following):
 
     Parameters
     ----------
-    lasts : float array, shape (nodes,)
+    lasts_s : float array, shape (nodes,)
         Durations in seconds.
     pairs : int array, shape (pairs, 2)
         The first node of a pair has to end before the second starts.
-    start : float array, shape (nodes,)
+    start_s : float array, shape (nodes,)
         Starts in seconds; 0 at first.
     order : int array, shape (nodes,)
         Written: the place of each node.
-    work : int array, shape (3, nodes)
-        Scratch: by node the first pair that it begins, and how many nodes it waits for; and the
-        nodes that wait for nothing any more, in order.
-    following : int array, shape (pairs,)
+    scratch : int array, shape (3, nodes)
+        By node the first pair that it begins, and how many nodes it waits for; and the nodes that
+        wait for nothing any more, in order.
+    next_pair : int array, shape (pairs,)
         Scratch: the next pair with the same first node, -1 after the last one.
 
     Returns
@@ -83,40 +83,41 @@ def _walk(lasts, pairs, start, order, work, following):
     int
         How many nodes do not wait for themselves.
     """
-    head, waits, queue = work
-    head[:] = -1
-    waits[:] = 0
+    first_pair, n_waiting_for, queue = scratch
+    first_pair[:] = -1
+    n_waiting_for[:] = 0
 
-    # Backwards, so that each list is in the order of its pairs.
-    for k in range(len(pairs) - 1, -1, -1):  # nodes that wait for a node are a linked list
-        one, two = pairs[k]
-        following[k] = head[one]
-        head[one] = k
-        waits[two] += 1
+    # Pairs with the same first node are a linked list. It is made from the last pair on, so that
+    # each list is in the order of its pairs.
+    for pair in range(len(pairs) - 1, -1, -1):
+        former = pairs[pair, 0]
+        next_pair[pair] = first_pair[former]
+        first_pair[former] = pair
+        n_waiting_for[pairs[pair, 1]] += 1
 
     # The queue has the nodes that wait for nothing, in the order in which they came to that.
-    done = 0
-    for node in range(len(lasts)):
-        if waits[node] == 0:
-            queue[done] = node
-            done += 1
+    n_queued = 0
+    for node in range(len(lasts_s)):
+        if n_waiting_for[node] == 0:
+            queue[n_queued] = node
+            n_queued += 1
 
     # Nodes start in the order of the queue; each frees those that wait for it last.
-    at = 0
-    while at < done:
-        node = queue[at]
-        order[node] = at
-        end = start[node] + lasts[node]
+    n_started = 0
+    while n_started < n_queued:
+        node = queue[n_started]
+        order[node] = n_started
+        n_started += 1
+        end_s = start_s[node] + lasts_s[node]
 
         # Each node that waits for this one starts no earlier than its end.
-        k = head[node]
-        while k >= 0:
-            later = pairs[k, 1]
-            start[later] = max(start[later], end)
-            waits[later] -= 1
-            if waits[later] == 0:
-                queue[done] = later
-                done += 1
-            k = following[k]
-        at += 1
-    return done
+        pair = first_pair[node]
+        while pair >= 0:
+            later = pairs[pair, 1]
+            start_s[later] = max(start_s[later], end_s)
+            n_waiting_for[later] -= 1
+            if n_waiting_for[later] == 0:
+                queue[n_queued] = later
+                n_queued += 1
+            pair = next_pair[pair]
+    return n_started

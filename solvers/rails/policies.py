@@ -298,7 +298,7 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     # Each further lane goes to the kind that lacks most of its exact share.
     exact = [lanes * root / sum(roots) for root in roots]
     for _ in range(lanes - len(traffic)):
-        lacking = [wanted - share for wanted, share in zip(exact, shares, strict=True)]
+        lacking = [part - share for part, share in zip(exact, shares, strict=True)]
         shares[lacking.index(max(lacking))] += 1
     return shares
 

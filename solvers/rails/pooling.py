@@ -132,13 +132,13 @@ def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
 
         # Only states in which this rail changes something are states of its switch.
         changes = (matchings[1:] != matchings[:-1]).any(axis=1)
-        kept = np.append(0, 1 + np.flatnonzero(changes))
+        states_kept = np.append(0, 1 + np.flatnonzero(changes))
         timelines.append(
             RailTimeline(
                 rails=(rail,),
-                matchings=matchings[kept],
-                asked_s=shared.asked_s[kept],
-                starts_s=shared.starts_s[kept],
+                matchings=matchings[states_kept],
+                asked_s=shared.asked_s[states_kept],
+                starts_s=shared.starts_s[states_kept],
             )
         )
     return replace(plan, rails=tuple(timelines), pooled=True)

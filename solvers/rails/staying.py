@@ -20,14 +20,14 @@ Times = NDArray[np.float64]
 
 
 def bound_step(seats: Seats) -> float:
-    """Return a time that no plan is faster than, from what the circuits of one port allow.
+    """Return a time that no plan is faster than, from what the circuits of few ports allow.
 
-    With several ports for each GPU this is the bound of the job with all links up. With one port
-    it may be more, by two arguments. All-to-alls last as `time_exchanges` says. A port that meets
-    two others changes twice, as a step ends with the circuits it begins with. If each meets one
-    alone, those who communicate, directly or through others, stand on one ring. A collective goes
-    through all of its members and so holds the whole ring, which is a single machine: one comes
-    after the other, each after what it waits for, and before what waits for it.
+    It may be more than the bound of the job with all links up, by two arguments. All-to-alls last
+    as `time_exchanges` says. With one port for each GPU, a port that meets two others changes
+    twice, as a step ends with the circuits it begins with. If each meets one alone, those who
+    communicate, directly or through others, stand on one ring. A collective goes through all of
+    its members and so holds the whole ring, which is a single machine: one comes after the other,
+    each after what it waits for, and before what waits for it.
 
     Parameters
     ----------
@@ -40,13 +40,10 @@ def bound_step(seats: Seats) -> float:
     float
         A lower bound of the step time, in seconds.
     """
-    # With several ports a GPU may hold the circuits to two others at once.
     network = seats.job.network
     least_s = seats.job.lower_bound()
-    if network.ports_per_gpu > 1:
-        return least_s
 
-    # The longest path of the step, with all-to-alls as long as one port takes for them.
+    # The longest path of the step, with all-to-alls as long as the ports take for them.
     is_exchange = seats.how == EXCHANGE
     lasts_s = seats.duration_s.copy()
     if is_exchange.any():
@@ -54,6 +51,10 @@ def bound_step(seats: Seats) -> float:
         timed = longest_paths(lasts_s, seats.pairs)
         assert timed is not None  # else `lower_bound` has named who waits
         least_s = max(least_s, float(timed.end_s.max()))
+
+    # With several ports a GPU may hold the circuits to two others at once.
+    if network.ports_per_gpu > 1:
+        return least_s
 
     # A step in which a circuit changes lasts two delays at least; if that is no more than the
     # bound by times, it decides nothing.
@@ -78,12 +79,14 @@ def bound_step(seats: Seats) -> float:
 
 
 def time_exchanges(seats: Seats, delay_s: float) -> Times:
-    """Return the least times of all-to-alls: around a ring, or in stages with changes between.
+    """Return the least times of all-to-alls: around a ring, or over circuits of several strides.
 
-    An all-to-all sends a part from each member to each other. In a stage all circuits lead the
-    same number of places further on, and a part may take several hops. In s stages no more than
-    C(h + s - 1, h) parts get to other places in h hops: as many as there are multisets of h
-    stages.
+    An all-to-all sends a part from each member to each other. The circuits of one port of all
+    members lead the same number of places further on, its stride, and a part may take several
+    hops. With m strides no more than C(h + m - 1, h) parts get to other places in h hops: as many
+    as there are multisets of h strides. Each of p ports has one stride at first, and is dark for
+    the delay before each further one: m strides cost (m - p) / p delays, as the ports are dark in
+    turn.
 
     Parameters
     ----------
@@ -97,38 +100,41 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
     float array, shape (all-to-alls,)
         Seconds, in the order of the nodes.
     """
+    network = seats.job.network
+    n_ports = network.ports_per_gpu
     nodes = np.flatnonzero(seats.how == EXCHANGE)
     n_members = np.diff(seats.begin)[nodes]
-    send_s = seats.bytes_sent[nodes] / seats.job.network.rail_bytes_per_s
+    send_s = seats.bytes_sent[nodes] / network.rail_bytes_per_s
     latency_s = seats.latency_s[nodes]
     least_s = np.empty(len(nodes))
     for n in np.unique(n_members).tolist():
         rows = n_members == n
         part_s = (send_s[rows] + latency_s[rows]) / (n - 1)  # of one part over one hop
 
-        # Around a ring the bytes pass n / 2 times. In stages each hop of each part takes its own
-        # time, and a change comes before each stage but the first.
+        # Around a ring, which is one stride, the bytes pass n / 2 times.
         fastest_s = send_s[rows] * n / 2 + latency_s[rows]
-        changes_s = 0.0
-        for n_stages in range(2, n):
-            changes_s += delay_s
-            fastest_s = np.minimum(fastest_s, _count_least_hops(n, n_stages) * part_s + changes_s)
+        for n_strides in range(max(n_ports, 2), max(n_ports, n - 1) + 1):
+            changes_s = 0.0
+            if n_strides > n_ports:
+                changes_s = (n_strides - n_ports) / n_ports * delay_s
+            strides_s = _count_least_hops(n, n_strides) * part_s + changes_s
+            fastest_s = np.minimum(fastest_s, strides_s)
         least_s[rows] = fastest_s
     return least_s
 
 
-def _count_least_hops(n_members: int, n_stages: int) -> int:
-    """Count the fewest hops that all parts of a member can take in so many stages.
+def _count_least_hops(n_members: int, n_strides: int) -> int:
+    """Count the fewest hops that all parts of a member can take with so many strides.
 
     As many parts as there can be take one hop, as many others as there can be take two, and so on.
-    With 5 members and 2 stages, two parts take one hop and two take two: 6 hops.
+    With 5 members and 2 strides, two parts take one hop and two take two: 6 hops.
 
     Parameters
     ----------
     n_members
         The members of the all-to-all.
-    n_stages
-        The stages, in each of which all circuits lead the same number of places further on.
+    n_strides
+        In how many different ways circuits lead so many places further on.
 
     Returns
     -------
@@ -140,7 +146,7 @@ def _count_least_hops(n_members: int, n_stages: int) -> int:
     n_left = n_members - 1
     while n_left:
         hops_of_part += 1
-        n_parts = min(n_left, comb(hops_of_part + n_stages - 1, hops_of_part))
+        n_parts = min(n_left, comb(hops_of_part + n_strides - 1, hops_of_part))
         n_hops += hops_of_part * n_parts
         n_left -= n_parts
     return n_hops

@@ -28,6 +28,21 @@ _RanksOfRail = dict[int, NDArray[np.int64]]
 """By rail its ranks, ascending: the order in which its switch counts their GPUs."""
 
 
+def lets_pool(job: RailJob) -> bool:
+    """Tell whether plans of a job may pool rails, if all of its rails do the same.
+
+    The job says what it takes to change rail. Shares of ports are written as bits, and need ideal
+    switches.
+    """
+    n_shares = job.network.gpus_per_server * job.network.ports_per_gpu
+    return (
+        job.network.change_rail_s is not None
+        and job.workload.recorded is None
+        and job.fabric is None
+        and n_shares <= MOST_PORTS
+    )
+
+
 def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     """Check that a plan may pool the rails of its servers.
 
@@ -46,13 +61,10 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     bool
         False if not: what breaks the rule is among the findings.
     """
-    # Shares of ports are written as bits, and need ideal switches that all do the same.
     job = context.job
     n_rails = job.network.gpus_per_server
     findings = context.findings
-    allowed = job.network.change_rail_s is not None and job.workload.recorded is None
-    allowed &= job.fabric is None and n_rails * job.network.ports_per_gpu <= MOST_PORTS
-    if not allowed:
+    if not lets_pool(job):
         findings.refuse(MAY_CHANGE_RAIL, "pooled", True, "network.change_rail_s, ideal switches")
         return False
 

@@ -20,7 +20,7 @@ from optmatch.verify.rails.chords import check_chord_routes, check_chords
 from optmatch.verify.rails.circuits import Rail, Sent, check_timeline, open_rail
 from optmatch.verify.rails.context import Context
 from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds, check_stages
-from optmatch.verify.rails.pooled import check_pooled, pool_job, pool_timelines
+from optmatch.verify.rails.pooled import check_pooled, lets_pool, pool_job, pool_timelines
 from optmatch.verify.rails.routes import check_forwarded, check_routes
 from optmatch.verify.rails.times import bound_changes, bound_step, check_times, describe_load
 from optmatch.verify.report import Findings, Rule
@@ -62,10 +62,12 @@ def verify_rails(
     # A higher bound counts changes of circuits, where its argument holds.
     network = problem.network
     one_way = problem.fabric is None or not problem.fabric.bidirectional
-    own_rail = network.change_rail_s is None or network.gpus_per_server == 1
-    one_way &= own_rail  # with data that change rail a GPU meets others over several ports
-    if network.ports_per_gpu == 1 and network.switching == "per-circuit" and one_way:
+    if network.switching == "per-circuit" and one_way:
         checked_s = bound_changes(problem)
+
+        # Where data may change rail, a GPU may have its share of all ports of its server.
+        if lets_pool(problem) and network.gpus_per_server > 1:
+            checked_s = min(checked_s, bound_changes(pool_job(problem)))
         if checked_s > counted_s:
             findings.figures["lower_bound_checked"] = checked_s
             findings.proof = "counting"

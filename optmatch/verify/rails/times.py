@@ -283,7 +283,7 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
     return _EventGraph(event, least_s[first], event[precedence.before], event[precedence.after])
 
 
-def bound_step(job: RailJob, *, one_port: bool = False) -> float:
+def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
     """Return when the last operation ends if all links are there: a bound of every plan.
 
     This is the longest path of the graph of events. A plan cannot be faster: each operation lasts
@@ -296,8 +296,9 @@ def bound_step(job: RailJob, *, one_port: bool = False) -> float:
     ----------
     job
         The job.
-    one_port
-        Whether all-to-alls take as long as GPUs need that have one port each.
+    few_ports
+        Whether all-to-alls take as long as GPUs need that have as many ports as the job says,
+        instead of circuits to all others at once.
 
     Returns
     -------
@@ -308,8 +309,8 @@ def bound_step(job: RailJob, *, one_port: bool = False) -> float:
     operations = np.arange(step.n_operations)
     if job.workload.recorded is None:
         operations = list_operations(step, _list_pipeline(step))
-    if one_port:
-        least_s = _measure_with_one_port(job, operations)
+    if few_ports:
+        least_s = _measure_with_few_ports(job, operations)
     else:
         least_s = measure_work(job, operations).full_s
     graph = _build_graph(step, operations, least_s)
@@ -317,15 +318,16 @@ def bound_step(job: RailJob, *, one_port: bool = False) -> float:
     return float((begin_s + graph.lasts_s).max(initial=0.0))
 
 
-def _measure_with_one_port(job: RailJob, operations: Places) -> Column:
-    """Return how long operations last at least if each GPU has a circuit to one other at a time.
+def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
+    """Return how long operations last at least if each port has a circuit to one other at a time.
 
-    The rules let an all-to-all of n go around a ring, where it passes n / 2 times its bytes; or in
-    s stages, with a change before each but the first; in a stage all circuits lead the same number
-    of places further on, and a part (the data of one member for one other) takes several hops. In
-    stages parts with different destinations
-    go different ways, and as many ways of h hops lead through s stages as there are multisets of h
-    of them: C(h + s - 1, h).
+    The rules let an all-to-all of n go around a ring, where it passes n / 2 times its bytes; or
+    over circuits of several strides: those of one port of all members lead the same number of
+    places further on at a time, and a part (the data of one member for one other) takes several
+    hops. Parts with different destinations go different ways, and as many ways of h hops use m
+    strides as there are multisets of h of them: C(h + m - 1, h). Each of p ports has one stride
+    without a change and is dark for the delay before each further one. In a time T the p ports
+    can be busy for p T, less the delays: m strides cost (m - p) / p delays.
 
     Parameters
     ----------
@@ -357,12 +359,14 @@ def _measure_with_one_port(job: RailJob, operations: Places) -> Column:
         part_s = work.full_s[rows] / (n - 1)  # one part over one hop, with its latency
         fastest_s = send_s * n / 2 + latency_s
 
-        # In stages: n - 1 parts take the shortest ways that there are, so `n_ways[h - 1]` of them
-        # make h hops each until all parts have one.
-        for n_stages in range(2, n):
-            n_ways = np.array([math.comb(hops + n_stages - 1, hops) for hops in range(1, n)])
+        # With several strides: n - 1 parts take the shortest ways that there are, so
+        # `n_ways[h - 1]` of them make h hops each until all parts have one. More strides than
+        # other members have no use.
+        n_ports = job.network.ports_per_gpu
+        for n_strides in range(max(n_ports, 2), max(n_ports + 1, n)):
+            n_ways = np.array([math.comb(hops + n_strides - 1, hops) for hops in range(1, n)])
             hops_of_part = np.repeat(np.arange(1, n), np.minimum(n_ways, n))[: n - 1]
-            changes_s = (n_stages - 1) * job.network.delay_s
+            changes_s = max(0.0, (n_strides - n_ports) / n_ports * job.network.delay_s)
             fastest_s = np.minimum(fastest_s, hops_of_part.sum() * part_s + changes_s)
         least_s[rows] = fastest_s
     return least_s
@@ -414,13 +418,16 @@ def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
 
 
 def bound_changes(job: RailJob) -> float:
-    """Return the least step time of plans with one port for each GPU, changes counted.
+    """Return the least step time of plans with circuits of each port to one other at a time.
 
-    A port that meets two others, one after the other, is dark twice, as a step ends with the
+    All-to-alls take as long as the ports need. With one port for each GPU changes are counted,
+    too. A port that meets two others, one after the other, is dark twice, as a step ends with the
     circuits it begins with. So is the port of one of two GPUs that take turns at a third. A plan
     therefore needs two delays, or its GPUs meet no two others.
     """
-    least_s = bound_step(job, one_port=True)
+    least_s = bound_step(job, few_ports=True)
+    if job.network.ports_per_gpu > 1:
+        return least_s
     two_changes_s = 2 * job.network.delay_s
     if two_changes_s <= least_s:
         return least_s

@@ -3,11 +3,13 @@
 import random
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement
+from typing import Any
 
 import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.solvers.rails import methods
 from optmatch.solvers.rails.forwarding import is_served
 from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
 from optmatch.solvers.rails.staying import bound_step, time_exchanges
@@ -25,7 +27,8 @@ def draw_expert_job(rng: random.Random) -> om.RailJob:
         layers=pp, hidden=8, heads=1, sequence=rng.choice((8, 64)), vocabulary=8, ffn=8, experts=ep
     )
     schedule = rng.choice(("gpipe", "1f1b", "dualpipe")) if pp > 1 else "1f1b"
-    options = {"schedule": schedule, "overlap": schedule == "dualpipe" and rng.random() < 0.5}
+    options: dict[str, Any] = {"schedule": schedule, "ports_per_gpu": rng.choice((1, 1, 2, 3))}
+    options["overlap"] = schedule == "dualpipe" and rng.random() < 0.5
     return make_job(
         dp=ep, ep=ep, pp=pp, model=model, batch=4 * ep, micro_batch=1, gpus_per_server=1,
         port_bytes_per_s=10 ** rng.uniform(4, 9), **options,
@@ -38,7 +41,7 @@ def test_no_plan_is_below_the_bound_and_verify_counts_the_same(experts: bool) ->
     for number in range(examples(8 if experts else 40, plain=10)):
         rng = random.Random(f"staying {number}")
         job = draw_expert_job(rng) if experts else draw_small_job(rng)
-        if job is None or job.network.ports_per_gpu > 1 or not is_served(job):
+        if job is None or not is_served(job):
             continue
         least = job.lower_bound()
         for delay_s in (0.0, 0.1 * least, 0.6 * least, 5 * least):
@@ -52,6 +55,32 @@ def test_no_plan_is_below_the_bound_and_verify_counts_the_same(experts: bool) ->
         bound = bound_step(seat_ranks(job.with_delay((0.01 if experts else 1e6) * least)))
         higher += bound > least * (1 + 1e-6)
     assert higher
+
+
+def test_no_plan_that_pools_rails_is_below_the_bound_and_verify_counts_the_same() -> None:
+    """Eight GPUs of a rail exchange over the ports of two rails: several hops, or changes."""
+    model = om.TransformerModel(
+        layers=1, hidden=64, heads=4, sequence=64, vocabulary=100, ffn=128, experts=8
+    )
+    n_higher = n_pooled = 0
+    for delay_s in (0.0, 1e-4, 1.0):
+        job = make_job(
+            dp=8, tp=2, ep=8, model=model, batch=16, micro_batch=1, gpus_per_server=2,
+            port_bytes_per_s=1e8, change_rail_s=5e-7, delay_s=delay_s,
+        )  # fmt: skip
+        bound_s = methods._bound_changes(job)
+        for method in ("provisioned", "prefetch"):
+            found = om.solve(job, method, seed=0, limits=om.Limits(iterations=300))
+            assert found.objective is not None
+            assert bound_s <= found.objective * (1 + 1e-9)
+            assert om.verify(job, found).ok
+            n_pooled += found.answer.pooled
+        n_higher += bound_s > job.lower_bound() * 1.01
+        claim = replace(found, lower_bound=max(bound_s, job.lower_bound()) * 1.001)
+        if claim.lower_bound < found.objective:
+            rules = {violation.rule for violation in om.verify(job, claim).violations}
+            assert "the lower bound is supported" in rules
+    assert n_higher and n_pooled
 
 
 @pytest.mark.parametrize("n", range(3, 8))
