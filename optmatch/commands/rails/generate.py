@@ -142,7 +142,7 @@ def rail_job(
 
     # An accelerator states peak, memory and efficiency, which options go before.
     if accelerator:
-        figures = describe_accelerator(accelerator)
+        figures: dict[str, Any] = dict(describe_accelerator(accelerator))
         for name in list(figures):
             if parts.is_typed(name):
                 del figures[name]
