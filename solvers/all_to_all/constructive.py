@@ -180,16 +180,17 @@ def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | Non
     fabric = problem.fabric
     live = fabric.live_ports
     for _ in range(_RENAMINGS):
-        found = list[RoundSlots]()
+        # Each family of rounds is a timetable of numbers, for which the ports are put in.
+        routed_families = list[RoundSlots]()
         for rounds in _all_rounds(len(live)):
             matchings = np.full((len(rounds), fabric.n_ports), IDLE, dtype=np.int32)
             matchings[:, live] = live[rounds]
             routed = route_cheaply(fabric, matchings)
             if routed.held.all():
                 cells = float(count_cells(fabric, matchings, routed.states)[0].sum())
-                found.append(RoundSlots(matchings, routed.states, cells))
-        if found:
-            return min(found, key=lambda plan: _count_toggles(plan.states))
+                routed_families.append(RoundSlots(matchings, routed.states, cells))
+        if routed_families:
+            return min(routed_families, key=lambda plan: _count_toggles(plan.states))
         live = rng.permutation(live)
     return None
 

@@ -146,6 +146,8 @@ class Repair:
             if fault not in self._alone:
                 self._alone[fault] = self._judge(faults)
             return self._alone[fault]
+
+        # Faults are fatal together if one of them is, or some of them that were judged before.
         for fault in faults:
             alone = self.judge((fault,))
             if alone.outcome == "failed":
@@ -183,6 +185,8 @@ class Repair:
         touched = np.flatnonzero(hits.any(axis=1)).tolist()
         if not touched:
             return Verdict("survived", "untouched", self.matchings, states)
+
+        # Each slot that the faults touch takes a former repair that fits, or is routed anew.
         damage = self._damage(faults)
         states = states.copy()
         lost: list[int] = []

@@ -240,6 +240,9 @@ def lay_out_move(order, places, reverses, trial):
     start, target = places
     low = min(start, target)
     high = max(start, target)
+
+    # A slot that goes to a later place moves those between one place forward, and the other way
+    # round; a reversal exchanges places that are equally far from both ends of the stretch.
     for place in range(len(order)):
         former_place = place
         if low <= place <= high:

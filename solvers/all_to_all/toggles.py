@@ -44,6 +44,8 @@ def neighbours(states, order, count, last, following):
     for cell in range(cells):
         last[0, cell] = -1
         following[count, cell] = -1
+
+    # Forward: a cell keeps the state that it was last driven to, until another one toggles it.
     for place in range(count):
         slot = order[place]
         for cell in range(cells):
@@ -52,6 +54,8 @@ def neighbours(states, order, count, last, following):
             if state >= 0 and before >= 0 and state != before:
                 toggles += 1
             last[place + 1, cell] = state if state >= 0 else before
+
+    # Backward: the state that each cell is driven to next.
     for place in range(count - 1, -1, -1):
         slot = order[place]
         for cell in range(cells):

@@ -126,6 +126,8 @@ def meet_on_ring(matchings, place, states):
         for source in range(n):
             if matchings[row, source] < 0:
                 continue
+
+            # The row of the input, the column of the output, and the stage in which they meet.
             i = place[source]
             j = (place[matchings[row, source]] - 1) % n
             meeting = (j - i) % n

@@ -80,15 +80,20 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
     """
     # Cells are numbered column by column from outside: the first column of a block, all cells of
     # its upper half, all of its lower half, its last column. The list grows while it is read.
+    # ``ends[depth]``: the entries of lines that the blocks of a depth have taken so far.
     blocks = [[n, 0, 0, -1, -1, 0, 0]]
     ends = [0]
     for number, (size, depth, _, _, _, first, _) in enumerate(blocks):
         half = size // 2
         if size <= 2 or size == leaf:
             continue
+
+        # The first cells of the upper half, of the lower half and of the last column.
         upper = first + (2 * half if dilated else half)
         lower = upper + _count(half, dilated)
         out = lower + _count(size - half, dilated)
+
+        # Both halves go to the end of the list, the lower one with the odd line.
         if len(ends) == depth + 1:
             ends.append(0)
         halves = []

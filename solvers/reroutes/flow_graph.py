@@ -112,7 +112,9 @@ def _through_servers(rack: Units) -> FlowGraph:
     units_per_server = n_units // rack.n_servers
     edges = rack.edges.tolist()
     n_unit_nodes = 2 * n_units
-    edges_out = defaultdict[int, list[int]](list)  # of servers, and of switches between racks
+
+    # ``edges_out[place]``: the edges that begin at a server, or at a switch between racks.
+    edges_out = defaultdict[int, list[int]](list)
     for edge, (start, _) in enumerate(edges):
         edges_out[start].append(edge)
 
@@ -128,6 +130,9 @@ def _through_servers(rack: Units) -> FlowGraph:
         edge_nodes = [n_unit_nodes + edge for edge in edges_out[server]]
         heads_of_node.append(edge_nodes + unit_nodes(server))
     heads_of_node += [[] for _ in range(n_units)]
+
+    # Light of an edge comes to the units at its end, and goes on over other edges if servers pass
+    # light through, or if it ends at a switch; not back to where it came from.
     for start, end in edges:
         is_switch = end >= rack.n_servers
         onward = edges_out[end] if rack.through or is_switch else []

@@ -74,12 +74,15 @@ class RerouteSearch:
         rng
             Draws the seed of CP-SAT.
         """
+        # What is asked, and the running circuits on the flow graph.
         self.problem = problem
         self.clock = clock
         self.on_event = on_event
         self.case: HitCircuits = case_of(problem)
         self.routing = RoutingState(problem)
         self.seed = int(rng.integers(2**31))
+
+        # What the search has come to: the best plan, why it ended, and how many models it solved.
         self.best: Recovery | None = None
         self.limit: Limit | None = None
         self.models = 0

@@ -335,9 +335,13 @@ def _cut_off(
     head = graph.head[arcs]
     starts = np.arange(graph.units)
     goals = graph.units + np.arange(graph.units)
+
+    # Flows into the chips are flows out of them with all arcs turned round.
     if side == 1:
         tail, head = head, tail
         starts, goals = goals, starts
+
+    # Only what can be reached from the chips belongs to the network.
     is_reached = spread(len(graph.resource), starts[chips], tail, head)
     is_used = is_reached[tail]
     tail = graph.resource[tail[is_used]]

@@ -101,6 +101,8 @@ def name_paths(
     Named
         In the order of `paths`.
     """
+    # On a fabric with cells, the nodes of a path say all: the terminals that light enters, and the
+    # ports at its first and last one.
     if not len(first_fibre):
         return Named(
             circuits=[
@@ -108,6 +110,8 @@ def name_paths(
             ],
             routes=[tuple(graph.terminal[path[1:-2]].tolist()) for path in paths],
         )
+
+    # In a rack with ideal interposers a node is an edge, of which any free fibre will do.
     chooser = _PartChooser(users, leaving, lit)
     named = Named([], [])
     for path, wish in zip(paths, wishes, strict=True):

@@ -195,37 +195,47 @@ def list_choices(
     list of RankedHandover
         By the worst loss, then by the length, that circuits would have if nothing were in the way.
     """
-    # `pairs` has the units of each circuit. ``far[spare]`` is the distance of a spare to the
-    # partners of a lost unit and back, added up, for the lost unit to which it is nearest.
-    pairs = routing.ends[list(circuits)]
-    lost = len(case.lost)
+    pairs = routing.ends[list(circuits)]  # the units of each circuit
+    n_lost = len(case.lost)
     spares = np.array(case.spares, dtype=np.int64)
-    if lost > 1 and perm(len(spares), lost) > _MOST_COMPARED:
-        far = np.full(len(spares), UNREACHED, dtype=np.int64)
+
+    # If there are too many handovers to compare, only the nearest spares take part. The distance
+    # of a spare is that to the partners of a lost unit and back, added up, for the lost unit to
+    # which it is nearest.
+    if n_lost > 1 and perm(len(spares), n_lost) > _MOST_COMPARED:
+        distance = np.full(len(spares), UNREACHED, dtype=np.int64)
         for unit in case.lost:
             partners = np.unique(pairs[(pairs == unit).any(axis=1)])
             partners = partners[~np.isin(partners, case.lost)]
             both = reach.loss[np.ix_(partners, spares)] + reach.loss[np.ix_(spares, partners)].T
-            np.minimum(far, both.sum(axis=0, dtype=np.int64), out=far)
-        pool = lost
-        while perm(pool + 1, lost) <= _MOST_COMPARED:
-            pool += 1
-        spares = np.sort(spares[np.argsort(far, kind="stable")[:pool]])
-    ways = spares[:, None] if lost == 1 else [*islice(permutations(spares, lost), _MOST_COMPARED)]
-    handovers = np.array(ways, dtype=np.int64).reshape(len(ways), lost)
+            np.minimum(distance, both.sum(axis=0, dtype=np.int64), out=distance)
+        n_nearest = n_lost
+        while perm(n_nearest + 1, n_lost) <= _MOST_COMPARED:
+            n_nearest += 1
+        spares = np.sort(spares[np.argsort(distance, kind="stable")[:n_nearest]])
+
+    # ``handovers[handover, k]`` takes over for the k-th lost unit.
+    if n_lost == 1:
+        handovers = spares[:, None]
+    else:
+        ways = list(islice(permutations(spares, n_lost), _MOST_COMPARED))
+        handovers = np.array(ways, dtype=np.int64).reshape(len(ways), n_lost)
+
+    # ``ends[handover, circuit]``: source and destination unit from then on. What is best comes
+    # first: the worst loss, then the length in all.
     ends = np.broadcast_to(pairs, (len(handovers), *pairs.shape)).copy()
     for k, unit in enumerate(case.lost):
         ends = np.where(pairs == unit, handovers[:, k, None, None], ends)
     from_to = ends[..., 0], ends[..., 1]
-    worst = reach.loss[from_to].max(axis=1, initial=0)
+    worst_loss = reach.loss[from_to].max(axis=1, initial=0)
     length = reach.length[from_to].sum(axis=1, dtype=np.int64)
     return [
         RankedHandover(
-            (0, int(worst[at]), int(length[at])),
-            tuple(handovers[at].tolist()),
-            [(a, b) for a, b in ends[at].tolist()],
+            (0, int(worst_loss[handover]), int(length[handover])),
+            tuple(handovers[handover].tolist()),
+            [(source, destination) for source, destination in ends[handover].tolist()],
         )
-        for at in np.lexsort((length, worst))[:most].tolist()
+        for handover in np.lexsort((length, worst_loss))[:most].tolist()
     ]
 
 

@@ -57,6 +57,8 @@ def find_causes(
     A deletion filter (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired
     one by one, and one whose repair does not help stays repaired. One exact test for each fault.
     """
+    # `causes` are enough to forbid the answer at any time: a fault is taken out of them if it is
+    # proved that there is no answer without it either.
     causes = [fault for fault in fabric.faults if fault.kind != "dead-port"]
     minimal = True
     try:

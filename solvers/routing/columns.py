@@ -425,14 +425,17 @@ class _Programme:
         dear
             The cost of leaving out a circuit, in cells.
         """
+        # Rows: the routes of a circuit add up to 1, and those on a link to its capacity at most.
         self.solver = pywraplp.Solver.CreateSolver("CLP")
         self.objective = self.solver.Objective()
         self.objective.SetMinimization()
         self.rows = [self.solver.Constraint(1.0, 1.0) for _ in range(circuits)]
         infinity = self.solver.infinity()
         self.links = [self.solver.Constraint(-infinity, float(capacity)) for _ in range(links)]
+
+        # ``lacking[circuit]`` is the part of a circuit that gets no route, at a cost of `dear`.
         self.lacking = []
-        self.dear = dear  # the cost of leaving a circuit out
+        self.dear = dear
         self.feasibility = False
         for row in self.rows:
             variable = self.solver.NumVar(0.0, infinity, "")

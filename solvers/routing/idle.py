@@ -112,6 +112,8 @@ def settle(
         states[graph.stuck == BAR] = BAR
         states[graph.stuck >= CROSS] = CROSS
         free = np.flatnonzero(states == FREE)
+
+        # The search begins with all free cells in cross.
         if len(source) and len(free):
             light = StrayLight(chip, circuits, states, free)
             states[free] = CROSS

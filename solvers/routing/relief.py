@@ -249,6 +249,7 @@ def _weigh_heaters(graph, chip, scratch, circuits):
     (float, float)
         The power above that of dark cells, in mW, and the number of cells on all routes.
     """
+    # A cell adds its power once: for the first circuit that passes it.
     power_mw = 0.0
     n_cells = 0.0
     for place in range(len(circuits.order)):

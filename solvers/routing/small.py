@@ -167,6 +167,7 @@ class _Search:
             problem.circuits.tolist(), key=lambda pair: -loss[pair[0], ends[pair[1]]]
         )
         self.circuits = [(int(starts[i]), int(ends[j]), j) for i, j in circuits]
+
         # Lower bounds for the circuits from the k-th on: worst loss or sum of power, and cells.
         self.rest = [(0.0, 0.0)]
         for i, j in reversed(circuits):
@@ -175,6 +176,8 @@ class _Search:
             least = worst + least if self.power else max(worst, least)
             self.rest.append((least, total + count[i, ends[j]]))
         self.rest.reverse()
+
+        # What is set at present, and what that comes to.
         self.set = graph.stuck.tolist()  # a dead cell is never entered
         self.beams: list[list[tuple[int, float]]] = []  # terminals entered, and loss before
         self.worst = dark_mw if self.power else 0.0
@@ -238,7 +241,9 @@ class _Search:
         self.nodes += 1
         if self.nodes % _NODES_PER_LOOK == 0:
             self._look()
-        cell = entering >> 2
+
+        # A cell that another circuit set before keeps its state; a free one takes both in turn.
+        cell = entering // 4
         is_unset = self.set[cell] == FREE
         states = (0, 1) if is_unset else (self.set[cell],)
         beam.append((entering, lost))

@@ -140,6 +140,7 @@ def _lay_jobs(
     boundary = _ports_along_boundary(problem.fabric)
     free = np.array([port for port in boundary if port not in taken], dtype=np.int64)
 
+    # The orders in which the other jobs are laid: as given, by size, and some at random.
     moving = [job for job in range(len(tenants)) if job not in staying]
     by_size = sorted(moving, key=lambda job: -tenants[job].n_ports)
     orders = [moving, by_size]
@@ -151,6 +152,8 @@ def _lay_jobs(
     if problem.fabric.graph is None:
         n_starts = 1  # no port is nearer than another
 
+    # From each free port on, jobs take as many ports as they need, one job after the other. A
+    # choice is as good as the shortest routes between the ports of each job are short.
     cells_of_choice: dict[Ports, float] = {}
     for order in orders:
         ends = np.cumsum([0, *(tenants[job].n_ports for job in order)])
@@ -297,6 +300,8 @@ class _SlotSearch:
                 return
             if most_slots is not None and n_slots > most_slots:
                 return
+
+            # Rows for so many slots; a job without them needs more slots.
             for job, tenant in enumerate(problem.tenants):
                 rows = rows_of_job[job]
                 if rows is None or not rows.in_order:  # those of collectives stay as they are
@@ -421,6 +426,7 @@ class _SlotSearch:
         least_excess = planner.excess
         last_gain = 0
         for move in range(n_moves):
+            # The search ends once all circuits have routes and nothing was gained for long.
             excessive = [slot for slot, routed in enumerate(planner.plan) if routed.excess]
             if planner.excess < least_excess:
                 least_excess = planner.excess
@@ -431,7 +437,9 @@ class _SlotSearch:
                 break
             if move % _MOVES_BETWEEN_EVENTS == 0:
                 self.on_event(Tick("exchange", move, n_moves))
-            job = int(self.rng.choice(job_of_port))  # large jobs more often
+
+            # A job, the larger the more often, changes its rows in a slot with excess and others.
+            job = int(self.rng.choice(job_of_port))
             slot = excessive[self.rng.integers(len(excessive))]
             change = self._choose_change(works[job], lanes[job], slot)
             if change is not None:

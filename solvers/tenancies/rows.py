@@ -268,6 +268,7 @@ def _split_demand(
     least_wanted = int(n_slots_of_pair[is_pair > 0].min(initial=n_slots))
     n_tournaments = min(least_wanted, n_slots // max(1, len(rounds)))
 
+    # `circuits` lists each circuit as often as it still needs a slot.
     remaining = (n_slots_of_pair - n_tournaments) * is_pair
     pairs = np.argwhere(np.triu(remaining) if two_way else remaining)
     circuits = np.repeat(pairs, remaining[tuple(pairs.T)], axis=0)
@@ -275,6 +276,8 @@ def _split_demand(
     if not two_way:
         circuits[:, 1] += n_ports
         n_vertices = 2 * n_ports
+
+    # The tournaments have the first rows; the circuits get slots in a random order.
     for _ in range(TRIES):
         rows: NDArray[np.int64] = np.full((n_slots, n_vertices), IDLE)
         rows[: n_tournaments * len(rounds)] = np.tile(rounds, (n_tournaments, 1))

@@ -317,6 +317,9 @@ class ProofChecker:
         open_nodes = [(0, [Case()] * len(circuits))]  # a node, and the case of each circuit
         while open_nodes:
             node, cases = open_nodes.pop()
+
+            # An inner node is divided into two cases; a leaf bounds the routings of its case, or
+            # shows that there are none.
             if proof.circuit[node] >= 0:
                 for branch in (0, 1):
                     child = int(proof.children[node, branch])
@@ -381,11 +384,15 @@ class ProofChecker:
         chosen = int(proof.circuit[node])
         terminal = int(proof.terminal[node])
         narrower = list(cases)
+
+        # Light of a circuit passes a link in one direction at most.
         if proof.one_way[node]:
             closed_exit = terminal if branch == 0 else self.mate[terminal]
             exits = cases[chosen].exits | {closed_exit}
             narrower[chosen] = cases[chosen]._replace(exits=exits)
             return narrower
+
+        # Of all circuits at most one passes a link: the chosen one, or another.
         closed_link = self.link_of[terminal]
         for circuit, case in enumerate(cases):
             forbidden = circuit == chosen if branch == 0 else circuit != chosen
