@@ -33,6 +33,11 @@ from optmatch.switches.threads import run_in_thread
 _CLAIM_EVERY_S = 5.0
 """How often a claim is renewed while a slot is held."""
 
+_PREPARE_S = 0.03
+"""How long before the end of a slot the next one is compared and noted. At 320 ports that takes 5
+to 20 ms, most of it for the disk; what somebody else changes after it is not seen before the next
+slot, so it is no longer than that."""
+
 Pace = Literal["times", "told"]
 
 
@@ -254,6 +259,25 @@ def play(
     return run_in_thread(lambda: player.run(stop), stop)
 
 
+class _PreparedMoment(NamedTuple):
+    """A moment that is compared with the switches and noted, and not sent yet."""
+
+    round: int
+    moment: int
+    targets: dict[int, frozenset[CrossConnect]]
+    """The circuits that each switch of the moment holds from then on."""
+    differences: dict[int, Difference]
+    """What each of them has to change for that."""
+    due_s: float
+    """When the slot before it is over, on the monotonic clock."""
+
+    @property
+    def n_changed(self) -> int:
+        """How many circuits are removed or added."""
+        changes = self.differences.values()
+        return sum(len(change.removals) + len(change.additions) for change in changes)
+
+
 class _UntunedError(SwitchError):
     """A circuit of ours has failed, or was not tuned in time."""
 
@@ -432,17 +456,20 @@ class _Player:
             round_number = self.journal.position.round
             first = min(self.journal.position.moment, len(self.moments) - 1)
 
+        prepared: _PreparedMoment | None = None
         while options.rounds is None or round_number < options.rounds:
             for place in range(first, len(self.moments)):
                 if options.pace == "told" and played and options.next_slot is not None:
                     options.next_slot()
                 if stop.is_set():
                     return PlayReport(tuple(played), is_whole=False)
-                moment = self._play_moment(round_number, place)
+                if prepared is None:
+                    prepared = self._prepare(round_number, place, time.monotonic())
+                moment = self._play_moment(prepared)
                 played.append(moment)
                 if self.on_moment is not None:
                     self.on_moment(moment, len(self.moments))
-                self._hold(self.moments[place], stop)
+                prepared = self._hold(round_number, place, stop)
 
             first = 0
             round_number += 1
@@ -450,65 +477,84 @@ class _Player:
                 break
         return PlayReport(tuple(played), is_whole=not stop.is_set())
 
-    def _play_moment(self, round_number: int, place: int) -> PlayedMoment:
-        """Bring all switches of a moment to their next states, and wait until all is tuned.
+    def _prepare(self, round_number: int, place: int, due_s: float) -> _PreparedMoment:
+        """Compare all switches of a moment with what they should hold, and note the moment.
+
+        The journal says what comes before it is sent, so that a crash leaves no doubt.
 
         Parameters
         ----------
         round_number, place
             Which time the plan is played, and which of its moments.
+        due_s
+            When the slot before it is over, on the monotonic clock.
 
         Returns
         -------
-        PlayedMoment
-            The delay from the first change that is sent to the last tuned circuit, and the time
-            that comparing and noting took beside it.
+        _PreparedMoment
+            What has to change.
 
         Raises
         ------
         SwitchError
-            If somebody else has changed a circuit of ours, or one fails or is not tuned in time.
+            If somebody else has changed a circuit of ours, or has set one on a port of ours.
         """
-        moment = self.moments[place]
-        began_s = time.monotonic()
-
-        # All switches are compared before the first one is changed.
         targets: dict[int, frozenset[CrossConnect]] = {}
         differences: dict[int, Difference] = {}
-        for change in moment.changes:
+        for change in self.moments[place].changes:
             self.switches[change.switch].claim(self.owner)
             present = self._compare(change.switch)
             target = frozenset(self.plans[change.switch].circuits(change.state))
             targets[change.switch] = target
             differences[change.switch] = difference_between(present, target)
 
-        # The journal says what comes before it is sent, so that a crash leaves no doubt.
-        n_changed = sum(len(d.removals) + len(d.additions) for d in differences.values())
-        self._note(sync=n_changed > 0, event="applying", round=round_number, moment=place)
+        prepared = _PreparedMoment(round_number, place, targets, differences, due_s)
+        is_change = prepared.n_changed > 0
+        self._note(sync=is_change, event="applying", round=round_number, moment=place)
+        return prepared
 
+    def _play_moment(self, prepared: _PreparedMoment) -> PlayedMoment:
+        """Bring all switches of a moment to their next states, and wait until all is tuned.
+
+        Parameters
+        ----------
+        prepared
+            The moment, and what has to change.
+
+        Returns
+        -------
+        PlayedMoment
+            The delay from the first change that is sent to the last tuned circuit, and the time
+            that the player took beside it after the moment was due.
+
+        Raises
+        ------
+        SwitchError
+            If a switch refuses, or a circuit fails or is not tuned in time.
+        """
         # Switches change side by side: all are told first, then all are waited for.
         applied_s = time.monotonic()
-        for index, difference in differences.items():
+        for index, difference in prepared.differences.items():
             self.switches[index].apply(difference)
-            self.expected[index] = targets[index]
-        for index, target in targets.items():
+            self.expected[index] = prepared.targets[index]
+        for index, target in prepared.targets.items():
             self._wait(index, target, applied_s)
         delay_s = time.monotonic() - applied_s
 
         self._note(
             event="tuned",
-            round=round_number,
-            moment=place,
-            n_changed=n_changed,
+            round=prepared.round,
+            moment=prepared.moment,
+            n_changed=prepared.n_changed,
             delay_s=round(delay_s, 6),
         )
         return PlayedMoment(
-            round=round_number,
-            moment=place,
-            n_changed=n_changed,
-            planned_delay_s=moment.planned_delay_s,
+            round=prepared.round,
+            moment=prepared.moment,
+            n_changed=prepared.n_changed,
+            planned_delay_s=self.moments[prepared.moment].planned_delay_s,
             delay_s=delay_s,
-            own_time_s=time.monotonic() - began_s - delay_s,
+            own_time_s=time.monotonic() - prepared.due_s - delay_s,
         )
 
     def _compare(self, index: int) -> frozenset[CrossConnect]:
@@ -553,16 +599,52 @@ class _Player:
                 f" {tuning.delay_s:.3g} s ({len(tuning.status_of_untuned)} circuits are not tuned)"
             )
 
-    def _hold(self, moment: Moment, stop: threading.Event) -> None:
-        """Hold the circuits for the time of the plan, renewing the claim; `stop` ends it."""
+    def _hold(
+        self, round_number: int, place: int, stop: threading.Event
+    ) -> _PreparedMoment | None:
+        """Hold the circuits for the time of the plan, and prepare the next moment meanwhile.
+
+        Parameters
+        ----------
+        round_number, place
+            Which time the plan is played, and which of its moments is held.
+        stop
+            Ends it, from any thread.
+
+        Returns
+        -------
+        _PreparedMoment or None
+            The next moment; None if it has not been prepared, as after the last one.
+        """
         if self.options.pace != "times":
-            return
+            return None
+        moment = self.moments[place]
         hold_s = moment.hold_s
         if self.options.stretch and hold_s + moment.planned_delay_s > 0:
             hold_s = max(hold_s, self.options.own_delay_s)
-
-        # Long slots are held in parts: a claim that is not renewed would end.
         end_s = time.monotonic() + hold_s
+        self._pass_time(end_s - _PREPARE_S, stop)
+
+        prepared = None
+        following = self._following(round_number, place)
+        if following is not None and not stop.is_set():
+            prepared = self._prepare(*following, end_s)
+        self._pass_time(end_s, stop)
+        return prepared
+
+    def _following(self, round_number: int, place: int) -> tuple[int, int] | None:
+        """Return the round and the place of the moment after one; None after the last one."""
+        if place + 1 < len(self.moments):
+            return round_number, place + 1
+        if self.options.rounds is not None and round_number + 1 >= self.options.rounds:
+            return None
+        return round_number + 1, 0
+
+    def _pass_time(self, end_s: float, stop: threading.Event) -> None:
+        """Wait until a time of the monotonic clock, or until `stop` is set.
+
+        Long slots are held in parts: a claim that is not renewed would end.
+        """
         while not stop.is_set():
             left_s = end_s - time.monotonic()
             if left_s <= 0:

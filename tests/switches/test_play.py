@@ -411,3 +411,30 @@ def test_a_journal_with_an_unknown_event_has_no_delays(tmp_path: Path) -> None:
     journal.write_text('{"format": "optmatch/play/1"}\n{"event": [1]}\n')
     with pytest.raises(om.InputError, match="no change of circuits was measured"):
         measured_delays(journal)
+
+
+def test_the_next_slot_is_noted_before_the_one_before_it_is_over(
+    switch: tuple[RedisServer, SonicAgent], tmp_path: Path
+) -> None:
+    """Comparing and noting do not make a slot late, and a stop leaves the slot that is held."""
+    server, _ = switch
+    journal = tmp_path / "play.jsonl"
+    stop = threading.Event()
+    plan = schedule_of(shifts(8, 4))
+    sonic = SonicSwitch(server.url)
+
+    def end_it(moment: Any, _n_moments: int) -> None:
+        if moment.moment == 1:
+            threading.Timer(0.15, stop.set).start()
+
+    options = PlayOptions(journal=journal, own_delay_s=0.2, stretch=True)
+    report = play(plan, sonic, options, on_moment=end_it, stop=stop)
+    assert not report.is_whole and len(report.moments) == 2
+    assert names_of(sonic) == slot_names(shifts(8, 4)[1])
+    events = [entry["event"] for entry in map(json.loads, journal.read_text().splitlines()[3:])]
+    assert events[:4] == ["applying", "tuned", "applying", "tuned"]
+
+    # A run that goes on begins with the slot that was noted last, or with the one that was held.
+    report = play(plan, sonic, PlayOptions(journal=journal, resume=True))
+    assert report.is_whole and 2 <= len(report.moments) <= 3
+    assert names_of(sonic) == slot_names(shifts(8, 4)[3])
