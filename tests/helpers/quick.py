@@ -41,7 +41,7 @@ def tests_of(file: str) -> list[str]:
 
     They are those of the innermost folder of `tests` that has the names of the file's folders. A
     module that belongs to no question, such as `optmatch/io/cells.py`, has the tests of its own
-    name, or else those that lie beside the folders of questions.
+    name. Else it has those beside the folders of questions that name it, or all of these.
 
     Examples
     --------
@@ -75,7 +75,9 @@ def tests_of(file: str) -> list[str]:
         if (ROOT / own_tests).exists():
             return [own_tests.as_posix()]
         shared_tests = sorted((ROOT / room).glob("test_*.py"))
-        return [test.relative_to(ROOT).as_posix() for test in shared_tests]
+        naming_tests = [test for test in shared_tests if path.stem in test.read_text("utf-8")]
+        chosen_tests = naming_tests or shared_tests
+        return [test.relative_to(ROOT).as_posix() for test in chosen_tests]
     return []
 
 
