@@ -156,6 +156,24 @@ def take_back_exchange(peer, lane, pair, ends, two_way):
             peer[lane, ends[k]] = pair[k]
 
 
+@inner_kernel
+def set_ways_back(peer, lane, pair):
+    """Let the ends of two circuits of a lane lead back, over the lane half of all lanes further.
+
+    Parameters
+    ----------
+    peer : int array, shape (lanes, ranks)
+        Lane k + lanes / 2 is the inverse of the permutation of lane k; changed.
+    lane : int
+        A lane of the first half.
+    pair : (int, int)
+        The two ranks whose circuits have other ends now.
+    """
+    lane_back = lane + peer.shape[0] // 2
+    for k in range(2):
+        peer[lane_back, peer[lane, pair[k]]] = pair[k]
+
+
 @kernel
 def shorten_ways(peer, two_way, draws, sets):
     """Exchange ends of circuits as long as ranks do not get farther from each other.
@@ -164,7 +182,9 @@ def shorten_ways(peer, two_way, draws, sets):
     ----------
     peer : int array, shape (lanes, ranks)
         The rank to which each port leads; each lane is a permutation without fixed ranks, of
-        two-way circuits a perfect matching. Changed.
+        two-way circuits a perfect matching. If ranks are odd in number, two-way circuits make
+        cycles instead, onward over the first half of all lanes and back over the second half.
+        Changed.
     two_way : bool
         Whether circuits lead both ways.
     draws : int array, shape (exchanges, 4)
@@ -178,19 +198,25 @@ def shorten_ways(peer, two_way, draws, sets):
         The diameter of the graph in the end, and how many pairs of ranks are so far apart.
     """
     best = measure_farness(peer, sets)
+    has_cycles = two_way and peer.shape[1] % 2 == 1
+    has_pairs = two_way and not has_cycles
     for number in range(len(draws)):
         lane = draws[number, 0]
         pair = (draws[number, 1], draws[number, 2])
         ends = (peer[lane, pair[0]], peer[lane, pair[1]])
-        if not exchange_ends(peer, lane, pair, two_way, draws[number, 3] == 1):
+        if not exchange_ends(peer, lane, pair, has_pairs, draws[number, 3] == 1):
             continue
+        if has_cycles:
+            set_ways_back(peer, lane, pair)
         farness = measure_farness(peer, sets)
         if farness.diameter < best.diameter or (
             farness.diameter == best.diameter and farness.n_farthest <= best.n_farthest
         ):
             best = farness
         else:
-            take_back_exchange(peer, lane, pair, ends, two_way)
+            take_back_exchange(peer, lane, pair, ends, has_pairs)
+            if has_cycles:
+                set_ways_back(peer, lane, pair)
     return best
 
 
@@ -210,9 +236,16 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     """
     rng = np.random.default_rng(seed)
     peer = np.empty((degree, n), dtype=np.int64)
-    for lane in range(degree):
+    has_cycles = two_way and n % 2 == 1
+    n_drawn_lanes = degree
+    if has_cycles:
+        n_drawn_lanes = degree // 2  # the others lead back
+    for lane in range(n_drawn_lanes):
         order = rng.permutation(n)
-        if two_way:
+        if has_cycles:
+            peer[lane, order] = np.roll(order, -1)  # one cycle through all ranks
+            peer[lane + n_drawn_lanes, order] = np.roll(order, 1)
+        elif two_way:
             left, right = order.reshape(2, -1)
             peer[lane, left] = right
             peer[lane, right] = left
@@ -225,7 +258,7 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     about_diameter = 1 + int(np.log(n) / np.log(max(2, degree - two_way)))
     effort_of_exchange = n * n_words * degree * about_diameter
     n_exchanges = min(MOST_EXCHANGES, EFFORT // effort_of_exchange)
-    limits = (degree, n, n, 2)
+    limits = (n_drawn_lanes, n, n, 2)
     draws = np.column_stack([rng.integers(limit, size=n_exchanges) for limit in limits])
     empty = np.zeros((n, n_words), dtype=np.uint64)
     shorten_ways(peer, two_way, draws, ReachedSets(empty, empty.copy()))
@@ -238,12 +271,14 @@ def find_regular_graph(n: int, degree: int, *, two_way: bool, seed: int) -> IntA
     Parameters
     ----------
     n
-        The number of ranks; even if circuits are two-way.
+        The number of ranks.
     degree
-        How many circuits leave a rank, and how many enter it; two-way circuits do both.
+        How many circuits leave a rank, and how many enter it; two-way circuits do both. It is even
+        if ranks are odd in number and circuits are two-way.
     two_way
         Whether each lane is a perfect matching of pairs. Otherwise it is one that gives each rank
-        a rank to which it sends.
+        a rank to which it sends. Pairs of an odd number of ranks would leave one rank over, so two
+        lanes lead onward and back along the same cycles then: lane k and lane k + degree / 2.
     seed
         The seed of the random graph with which the search begins, and of its exchanges.
 

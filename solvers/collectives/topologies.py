@@ -65,6 +65,10 @@ def list_topologies(problem: Collective) -> list[Topology]:
         # All ranks are neighbours. A two-way shift stands for its opposite, too.
         most = n // 2 if problem.two_way else n - 1
         shift_sets: list[tuple[int, ...]] = [tuple(range(1, most + 1))]
+        # Ports beyond these double the circuits to some ranks alone, and large blocks for the
+        # others take longer; rings over all ports carry as much everywhere.
+        if problem.lanes % (n - 1):
+            shift_sets.append((1,))
     else:
         shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
     found = [lay_circulant(problem, shifts) for shifts in shift_sets]
@@ -331,19 +335,47 @@ def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
 def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
     """Lay random regular graphs whose ways are shortened by local search, some of them.
 
-    Two-way circuits take a perfect matching for each lane, so n is even. One-way circuits have
-    de Bruijn and Kautz graphs besides, so one graph of another kind is enough. Nothing is listed
-    if a rank has too few lanes (ports), or so many that all ranks can be joined directly.
+    Two-way circuits take a perfect matching for each lane if n is even. If it is odd they take
+    cycles, over two lanes each: one port of a rank leads onward and another one back, so that an
+    odd lane is left dark. One-way circuits have de Bruijn and Kautz graphs besides, so one graph
+    of another kind is enough. Nothing is listed if a rank has too few lanes (ports), or so many
+    that all ranks can be joined directly.
     """
     n = problem.n_ranks
     lanes = problem.lanes
     least_lanes = 3 if problem.two_way else 2
-    if lanes < least_lanes or lanes >= n - 1 or (problem.two_way and n % 2):
+    if lanes < least_lanes or lanes >= n - 1:
+        return
+    if problem.two_way and n % 2:
+        yield from _lay_regular_cycles(problem)
         return
     n_graphs = RANDOM_GRAPHS if problem.two_way else 1
     for seed in range(n_graphs):
         peer = find_regular_graph(n, lanes, two_way=problem.two_way, seed=seed)
         yield Topology("random-regular", peer)
+
+
+def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
+    """Lay random regular graphs of an odd number of ranks, made of cycles of two-way circuits.
+
+    Nothing is listed with less than four lanes, where there is one cycle alone, or if planes have
+    no two ports for both neighbours of a rank on a cycle.
+    """
+    n_cycles = problem.lanes // 2
+    if n_cycles < 2:
+        return
+    for seed in range(RANDOM_GRAPHS):
+        onward_and_back = find_regular_graph(
+            problem.n_ranks, 2 * n_cycles, two_way=True, seed=seed
+        )
+        pairs = [
+            (rank, int(other))
+            for onward in onward_and_back[:n_cycles]
+            for rank, other in enumerate(onward)
+        ]
+        peer = assign_ports(problem, pairs)
+        if peer is not None:
+            yield Topology("random-regular", peer)
 
 
 def split_into_matchings(counts: IntArray, degree: int) -> IntArray:

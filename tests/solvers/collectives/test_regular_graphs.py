@@ -37,8 +37,23 @@ def test_graphs_are_regular_and_their_ways_short(
     assert _measure_diameter(peer) == diameter
 
 
+@pytest.mark.parametrize(("n", "degree", "diameter"), [(31, 4, 3), (63, 4, 4), (9, 6, 2)])
+def test_odd_numbers_of_ranks_have_cycles_onward_and_back(
+    n: int, degree: int, diameter: int
+) -> None:
+    peer = find_regular_graph(n, degree, two_way=True, seed=0)
+    ranks = np.arange(n)
+    onward, back = peer.reshape(2, degree // 2, n)
+    for onward_of_rank, back_of_rank in zip(onward, back, strict=True):
+        assert (back_of_rank[onward_of_rank] == ranks).all()
+        assert (onward_of_rank[back_of_rank] == ranks).all()
+        assert (onward_of_rank != ranks).all()
+    assert _measure_diameter(peer) == diameter
+
+
 @pytest.mark.parametrize(
-    ("n", "ports", "two_way", "rounds"), [(64, 4, True, 4), (17, 2, False, 4), (100, 3, True, 7)]
+    ("n", "ports", "two_way", "rounds"),
+    [(64, 4, True, 4), (17, 2, False, 4), (100, 3, True, 7), (63, 4, True, 4), (31, 5, True, 3)],
 )
 def test_small_gathers_take_few_rounds(n: int, ports: int, two_way: bool, rounds: int) -> None:
     problem = om.Collective(

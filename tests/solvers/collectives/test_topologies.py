@@ -115,6 +115,8 @@ def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> No
         (ask("all-to-all", 64, 1e7, ports=2, delay_s=1e-2), 0.739e-3),
         (ask("all-to-all", 64, 1e9, ports=2, delay_s=1e-2), 43.5e-3),
         (ask("all-to-all", 64, 1e9, ports=4, two_way=True, delay_s=1e-2), 15.7e-3),
+        # Two ports more than other ranks: rings over all ports instead of direct circuits.
+        (ask("reduce-scatter", 5, 1e7, ports=6, two_way=True, delay_s=1e-3), 32.1e-6),
         (ask("broadcast", 16, 1e7, ports=2, two_way=True, delay_s=1e-3), 0.206e-3),
         (ask("broadcast", 64, 1e5, ports=2, delay_s=1e-3), 25.91e-6),
         # Trees over several planes: the root has no parent, and a child for each of eight ports.
