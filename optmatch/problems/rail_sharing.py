@@ -234,7 +234,16 @@ class RailSharing(Displayed):
             )
 
     def _check_radix(self) -> None:
-        """Refuse switches with fewer ports than the least shares of all jobs need."""
+        """Refuse switches with fewer ports than the least shares of all jobs need.
+
+        In turns, each job needs all ports of its GPUs by itself. At once, the jobs together need
+        a port for each GPU, or those of their fewest replicas.
+
+        Raises
+        ------
+        InputError
+            Naming the first rail with too few ports.
+        """
         if self.by == "time":
             for named in self.jobs:
                 ports_per_gpu = named.job.network.ports_per_gpu

@@ -70,7 +70,23 @@ def build_records(cls: type[T], tables: Mapping[str, Any]) -> Mapping[str, T]:
 
 
 def build_record(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-    """Build a record of a data class from one table, which stands at `where` in its file."""
+    """Build a record of a data class from one table of a file.
+
+    Parameters
+    ----------
+    cls
+        The data class.
+    table
+        The values of its fields by name; a field that is a data class is a table itself.
+    where
+        The place of the table in the file, for messages, such as ``presets.deepseek-v3``.
+
+    Raises
+    ------
+    InputError
+        Naming the place: of a key that is no field, a field that is missing, or a value that the
+        class refuses.
+    """
     declared: Any = cls
     forms = forms_of(declared)
     if not isinstance(table, Mapping):
@@ -84,14 +100,19 @@ def build_record(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         if field.name not in table and not has_default:
             raise InputError(f"key {field.name!r} is missing", where=where)
 
+    # Fields that are data classes are built first.
     values = {}
     for key, value in table.items():
         nested = _find_data_class(forms[key])
-        values[key] = value if nested is None else build_record(nested, value, f"{where}.{key}")
+        if nested is not None:
+            value = build_record(nested, value, f"{where}.{key}")
+        values[key] = value
     try:
         return cls(**values)
     except InputError as exc:
-        place = f"{where}.{exc.where}" if exc.where else where
+        place = where
+        if exc.where:
+            place += f".{exc.where}"
         raise InputError(exc.message, where=place) from exc
 
 

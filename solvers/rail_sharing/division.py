@@ -323,8 +323,10 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
     longest_turn_s = problem.round_s - rest_s
     multiples = []
     for own_s in step_s.tolist():
-        n_steps = min(longest_turn_s / own_s, _MOST_TURNS) if own_s > 0 else 0.0
-        multiples.append(own_s * np.arange(1, int(max(n_steps, 0.0)) + 1))
+        n_steps = 0
+        if own_s > 0:
+            n_steps = int(np.clip(longest_turn_s / own_s, 0, _MOST_TURNS))
+        multiples.append(own_s * np.arange(1, n_steps + 1))
     turn_s = np.unique(np.concatenate([[float(step_s.min())], *multiples]))
 
     # Rows are turns, columns are jobs. The first row is one step of each job.
