@@ -119,15 +119,20 @@ def _check_share(
     bool
         False if there is no such job, or its plan breaks a rule.
     """
-    asked = (job.network.ports_per_gpu, job.parallelism.dp)
-    got = (share.ports_per_gpu, share.replicas)
-    allowed = got == asked
+    # A job has all that it asks for, but for what is divided.
+    most_ports = job.network.ports_per_gpu
+    most_replicas = job.parallelism.dp
+    fits_ports = share.ports_per_gpu == most_ports
+    fits_replicas = share.replicas == most_replicas
     if problem.by == "ports":
-        allowed = 1 <= got[0] <= asked[0] and got[1] == asked[1]
+        fits_ports = 1 <= share.ports_per_gpu <= most_ports
     elif problem.by == "servers" and job.workload.recorded is None:
-        allowed = got[0] == asked[0] and 1 <= got[1] <= asked[1] and asked[1] % got[1] == 0
-    if not allowed:
-        findings.refuse(SHARE_IS_ALLOWED, place, got, f"a part of {asked} by {problem.by}")
+        is_less = 1 <= share.replicas <= most_replicas
+        fits_replicas = is_less and most_replicas % share.replicas == 0
+    got = (share.ports_per_gpu, share.replicas)
+    if not (fits_ports and fits_replicas):
+        expected = f"a part of {(most_ports, most_replicas)} by {problem.by}"
+        findings.refuse(SHARE_IS_ALLOWED, place, got, expected)
         return False
     try:
         part = give_share(job, *got)

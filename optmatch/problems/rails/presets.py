@@ -166,9 +166,9 @@ def make_job(
         parallelism = replace(parallelism, cp=parallelism.cp // 2)
     if gpus % parallelism.n_ranks:
         degrees = {degree: getattr(parallelism, degree) for degree in ("dp", "tp", "pp", "cp")}
-        shown = " x ".join(f"{degree} {n}" for degree, n in degrees.items() if n > 1)
+        product = " x ".join(f"{degree} {n}" for degree, n in degrees.items() if n > 1)
         raise InputError(
-            f"gpus = {gpus}: {name} needs a multiple of {parallelism.n_ranks} ({shown})",
+            f"gpus = {gpus}: {name} needs a multiple of {parallelism.n_ranks} ({product})",
             where="gpus",
         )
 

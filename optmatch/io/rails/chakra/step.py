@@ -174,6 +174,22 @@ class _Draft:
     """
 
     def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
+        """Order the nodes of all traces, and begin with all of them as computations.
+
+        Parameters
+        ----------
+        traces
+            One for each rank, by rank.
+        groups
+            The ranks of each group, by name.
+        options
+            What the traces leave open.
+
+        Raises
+        ------
+        FormatError
+            Naming nodes of a trace that wait for each other.
+        """
         self.members = groups
         self.options = options
         ordered = [_order_nodes(trace) for trace in traces]

@@ -69,6 +69,20 @@ class TraceEvents:
     """
 
     def __init__(self, tree: Any, given_groups: Mapping[str, Sequence[int]]) -> None:
+        """Check that the file is a trace, and read what it says of the whole job.
+
+        Parameters
+        ----------
+        tree
+            The content of the file, as read from JSON.
+        given_groups
+            The ranks of groups that the caller knows, by name.
+
+        Raises
+        ------
+        FormatError
+            If the file has no list of events, or naming the first event that is no object.
+        """
         events = tree.get("traceEvents") if isinstance(tree, dict) else None
         if events is None:
             rule = f"no trace of PyTorch's profiler, which has traceEvents{describe_tree(tree)}"

@@ -119,9 +119,9 @@ class Parallelism(Value):
             Naming the option, as the class says.
         """
         for name in ("order", "placement"):
-            given: object = getattr(self, name)
-            if isinstance(given, str):
-                parts = given.replace(",", "-").split("-")
+            order: object = getattr(self, name)
+            if isinstance(order, str):
+                parts = order.replace(",", "-").split("-")
                 object.__setattr__(self, name, tuple(part.strip() for part in parts))
         check_fields(self)
         check_size("ranks", self.n_ranks, "dp")
@@ -130,9 +130,10 @@ class Parallelism(Value):
         for name in ("order", "placement"):
             axes = getattr(self, name)
             if sorted({*axes} - {"ep"}) != sorted(DEGREES) or len({*axes}) < len(axes):
-                shown, allowed = ", ".join(map(str, axes)), ", ".join(DEGREES)
                 raise InputError(
-                    f"{name} = {shown}: each of {allowed} once, and ep at most once", where=name
+                    f"{name} = {', '.join(map(str, axes))}: each of {', '.join(DEGREES)} once, and"
+                    " ep at most once",
+                    where=name,
                 )
 
         # Consecutive replicas, and where these are too few parts of a sequence, hold different

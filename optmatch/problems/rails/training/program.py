@@ -78,9 +78,11 @@ def place_programs(
     # family is that of computation, which has no group.
     families = [*dict.fromkeys(group.name.partition(".")[0] for group in groups), ""]
     group_of = np.full((len(families), split.n_ranks), -1, dtype=np.int32)
-    for number, one in enumerate(groups):
-        group_of[families.index(one.name.partition(".")[0]), list(one.ranks)] = number
-    group = group_of[np.array([families.index(each.family) for each in rows], int)[row], rank]
+    for number, group_of_ranks in enumerate(groups):
+        family = families.index(group_of_ranks.name.partition(".")[0])
+        group_of[family, list(group_of_ranks.ranks)] = number
+    family_of_row = np.array([families.index(operation.family) for operation in rows], int)
+    group = group_of[family_of_row[row], rank]
 
     # The parts of a communication have the same group and tag; pairs that occur are numbered.
     tags = np.array(_tags(programs), dtype=np.int64)
@@ -93,24 +95,29 @@ def place_programs(
     match[communicates] = (np.cumsum(seen, dtype=np.int32) - 1)[key]
     del key, communicates, seen  # they are large, and memory is needed below
 
-    # The peer of a message is the rank of the same pipeline at the other stage. Dependencies
-    # count from the beginning of a program: those of a rank are moved to its first operation.
-    toward = np.array([each.toward for each in rows], int)[row]
-    table = list_stages(split)
-    counts = np.array([len(each.after) for each in rows], int)
-    after = np.array([before for each in rows for before in each.after], int)
-    dep_start = np.concatenate([[0], np.cumsum(counts[row])])
-    first = (np.cumsum(counts) - counts)[row] - dep_start[:-1]
-    dep = after[np.repeat(first, counts[row]) + np.arange(dep_start[-1])]
-    dep += np.repeat(start[rank], counts[row])
+    # Dependencies count from the beginning of a program: those of a rank are moved to its first
+    # operation.
+    n_dependencies = np.array([len(operation.after) for operation in rows], int)
+    after = np.array([before for operation in rows for before in operation.after], int)
+    dep_start = np.concatenate([[0], np.cumsum(n_dependencies[row])])
+    first = (np.cumsum(n_dependencies) - n_dependencies)[row] - dep_start[:-1]
+    dep = after[np.repeat(first, n_dependencies[row]) + np.arange(dep_start[-1])]
+    dep += np.repeat(start[rank], n_dependencies[row])
+
+    # The peer of a message is the rank of the same pipeline at the other stage.
+    toward = np.array([operation.toward for operation in rows], int)[row]
+    peer = np.where(toward >= 0, list_stages(split)[rank, toward], -1)
+    kind_of_row = np.array([operation.kind for operation in rows], np.int8)
+    size_of_row = np.array([operation.size_bytes for operation in rows], np.float64)
+    duration_of_row = np.array([operation.duration_s for operation in rows], np.float64)
     return Step.of_columns(
         tuple(groups),
         rank=rank,
-        kind=np.array([each.kind for each in rows], np.int8)[row],
+        kind=kind_of_row[row],
         group=group,
-        size_bytes=np.array([each.size_bytes for each in rows], np.float64)[row],
-        duration_s=np.array([each.duration_s for each in rows], np.float64)[row],
-        peer=np.where(toward >= 0, table[rank, toward], -1).astype(np.int32),
+        size_bytes=size_of_row[row],
+        duration_s=duration_of_row[row],
+        peer=peer.astype(np.int32),
         match=match,
         dep_start=dep_start,
         dep=dep,

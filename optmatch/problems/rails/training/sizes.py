@@ -62,7 +62,8 @@ class Sizes:
         # Tokens of a micro-batch at a rank, which has a part of each sequence.
         sequences = workload.batch / split.dp / workload.count_micro_batches(split.dp)
         tokens = sequences * model.sequence / split.cp
-        self.workload, self.tp = workload, split.tp
+        self.workload = workload
+        self.tp = split.tp
         self.inner = tokens * model.hidden  # numbers of a layer's input
 
         # Weights. Attention has matrices of queries and outputs, and of keys and values, which

@@ -69,8 +69,8 @@ class Group(Value):
         if not self.ranks:
             raise InputError(f"group {self.name}: it has no ranks", where="ranks")
         if len(set(self.ranks)) < len(self.ranks):
-            twice = next(rank for rank in self.ranks if self.ranks.count(rank) > 1)
-            raise InputError(f"group {self.name}: rank {twice} is in it twice", where="ranks")
+            repeated = next(rank for rank in self.ranks if self.ranks.count(rank) > 1)
+            raise InputError(f"group {self.name}: rank {repeated} is in it twice", where="ranks")
 
 
 class _Derived(Value):
@@ -268,8 +268,8 @@ def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> ND
     part = (kinds == REDUCE_SCATTER) | (kinds == ALL_TO_ALL) | (kinds == ALL_REDUCE)
     factor = np.where(part, (n - 1) / n, np.where(kinds == ALL_GATHER, n - 1, 1.0))
     factor *= np.where(kinds == ALL_REDUCE, 2.0, kinds != COMPUTE)
-    found: NDArray[np.float64] = factor * np.asarray(size_bytes, dtype=np.float64)
-    return found
+    sent_bytes: NDArray[np.float64] = factor * np.asarray(size_bytes, dtype=np.float64)
+    return sent_bytes
 
 
 def _last_rank(step: Step) -> int:

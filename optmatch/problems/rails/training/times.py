@@ -384,10 +384,11 @@ def list_circle(before: Sequence[int], after: Sequence[int]) -> list[int]:
     # Each event is followed to one that it waits for. As each waits for some event, one is met
     # again at last, and the circle is what has been seen from there on.
     waits_for = dict(zip(after, before, strict=True))
-    one, seen = before[0], dict[int, int]()
-    while one not in seen:
-        seen[one] = len(seen)
-        one = waits_for[one]
-    circle = list(seen)[seen[one] :]
+    event = before[0]
+    number_of_event: dict[int, int] = {}
+    while event not in number_of_event:
+        number_of_event[event] = len(number_of_event)
+        event = waits_for[event]
+    circle = list(number_of_event)[number_of_event[event] :]
     first = circle.index(min(circle))
     return circle[first:] + circle[:first]
