@@ -86,30 +86,35 @@ def compare_fabrics(
     """
     form_of(Mapping[str, Fabric]).check("fabrics", fabrics)
     form_of(Callable).check("on_event", on_event)
-    rows = plain_array("matchings", matchings)
-    if rows.ndim != 2 or not len(rows):
-        raise InputError(f"matchings of shape {rows.shape}: one row or more", where="matchings")
-    chosen = find_device(device)
+    destinations = plain_array("matchings", matchings)
+    if destinations.ndim != 2 or not len(destinations):
+        raise InputError(
+            f"matchings of shape {destinations.shape}: one row or more", where="matchings"
+        )
+    cell_device = find_device(device)
     for name, fabric in fabrics.items():
         if fabric.graph is None:
             raise InputError(f"{name}: a fabric without cells cannot be compared", where="fabrics")
-        if fabric.n_ports != rows.shape[1]:
+        if fabric.n_ports != destinations.shape[1]:
             raise InputError(
-                f"{name}: {fabric.n_ports} ports, but the matchings have {rows.shape[1]}",
+                f"{name}: {fabric.n_ports} ports, but the matchings have {destinations.shape[1]}",
                 where="fabrics",
             )
-    found = []
+
+    rows = []
     for name, fabric in fabrics.items():
-        problems = [Routing(fabric, row.astype(np.int32)) for row in rows]
+        problems = [Routing(fabric, matching.astype(np.int32)) for matching in destinations]
+
+        # One solve goes before the clock starts: it compiles kernels and makes the cell graph.
         solve(problems[0], seed=seed, time_limit_s=time_limit_s)
-        started = time.perf_counter()  # with kernels compiled and cell graphs at hand
+        started = time.perf_counter()
         solutions: list[Solution] = []
         for k, problem in enumerate(problems):
             solutions.append(solve(problem, seed=seed, time_limit_s=time_limit_s))
-            on_event(Tick(phase=f"matchings on {name}", done=k + 1, total=len(rows)))
+            on_event(Tick(phase=f"matchings on {name}", done=k + 1, total=len(problems)))
         time_s = time.perf_counter() - started
-        found.append(_measure(name, fabric, solutions, chosen, seed, time_s))
-    return found
+        rows.append(_measure(name, fabric, solutions, cell_device, seed, time_s))
+    return rows
 
 
 def _measure(
@@ -138,17 +143,17 @@ def _measure(
         How long all matchings took to route.
     """
     # All matchings are measured together, as slots of one schedule; free cells leak least.
-    found = [solution.schedule for solution in solutions if solution.schedule is not None]
+    schedules = [solution.schedule for solution in solutions if solution.schedule is not None]
     graph: Any = fabric.graph
     toggles = 0
     cells = np.empty(0, dtype=np.int32)
     loss = np.empty(0)
     ratio = np.empty(0)
-    if found:
+    if schedules:
         together = Schedule(
-            matchings=np.concatenate([schedule.matchings for schedule in found]),
-            durations_s=np.ones(len(found)),
-            cell_states=np.concatenate([np.asarray(s.cell_states) for s in found]),
+            matchings=np.concatenate([schedule.matchings for schedule in schedules]),
+            durations_s=np.ones(len(schedules)),
+            cell_states=np.concatenate([np.asarray(s.cell_states) for s in schedules]),
         )
         toggles = count_toggles(together)
         settled = settle_free_cells(solutions[0].problem, together, device, seed=seed)
@@ -164,7 +169,7 @@ def _measure(
         crossings=int(measure_waveguides(graph).crossings.sum()) // 2,
         area_cells=measure_area(graph),
         matchings=len(solutions),
-        routed=len(found),
+        routed=len(schedules),
         route_cells=cells,
         insertion_loss_db=loss,
         signal_to_crosstalk_db=ratio,

@@ -23,23 +23,24 @@ class Estimate(NamedTuple):
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Estimate a mean from independent runs, at 95 % by Student's t; NaNs are left out."""
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
+    numbers = [value for value in values if not math.isnan(value)]
+    n_runs = len(numbers)
+    if not n_runs:
         return Estimate(math.nan, 0.0, 0)
-    mean = math.fsum(known) / len(known)
-    if len(known) == 1:
+    mean = math.fsum(numbers) / n_runs
+    if n_runs == 1:
         return Estimate(mean, 0.0, 1)
     from scipy.stats import t  # a quarter of a second, and for intervals alone
 
-    spread = math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1)
-    quantile = float(t.ppf(0.975, len(known) - 1))
-    return Estimate(mean, quantile * math.sqrt(spread / len(known)), len(known))
+    variance = math.fsum((value - mean) ** 2 for value in numbers) / (n_runs - 1)
+    quantile = float(t.ppf(0.975, n_runs - 1))
+    return Estimate(mean, quantile * math.sqrt(variance / n_runs), n_runs)
 
 
 def mean_row(name: str, values: Sequence[float]) -> Row:
     """Return the mean of some runs and the half width of its interval, under their names."""
-    found = estimate(values)
-    return {name: found.mean, f"{name}_half_width": found.half_width}
+    interval = estimate(values)
+    return {name: interval.mean, f"{name}_half_width": interval.half_width}
 
 
 class Study(NamedTuple):
