@@ -271,6 +271,29 @@ def _part_of(entries: Entries, numbers: NDArray[np.int64], ticks: NDArray[np.int
     return Entries(entries.n_ports, entries.row[numbers], entries.column[numbers], ticks)
 
 
+def _ticks_of_summands(
+    entries: Entries, weights: Weights, summands: Summands
+) -> NDArray[np.int64]:
+    """Return how long each summand needs a circuit, such that those of an entry add up to it.
+
+    That is its weight; but where amounts were rounded to ticks, the weights of an entry may be
+    some ticks less than it, and the last summand of the entry takes these, too.
+
+    Returns
+    -------
+    int array, shape (summands,)
+        In ticks.
+    """
+    ticks = weights.ticks[summands.weight]
+    missing = entries.ticks.copy()
+    np.subtract.at(missing, summands.entry, ticks)
+    last_summand = np.zeros(len(entries.ticks), dtype=np.int64)
+    last_summand[summands.entry] = np.arange(len(summands.entry))
+    decoded = np.unique(summands.entry)
+    ticks[last_summand[decoded]] += np.maximum(missing[decoded], 0)
+    return ticks
+
+
 def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf) -> Plan | None:
     """Cover a demand by the permutations of which it is a sum.
 
@@ -302,18 +325,9 @@ def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf)
         return None
     summands = decode(entries, weights, deadline)
 
-    # Where ticks are rounded, the weights of an entry may be some ticks less than it: the summand
-    # of the entry that comes last takes these, too.
-    ticks_of_summand = weights.ticks[summands.weight]
-    missing = entries.ticks.copy()
-    np.subtract.at(missing, summands.entry, ticks_of_summand)
-    missing = np.maximum(missing, 0)
-    last_summand = np.zeros(len(entries.ticks), dtype=np.int64)
-    last_summand[summands.entry] = np.arange(len(summands.entry))
-    is_decoded = np.zeros(len(entries.ticks), dtype=bool)
-    is_decoded[summands.entry] = True
-    ticks_of_summand[last_summand[is_decoded]] += missing[is_decoded]
+    ticks_of_summand = _ticks_of_summands(entries, weights, summands)
 
+    # The summands of one weight are the edges of a graph; a colouring of them is its permutations.
     plan = Plan.of([], [], entries.n_ports)
     for weight in range(len(weights.ticks)):
         members = np.flatnonzero(summands.weight == weight)
@@ -323,6 +337,8 @@ def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf)
             slots = cover_fewest_slots(part, LineSums.of(part), shortest, deadline)
             plan = join(plan, slots)
 
+    is_decoded = np.zeros(len(entries.ticks), dtype=bool)
+    is_decoded[summands.entry] = True
     undecoded_entries = np.flatnonzero(~is_decoded)
     if len(undecoded_entries):
         undecoded_part = _part_of(entries, undecoded_entries, entries.ticks[undecoded_entries])
