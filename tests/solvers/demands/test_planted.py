@@ -1,5 +1,7 @@
 """Sums of few permutations are decoded into them, whatever the number of ports."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -128,3 +130,22 @@ def test_decoding_ends_at_the_deadline() -> None:
     with pytest.raises(TimeUp):
         planted.decode(entries, weights, deadline=-1.0)
     assert planted.cover_planted(entries, deadline=-1.0) is None
+
+
+def test_ambiguous_sums_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many small weights most sums fit in many ways; passes are few, and all is served."""
+    looks = 0
+    list_sets = planted._sets_with_sum
+
+    def counted(*args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return list_sets(*args)
+
+    monkeypatch.setattr(planted, "_sets_with_sum", counted)
+    weights = np.random.default_rng(140).integers(1, 31, size=60).tolist()
+    demand = sum_of_permutations(80, weights, 1)
+    plan = planted.cover_planted(Entries.of_matrix(demand))
+    assert plan is not None
+    assert (serve(plan) >= demand).all()
+    assert looks <= 12 * np.count_nonzero(demand)
