@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations, permutations
 from math import factorial, gcd, inf
@@ -123,16 +124,19 @@ def count_parts(n: int, strides: tuple[int, ...]) -> list[float]:
 
 def _time_layout(job: om.RailJob, layout: Layout) -> float:
     step = job.step()
-    work = measure_work(job, np.arange(step.n_operations))
-    network = job.network
+    operations = np.arange(step.n_operations)
+    work = measure_work(job, operations)
+
+    # Messages are counted with a latency of a second each: that of the job may be 0.
+    counting = replace(job, network=replace(job.network, rail_latency_s=1.0))
+    n_messages = measure_work(counting, operations).latency_s
     busiest: dict[int, float] = {}
     rings = {g.ranks: g for g in step.groups if g.dimension == "ep" and g.rail >= 0}
 
     def find_way(k: int) -> Way | None:
         ranks = step.groups[step.group[k]].ranks
         n = len(ranks)
-        n_messages = float(work.latency_s[k]) / (network.latency_on_rails_s or 1.0)
-        latency_s = n_messages * layout.latency_s
+        latency_s = float(n_messages[k]) * layout.latency_s
         sent = float(work.sent_bytes[k])
         if step.kind[k] >= SEND:
             ends = int(step.rank[k]), int(step.peer[k])
