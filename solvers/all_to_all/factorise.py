@@ -303,7 +303,11 @@ class _SlotExchange:
         self.bound = np.inf, shortage.proof
 
     def _fails(self, factors: NDArray[np.int64]) -> bool:
-        """Tell whether none of some factors can be routed with little effort."""
+        """Tell whether none of some slots can be routed with little effort.
+
+        ``factors[slot, vertex]`` is the partner of a vertex in a slot. False also if the time is
+        up before one was routed.
+        """
         planner = self.planner
         for partner in factors:
             slot = planner.settle(partner, *planner.router.empty_routes(), QUICK)
@@ -349,7 +353,11 @@ class _SlotExchange:
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED
 
     def pack_beside(self) -> Limit:
-        """Pack all pairs as `pack` does, into ``packed``; the planner keeps its plan."""
+        """Pack all pairs into slots as `pack` does, and keep that plan in ``packed``.
+
+        The planner keeps its own plan, in which some circuits of the fewest slots have no routes;
+        the better one is chosen later. Returns the limit that ended the packing.
+        """
         planner = self.planner
         kept_plan = planner.plan
         ends = planner.problem.pairs.astype(np.int64)
@@ -377,16 +385,23 @@ class _SlotExchange:
         planner = self.planner
         schedule = former.schedule
         fabric = planner.problem.fabric
+
+        # The schedule has to be one of the fewest slots on a fabric of this size, in which no more
+        # ports are idle than an odd number of them asks for, and each pair meets once.
         states = None if schedule is None else schedule.cell_states
-        here = (self.slots, fabric.n_ports), (self.slots, fabric.n_cells)
-        if states is None or (schedule.matchings.shape, states.shape) != here:
+        expected_shapes = (self.slots, fabric.n_ports), (self.slots, fabric.n_cells)
+        if states is None or (schedule.matchings.shape, states.shape) != expected_shapes:
             return self.start()
-        idle = fabric.n_ports % 2 if fabric.bidirectional else 0
-        if ((schedule.matchings == IDLE).sum(axis=1) != idle).any():
+        n_idle = 0
+        if fabric.bidirectional:
+            n_idle = fabric.n_ports % 2
+        if ((schedule.matchings == IDLE).sum(axis=1) != n_idle).any():
             return self.start()
         factors = np.stack([planner.factor(matching) for matching in schedule.matchings])
         if (np.sort(factors, axis=0) != np.sort(self.factors, axis=0)).any():
-            return self.start()  # not each pair once
+            return self.start()
+
+        # Routes are read out of the states, and slots that this fabric does not carry are mended.
         for partner, matching, row in zip(factors, schedule.matchings, states, strict=True):
             if planner.clock.remaining_s <= 0.0:
                 return Limit.TIME
@@ -397,7 +412,10 @@ class _SlotExchange:
         return None
 
     def answer(self) -> tuple[float, list[RoutedSlot]] | None:
-        """Return the plan and its total cells; None where routes are missing."""
+        """Return the cells on all routes of the plan, and the plan; None where routes are missing.
+
+        A plan without all routes is kept in ``least_failed`` if it has the least excess so far.
+        """
         excess = self.planner.excess
         plan = self.planner.plan
         if any(slot.excess >= FAILED for slot in plan):

@@ -152,10 +152,18 @@ class RoutingState:
         self.work = self._new_workspace(16)
 
     def fork(self, work: RerouteSpace | None = None) -> RoutingState:
-        """Return a routing that may be broken and changed while this one stays as it is.
+        """Copy this state, so that parts can be closed and circuits moved in the copy alone.
 
-        The search works in `work`, or in a workspace of its own. The flow graph and the costs are
-        shared, since nobody changes them.
+        The flow graph and the costs are shared, since nobody changes them.
+
+        Parameters
+        ----------
+        work
+            The workspace for searches in the copy; None for one of its own.
+
+        Returns
+        -------
+        RoutingState
         """
         twin = copy.copy(self)
         twin.free = self.free.copy()

@@ -166,7 +166,18 @@ class _ProofSearch:
     def run(self, start: Solution | None = None) -> Solution:
         """Search until the best routes are proved, or a limit is reached.
 
-        `start` is a former solution, whose routes are taken up where they fit, or None.
+        First comes a negotiation of routes, as good ones let most cases be left out; then branch
+        and price over cases, in which links are closed to circuits.
+
+        Parameters
+        ----------
+        start
+            A former solution, whose routes are taken up where they fit; or None.
+
+        Returns
+        -------
+        Solution
+            The best routes, and what is proved.
         """
         limit: Limit | None = None
         with stoppable() as stop:
@@ -403,7 +414,16 @@ class _ProofSearch:
     def _conclude(self, limit: Limit | None) -> Solution:
         """Make the solution: the best routes, what is proved, and the proof where one is needed.
 
-        `limit` is the one that ended the search, None if no case is left.
+        Parameters
+        ----------
+        limit
+            The limit that ended the search, None if no case is left.
+
+        Returns
+        -------
+        Solution
+            Its lower bound is the larger one of the bound of the problem and that of all cases;
+            its certificate the tree of cases, if that is needed for the bound.
         """
         least = self.problem.lower_bound()
         if not self.cases:
