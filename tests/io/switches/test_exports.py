@@ -15,6 +15,7 @@ from optmatch.io.switches.circuits import CrossConnect, difference_between
 from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
 from optmatch.io.switches.polatis import read_lists
 from optmatch.io.switches.ports import PortTable, read_port_tables
+from optmatch.io.switches.racks import rack_nodes
 from optmatch.io.switches.sonic import command_lines, read_config
 from optmatch.model import FormatError, InputError
 from tests.helpers.answers import PROBLEMS, answer_named
@@ -218,6 +219,7 @@ def test_names_of_ports_come_from_a_table(tmp_path: Path) -> None:
         ("", "a line of names and a line for each port"),
         ("port,A\n0,1A\n", "line 1: column 'B' is missing"),
         ("port,A,B,C\n", "line 1: column 'C'"),
+        ("port,A,A,B\n0,1A,1A,1B\n", "line 1: column 'A'"),
         ("port,A,B\n0,1A\n", "line 2: 2 entries, 3 names"),
         ("port,A,B\nx,1A,1B\n", "line 2: port = 'x'"),
         ("port,A,B\n0,1A,1B\n0,2A,2B\n", "line 3: port 0 is there twice"),
@@ -318,3 +320,25 @@ def test_a_collective_without_circuits_is_refused_by_name() -> None:
     solution = om.solve(problem, seed=0)
     with pytest.raises(InputError, match="neither a schedule nor a plan of rails"):
         exported(solution, "sonic-ocs")
+
+
+@pytest.mark.parametrize(("limit", "n_lines"), [(10, 2), (11, 1)])
+def test_commands_are_as_long_as_a_line_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, limit: int, n_lines: int
+) -> None:
+    """Two names of five letters and a comma have eleven."""
+    monkeypatch.setattr("optmatch.io.switches.sonic._MOST_LETTERS_OF_A_COMMAND", limit)
+    circuits = (CrossConnect("1A", "3B"), CrossConnect("5A", "9B"))
+    assert len(command_lines(difference_between((), circuits))) == n_lines
+
+
+def test_the_fibres_of_an_inter_rack_switch_are_its_ports_in_their_order() -> None:
+    """No chip is at an inter-rack switch, so its first port has the first fibre that arrives."""
+    pod = om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=11, joined=True, through=False)
+    nodes = rack_nodes(pod)
+    for number, node in enumerate(nodes.list_nodes()):
+        ends = {True: nodes.head_of_fibre, False: nodes.tail_of_fibre}
+        for is_input, node_of_fibre in ends.items():
+            fibres = np.flatnonzero(node_of_fibre == pod.n_servers + number).tolist()
+            parts = [nodes.part_at(number, k, is_input=is_input) for k in range(node.n_ports)]
+            assert parts == [("fibre", fibre) for fibre in fibres]
