@@ -28,7 +28,8 @@ def sum_of_permutations(n: int, weights: list[int], seed: int) -> Demand:
 def weights_drawn(count: int, seed: int) -> list[int]:
     """Draw different weights, of which no sum of two is another one."""
     rng = np.random.default_rng(seed)
-    return (rng.choice(50_000, size=count, replace=False) + 50_000).tolist()
+    drawn = rng.choice(50_000, size=count, replace=False) + 50_000
+    return [int(weight) for weight in drawn]
 
 
 @pytest.mark.parametrize(

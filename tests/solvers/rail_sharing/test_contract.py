@@ -29,7 +29,7 @@ def share(*jobs: om.RailJob, **options: Any) -> RailSharing:
     return RailSharing(jobs=named, **options)
 
 
-def best_sharing(problem: RailSharing) -> float:
+def best_sharing(problem: Any) -> float:
     """Find the best division by brute force over shares, orders of communications and circuits."""
     steps_s: list[dict[Any, float]] = []
     for named in problem.jobs:

@@ -233,6 +233,7 @@ def test_walks_add_up_alike_in_floats_and_in_whole_numbers(cell_costs: CellCosts
     rng = np.random.default_rng(0)
     faulty = om.Faulty(om.HexMesh(3, 4, ports=8), stuck_bar=[0], stuck_cross=[7], dead_cells=[9])
     for fabric in (om.HexMesh(3, 3, ports=6), faulty):
+        assert fabric.graph is not None
         checker = ProofChecker(fabric.graph)
         ends = fabric.source_terminals.tolist()
         circuits = [Circuit(a, b) for a in ends for b in ends if a < b]

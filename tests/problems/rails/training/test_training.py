@@ -116,7 +116,8 @@ def test_what_cannot_be_fitted_is_told(job: om.RailJob, step_s: float, message: 
 def test_accelerators_have_sources() -> None:
     for name, each in ACCELERATORS.items():
         assert each.source
-        assert om.Workload(model=MODEL, **describe_accelerator(name)).efficiency == each.efficiency
+        figures: dict[str, Any] = dict(describe_accelerator(name))
+        assert om.Workload(model=MODEL, **figures).efficiency == each.efficiency
     with pytest.raises(om.InputError, match="'V100': one of A100, H100"):
         describe_accelerator("V100")
 
