@@ -54,6 +54,8 @@ def _checked(tree: object, n_ranks: int | None) -> Groups:
         if not isinstance(members, list) or not members:
             rule = f"{shorten(members)}: a list of ranks is expected{describe_tree(tree)}"
             raise FormatError(rule, where=where)
+
+        # Ranks are whole numbers of the job, each once.
         seen = set[int]()
         for place, rank in enumerate(members):
             if type(rank) is not int or rank < 0 or (n_ranks is not None and rank >= n_ranks):

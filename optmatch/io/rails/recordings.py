@@ -125,6 +125,8 @@ def read_recorded_step(
         for phase in range(period.first_phase, period.first_phase + period.n_phases):
             record = records[phase]
             group = _find_group(record, rank, groups, file)
+
+            # The name of a phase tells the dimension of its group, unless the caller does.
             dimension = record.dimension.lower()
             if dimension in DIMENSIONS:
                 dimensions.setdefault(group, dimension)

@@ -153,6 +153,8 @@ def group_topologies(solution: Solution) -> str:
     entries = []
     for place, group in enumerate(step.groups):
         operations = np.flatnonzero(step.group == place)
+
+        # The topology that is there when the first operation of the group starts.
         topology = 0
         if group.rail >= 0 and len(operations) and isinstance(plan, RailPlan):
             first_start_s = float(plan.start_s[operations].min())
@@ -264,6 +266,8 @@ def peer_matrix(solution: Solution) -> str:
         for circuit in circuits:
             source, destination, source_port, destination_port = circuit
             row[source * n_ports + ports_of_port * source_port] = destination
+
+            # A circuit without its reverse needs the column of its receiver, too.
             has_reverse = circuit.reverse() in circuits
             if not has_reverse:
                 row[destination * n_ports + ports_of_port * destination_port + 1] = source

@@ -317,6 +317,8 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
         for rail in timeline.rails:
             if rail not in ranks_of_rail:
                 raise InputError(f"rail {rail}: no group of the job is on it", where="rails")
+
+            # The switch may have more ports than the GPUs of the rail; these stay dark.
             rank_of_port = np.repeat(ranks_of_rail[rail], n_ports_of_gpu)
             n_ports = len(rank_of_port)
             if n_ports > timeline.matchings.shape[1]:

@@ -88,6 +88,7 @@ def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
     matrix = np.zeros((len(traces), len(traces)))
     _add_messages(matrix, traces, groups)
 
+    # Collectives of one rank, group and kind are counted together, as there may be thousands.
     nodes = Nodes.of(traces, [np.flatnonzero(trace.kind == COLLECTIVE) for trace in traces])
     collectives = nodes.column("collective")
     size_bytes = nodes.column("size_bytes")
@@ -99,6 +100,8 @@ def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
         for place in places[size_bytes[places] < 0][:1].tolist():
             if COLLECTIVES[collective : collective + 1] != ("BARRIER",):
                 raise nodes.fail(place, "comm_size is missing or negative")
+
+        # The members come first, since they say which roots are possible.
         members = members_of(nodes, first, groups)
         check_root(nodes, first, root, members)
         if not 0 <= collective < len(COLLECTIVES):
@@ -250,14 +253,16 @@ def _sent_bytes(
         The size of the collective, or the sizes of several ones together.
     """
     n = len(members)
-    others = [member for member in members if member != rank]
+    other_members = [member for member in members if member != rank]
     next_rank = members[(list(members).index(rank) + 1) % n]
     if name == "ALL_TO_ALL" or (name == "SCATTER" and rank == root):
-        return dict.fromkeys(others, total_bytes / n)
+        return dict.fromkeys(other_members, total_bytes / n)
     if name == "GATHER" and rank != root:
         return {root: total_bytes}
     if (name == "BROADCAST" and next_rank != root) or (name == "REDUCE" and rank != root):
         return {next_rank: total_bytes}
+
+    # All other collectives go once round the ring of members, an all-reduce nearly twice.
     round_the_ring = {
         "ALL_REDUCE": 2 * (n - 1) / n,
         "ALL_GATHER": n - 1.0,

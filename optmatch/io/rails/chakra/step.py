@@ -530,6 +530,8 @@ def _sort_topologically(trace: Trace) -> Integers:
     if (trace.parents < child_of_dependency).all():
         return np.arange(n_nodes)
 
+    # Kahn's algorithm with a heap: of all nodes that wait for nothing more, the one that stands
+    # first in the trace comes next.
     children: list[list[int]] = [[] for _ in range(n_nodes)]
     for parent, child in zip(trace.parents.tolist(), child_of_dependency.tolist(), strict=True):
         children[parent].append(child)
@@ -546,6 +548,7 @@ def _sort_topologically(trace: Trace) -> Integers:
     if len(order) == n_nodes:
         return np.array(order, dtype=np.int64)
 
+    # Nodes that are left wait for each other, or for such nodes.
     is_held = np.array(n_waiting_for)[trace.parents] > 0
     circle = list_circle(trace.parents[is_held].tolist(), child_of_dependency[is_held].tolist())
     named_nodes = circle[1 : 1 + _MOST_NAMED_NODES]

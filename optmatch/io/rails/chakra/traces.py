@@ -303,6 +303,9 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
     parse_node = messages().node.FromString
     columns = _NodeColumns()
     end = _skip_description(content, path)
+
+    # Messages follow each other, each behind its length. A file that ends within one is cut off,
+    # which happens to long runs; a message that cannot be read before the end is a damaged file.
     while end < len(content):
         length_start = end
         start, end = _locate_message(content, length_start)

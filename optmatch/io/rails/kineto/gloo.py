@@ -52,6 +52,8 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: GlooEven
         name = events.text(call.event, "name").removeprefix("c10d::").removeprefix("gloo:")
         kind = events.communication_kind(call.event, name, "name")
         size_bytes = 0 if kind == "BARRIER" else events.tensors_bytes(gloo.event)
+
+        # The other rank of a message, and the root of a broadcast, are inputs of the call.
         partner = MISSING
         if kind in ("SEND", "RECV", "BROADCAST") and by_role.c10d:
             inputs = events.list_argument(call.event, "Concrete Inputs")
@@ -82,6 +84,8 @@ def _list_computations(events: TraceEvents, by_role: GlooEvents) -> list[Activit
     begins_of_thread = defaultdict[str, list[float]](list)
     for call in sorted([*by_role.c10d, *by_role.gloo]):
         begins_of_thread[events.thread(call.event)].append(call.start_us)
+
+    # An operation contains a call if a call of its thread begins between its begin and its end.
     computations = []
     for operation in by_role.host:
         begins = begins_of_thread[events.thread(operation.event)]
@@ -102,10 +106,13 @@ def _find_groups(events: TraceEvents, calls: Sequence[Span], labels: Sequence[Sp
     open_labels = defaultdict[str, list[Span]](list)
     next_label = 0
     for call in calls:
+        # Labels that have begun are put on the stack of their thread ...
         while next_label < len(labels) and labels[next_label].start_us <= call.start_us:
             label = labels[next_label]
             open_labels[events.thread(label.event)].append(label)
             next_label += 1
+
+        # ... and those that have ended are taken off: the innermost one around the call is left.
         around = open_labels[events.thread(call.event)]
         while around and around[-1].end_us < call.end_us:
             around.pop()

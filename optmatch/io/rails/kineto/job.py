@@ -202,6 +202,8 @@ def _read_all_ranks(
             rule = f"{rank}: {path_of_rank[rank]} is of the same rank"
             raise FormatError(rule, where=where, path=recording.path)
         path_of_rank[rank] = recording.path
+
+        # A trace may tell how many ranks the job has; then as many files have to be there.
         is_incomplete = n_ranks > len(recordings) and skipped is None
         if rank >= n_ranks or is_incomplete:
             rule = (
@@ -242,6 +244,7 @@ def make_traces(
         for name, ranks in recording.members.items():
             members_by_name[name].add(ranks or all_ranks)
 
+    # A rank without a file has an empty trace, so that traces are counted by ranks.
     recording_of_rank = {recording.rank: recording for recording in recordings}
     members: dict[str, tuple[int, ...]] = {}
     traces = []

@@ -60,6 +60,7 @@ def read_nccl_calls(
     skipped
         See `read_recording`.
     """
+    # PyTorch from 2.2 on writes a record with arguments for each call; older ones annotate it.
     kernels = _read_kernels(recording, events, by_role)
     has_arguments = any(
         _COLLECTIVE_NAME in events.arguments(record.event) for record in by_role.records
@@ -92,6 +93,8 @@ def read_nccl_calls(
             continue
         if communication is None:
             continue
+
+        # A call lasts as long as its kernels; what the host sees of it is only its launch.
         if own_kernels:
             communication = communication._replace(
                 start_us=own_kernels[0].start_us,
@@ -189,6 +192,7 @@ def _assign_kernels(
         elif kernel.thread:
             free_kernels[kernel.thread].append((kernel.launch_us, kernel.activity))
 
+    # Calls without a kernel take the next one of their thread that was launched later.
     for waiting_kernels in free_kernels.values():
         waiting_kernels.sort()
     for call in calls:
