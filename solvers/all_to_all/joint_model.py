@@ -188,14 +188,20 @@ class JointModel(ExactModel[RoutedPairs]):
 
 
 def _make_slots(routed: RoutedPairs, planner: SlotPlanner) -> list[RoutedSlot]:
-    """Make the slots of a schedule.
+    """Make the slots of a schedule from the pairs that meet in each, and their routes.
 
     Parameters
     ----------
     routed
-        For each slot the pairs that meet, with their routes.
+        For each slot a dict: for each pair of source and destination port the terminals by which
+        its light leaves the cells.
     planner
         The planner of the same problem, which makes the slots; its plan stays as it is.
+
+    Returns
+    -------
+    list of RoutedSlot
+        Who meets whom in each slot, and the routes.
     """
     slots = []
     for route_of_pair in routed:

@@ -118,7 +118,10 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
 def pack_slots(
     planner: SlotPlanner, ends: NDArray[np.int64], *, insists: bool
 ) -> list[RoutedSlot] | None:
-    """Pack pairs into slots; None if the time is up before all pairs have one.
+    """Pack the pairs of an all-to-all into slots, one slot after the other, by a greedy search.
+
+    A slot is one matching: circuits that are there at the same time, and share no port and no
+    link. Each slot takes all pairs that still have a way past those that it has.
 
     Parameters
     ----------
@@ -132,8 +135,8 @@ def pack_slots(
     Returns
     -------
     list of RoutedSlot, or None
-        Slots in which all circuits have routes. None also if some pair cannot be routed even
-        alone by a search for cheapest ways.
+        Slots in which all circuits have routes. None if the time is up before all pairs have a
+        slot, or if some pair cannot be routed even alone by a search for cheapest ways.
     """
     pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
     plan = []
@@ -152,6 +155,7 @@ def pack_slots(
         urgency += planner.rng.random(len(left))
         order = left[np.argsort(-urgency, kind="stable")]
 
+        # The slot is filled in this order; with patience, circuits make room for further ones.
         slot = _open_slot(planner)
         _clear_links(planner)
         arrays = planner.router.wiring, planner.router.workspace

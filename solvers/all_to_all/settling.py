@@ -300,7 +300,11 @@ def search_order(
     rng: np.random.Generator,
     clock: Clock,
 ) -> NDArray[np.int64]:
-    """Search by moves and reversals for an order whose changes are quick, at first from this one.
+    """Search for an order of the slots in which the cells settle quickly, by local search.
+
+    Between two slots the schedule waits for the slowest cell that is driven to its other state.
+    One slot at a time is moved to another place, or a stretch of slots is reversed, as long as the
+    sum of all waits falls. The search begins with the present order, then with random ones.
 
     Parameters
     ----------
@@ -332,6 +336,7 @@ def search_order(
     cells = SlowCells(np.ascontiguousarray(states[:, is_slow]), settling_s[is_slow], floor_s)
     scratch = OrderScratch(np.empty(int(is_slow.sum()), dtype=np.int8), np.arange(n_slots))
 
+    # Local search from each start, until a pass over all slots gains next to nothing.
     best_s = np.inf
     n_starts = N_STARTS if n_slots <= MOST_SLOTS_OF_RANDOM_STARTS else 1
     for start in range(n_starts):

@@ -252,10 +252,9 @@ def _reroute_for_fewer_toggles(planner: SlotPlanner, sequence: Sequence) -> None
     sequence
         ``sequence.states`` receives the new states; the order stays.
     """
+    # All toggles of a route together cost less than a cell.
     cell_cost = planner.router.wiring.cell_cost
-    toggle_cost = UNIT // (
-        4 * planner.router.width
-    )  # all toggles of a route cost less than a cell
+    toggle_cost = UNIT // (4 * planner.router.width)
     n_toggles = sequence.count()
     for place in range(len(sequence.order)):
         if planner.clock.remaining_s <= 0:

@@ -60,6 +60,7 @@ def solve(
         INFEASIBLE, with a certificate, if it is proved that nothing helps; without a transition
         and without a proof if nothing was found.
     """
+    # There may be fewer spares than lost units, or nothing to route, where racks are replaced.
     clock = limits.start()
     bound = problem.lower_bound()
     if not isinstance(bound, tuple):
@@ -67,21 +68,25 @@ def solve(
         return refuse(problem, "greedy", reason)
     if not problem.units.through:
         return move_racks(problem, "greedy", bound)
+
+    # The repair returns a plan, a proof that nothing helps, or None.
     case = case_of(problem)
     routing = RoutingState(problem)
     if clock.remaining_s <= 0.0:
         return conclude(problem, "greedy", None, bound, Limit.TIME)
     reach = Reach(routing, problem.loss_units)
     cut = partial(find_cut, problem) if problem.units.n_chips else None
-    found = repair(routing, case, reach, clock=clock, prove=cut)
-    if isinstance(found, Recovery):
+    repaired = repair(routing, case, reach, clock=clock, prove=cut)
+    if isinstance(repaired, Recovery):
         limit = Limit.EXHAUSTED
         try:
-            on_event(NewBest(found.levels))
+            on_event(NewBest(repaired.levels))
         except KeyboardInterrupt:
             limit = Limit.INTERRUPTED
-        return make_solution(problem, routing, found, bound, limit=limit)
-    certificate: Any = found or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
+        return make_solution(problem, routing, repaired, bound, limit=limit)
+
+    # Without a plan the certificate is that proof, or one that is sought now.
+    certificate: Any = repaired or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
     if certificate is None:
         return conclude(problem, "greedy", None, bound, clock.exceeded(EFFORT))
     return refuse(problem, "greedy", explain(problem, certificate), certificate)

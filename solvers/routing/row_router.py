@@ -439,7 +439,10 @@ class WorstRouter(MeshRouter):
     """For the worst circuit, or for power: routes first, which are then relieved."""
 
     def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:
-        """Build the graph of the fabric, and what relieves routes for an objective.
+        """Build the graph of the fabric, and the search that improves the worst circuit.
+
+        Routes are found first, by the rule of a feed-forward fabric or by negotiation; this search
+        then moves circuits for the objective.
 
         Parameters
         ----------

@@ -360,17 +360,19 @@ class StrayLight:
         float array, shape (free cells, frequencies * circuits)
             In the order of `ratios`.
         """
+        # ``changed[free cell, terminal left, terminal entered]``: the matrix D of each cell.
         free = self.free
         change = self._chip.pass_cells((1 - states).astype(np.int8))
         change -= self._chip.pass_cells(states)
         terminals = 4 * free[:, None] + np.arange(4)
-        changed = np.zeros((len(free), 4, 4), dtype=np.complex128)  # terminal left, entered
+        changed = np.zeros((len(free), 4, 4), dtype=np.complex128)
         rows = np.arange(len(free))
         for entered in range(4):
             for exit_ in (BAR, CROSS):
                 left = EXITS[entered, exit_]
                 changed[rows, left, entered] = change[terminals[:, entered], exit_]
 
+        # Light that returns to its cell is changed there once more, and so on: a geometric series.
         after = []
         for waves in light:
             turned = changed * waves.turn

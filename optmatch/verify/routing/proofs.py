@@ -407,9 +407,26 @@ class ProofChecker:
         cases: list[Case],
         cell_costs: CellCosts,
     ) -> float:
-        """Add up the cheapest walks and take off all prices: each link is paid once at most.
+        """Bound the cost of all routings in a case: cheapest walks, less the prices of all links.
 
-        The sum bounds the cost of every routing of the case, in price units. ``prices[link]``.
+        Each circuit pays at least what its cheapest walk costs, prices included; and in a routing
+        each link is paid once at most (Lagrangian relaxation).
+
+        Parameters
+        ----------
+        prices
+            ``prices[link]``, in price units.
+        circuits
+            The circuits, as terminals.
+        cases
+            ``cases[circuit]``: the exits and links that are forbidden to a circuit.
+        cell_costs
+            The cost of passing a cell in bar and in cross, in price units.
+
+        Returns
+        -------
+        float
+            The bound in price units; infinite if some circuit has no walk.
         """
         total: float = -sum(prices)
         for circuit, case in zip(circuits, cases, strict=True):
