@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +343,34 @@ def test_the_fibres_of_an_inter_rack_switch_are_its_ports_in_their_order() -> No
             fibres = np.flatnonzero(node_of_fibre == pod.n_servers + number).tolist()
             parts = [nodes.part_at(number, k, is_input=is_input) for k in range(node.n_ports)]
             assert parts == [("fibre", fibre) for fibre in fibres]
+
+
+def test_circuits_of_different_modules_are_no_range() -> None:
+    """The numbers go on, the modules do not."""
+    circuits = (CrossConnect("1-1A", "1-5B"), CrossConnect("2-2A", "1-6B"))
+    (line,) = command_lines(difference_between((), circuits))
+    assert line == "config ocs cross-connect add 1-1A-1-5B,2-2A-1-6B safe"
+
+
+def test_ports_without_a_circuit_are_idle_in_a_matching() -> None:
+    table = PortTable.numbered(3)
+    assert table.matching_of([]) == [-1, -1, -1]
+    assert table.matching_of([CrossConnect("3A", "1B")]) == [-1, -1, 0]
+
+
+def test_a_single_switch_is_not_named_in_its_files() -> None:
+    solution = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
+    assert sorted(files_of(solution, "sonic-ocs")) == [f".slot-00{k}.json" for k in range(3)]
+
+
+def test_each_connection_of_a_circuit_leads_from_a_part_of_it_to_the_next() -> None:
+    """In a rack a circuit goes from a chip's port over its fibres to a chip's port."""
+    state = om.fill_rack(om.RackFabric())
+    nodes = rack_nodes(state.fabric)
+    for (source, destination), route in zip(state.circuits.tolist(), state.routes, strict=True):
+        parts = [("port", source), *(("fibre", fibre) for fibre in route), ("port", destination)]
+        ways = [
+            (nodes.part_at(node, entry, is_input=True), nodes.part_at(node, exit_, is_input=False))
+            for node, entry, exit_ in nodes.connections_of(source, destination, route)
+        ]
+        assert ways == list(pairwise(parts))

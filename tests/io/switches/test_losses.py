@@ -89,3 +89,16 @@ def test_what_was_not_measured_is_named() -> None:
         matrix_of_losses(rows)
     with pytest.raises(InputError, match="frequency_thz = 200: losses were measured from 191"):
         matrix_of_losses(ROWS, conditions=Conditions(200.0))
+
+
+def test_rows_by_their_whole_keys_without_types_are_read(tmp_path: Path) -> None:
+    """As other programs dump a database: the table stands in each key, the fields below it."""
+    path = tmp_path / "loss.json"
+    prefix = "OCS_FACTORY_INSERTION_LOSS|"
+    tree: dict[str, Any] = {f"{prefix}{key}": row for key, row in ROWS.items()}
+    path.write_text(json.dumps(tree))
+    assert np.array_equal(read_losses(path), matrix_of_losses(ROWS))
+    tree[f"{prefix}1A-1B|191.0|20.0"] = 7
+    path.write_text(json.dumps(tree))
+    with pytest.raises(FormatError, match="an object with loss_dB is expected"):
+        read_losses(path)
