@@ -58,7 +58,7 @@ class RackNodes:
         self.tail_of_fibre: NDArray[np.int64] = tails.astype(np.int64)
         self.head_of_fibre: NDArray[np.int64] = heads.astype(np.int64)
         n_nodes = rack.n_servers + rack.n_rack_switches
-        self.n_chip_ports = rack.chips_per_server * rack.ports_per_chip if rack.through else 0
+        self.n_chip_ports = rack.chips_per_server * rack.ports_per_chip
         self.place_of_leaving = _places(self.tail_of_fibre, n_nodes)
         self.place_of_arriving = _places(self.head_of_fibre, n_nodes)
 

@@ -14,7 +14,7 @@ import optmatch as om
 from optmatch.io.exports import exported
 from optmatch.io.switches.circuits import CrossConnect, difference_between
 from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
-from optmatch.io.switches.polatis import read_lists
+from optmatch.io.switches.polatis import read_lists, write_lists
 from optmatch.io.switches.ports import PortTable, read_port_tables
 from optmatch.io.switches.racks import rack_nodes
 from optmatch.io.switches.sonic import command_lines, read_config
@@ -22,7 +22,10 @@ from optmatch.model import FormatError, InputError
 from tests.helpers.answers import PROBLEMS, answer_named
 from tests.helpers.command import call
 
-WITH_CIRCUITS = [name for name in PROBLEMS if name not in ("port-sharing", "placement")]
+WITHOUT_CIRCUITS = ("port-sharing", "placement", "rail-sharing")
+"""Kinds that no format of switches takes; the plan of each job of shared rails is a rail plan."""
+
+WITH_CIRCUITS = [name for name in PROBLEMS if name not in WITHOUT_CIRCUITS]
 
 
 def files_of(solution: om.Solution, to: str, **options: Any) -> dict[str, str]:
@@ -374,3 +377,11 @@ def test_each_connection_of_a_circuit_leads_from_a_part_of_it_to_the_next() -> N
             for node, entry, exit_ in nodes.connections_of(source, destination, route)
         ]
         assert ways == list(pairwise(parts))
+
+
+@pytest.mark.parametrize("side", ["0A", "5A", "1-1A", "A"])
+def test_sides_that_a_polatis_switch_does_not_have(side: str) -> None:
+    """It has sides 1 to 4, and no modules."""
+    assert write_lists([CrossConnect("4A", "1B")], 4) == "(@4),(@5)"
+    with pytest.raises(InputError, match=re.escape("this switch has sides 1 .. 4")):
+        write_lists([CrossConnect(side, "2B")], 4)
