@@ -271,7 +271,7 @@ def improve(
         known = start.schedule.n_slots
     fewest = problem.min_slots
     if str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted"):
-        fewest += 1
+        fewest = max(fewest + 1, start.stats["slots_lower_bound"])
 
     def ask(slots: int) -> Asked[RoutedPairs] | Limit:
         """Ask for a schedule of so many slots; with as many as the start has, of fewer cells."""
@@ -303,7 +303,35 @@ def improve(
     if stop.limit is not None:
         limit = stop.limit
         found = conclude(planner, limit, "ilp", polish=False)
+    found = _keep_slots_bound(start, found)
     return _claim(found, verdict.outcome.lower_bound, limit, verdict.count)
+
+
+def _keep_slots_bound(start: Solution, found: Solution) -> Solution:
+    """Give a new schedule the certified bound on slots of the solution that it came from.
+
+    Parameters
+    ----------
+    start
+        The solution before the search.
+    found
+        A solution of the same problem by the search.
+
+    Returns
+    -------
+    Solution
+        The new one, with the certificate and the statistics of the start where these prove that
+        more slots are needed than its own do; its bound on cells is then that of the problem.
+    """
+    if start.stats["slots_lower_bound"] <= found.stats["slots_lower_bound"]:
+        return found
+    bounds = {name: start.stats[name] for name in ("slots_lower_bound", FEWEST_SLOTS)}
+    return replace(
+        found,
+        lower_bound=found.problem.lower_bound(),
+        certificate=start.certificate,
+        stats={**found.stats, **bounds},
+    )
 
 
 def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:

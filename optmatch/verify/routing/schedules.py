@@ -56,19 +56,22 @@ def verify_schedule(
     # Objectives and bounds that are whole numbers, such as cells, are compared as such.
     if OBJECTIVES[problem.objective].whole:
         findings.step = 1.0
+    counted_slots = 0
     if isinstance(problem, AllToAll):
-        findings.figures["slots_lower_bound"] = count_slots(problem.fabric)
+        counted_slots = count_slots(problem.fabric)
+        findings.figures["slots_lower_bound"] = counted_slots
     findings.figures["lower_bound_recomputed"] = bound_objective(problem)
     if not isinstance(subject, Solution):
         _replay(problem, subject, findings)
         return
 
+    traced = False
+
     def replay(schedule: Schedule | None) -> bool:
         """Replay the schedule; return whether its light could be traced."""
-        replayed = _replay(problem, schedule, findings)
-        if replayed:
-            check_slots(subject, findings)
-        return replayed
+        nonlocal traced
+        traced = _replay(problem, schedule, findings)
+        return traced
 
     def prove(proof: Any) -> float:
         """Return the bound that a certificate shows, in the unit of the objective."""
@@ -88,6 +91,13 @@ def verify_schedule(
         prove=prove,
         floor=BOUND_OF_SHORTEST_ROUTES if subject.schedule else "",
     )
+
+    # The certificate may have proved more slots than counting does, thus it is checked before.
+    if traced:
+        check_slots(subject, findings)
+    more_slots = findings.figures.get("slots_lower_bound", 0) > counted_slots
+    if more_slots and findings.proof == "counting":
+        findings.proof = "certificate"
 
 
 def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Findings) -> bool:

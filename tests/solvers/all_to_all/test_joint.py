@@ -18,16 +18,15 @@ def test_the_joint_model_beats_the_search() -> None:
     assert quick.objective is not None
     assert (exact.schedule.n_slots, exact.objective) < (quick.schedule.n_slots, quick.objective)
     assert exact.stats["bound_by"] == "cp-sat"
-    report = om.verify(problem, exact)
-    assert report.valid and report.unproved
-    assert exact.proof == "search"
+    assert om.verify(problem, exact).ok
+    assert exact.proof == "certificate"
 
 
 def test_the_default_hands_small_meshes_to_the_joint_model() -> None:
     """Six ports on 19 cells, where 5 slots are too few: the search finds 9, and 8 are enough."""
     problem = om.AllToAll(om.HexMesh(2, 2, ports=6))
     solution = om.solve(problem, seed=0)
-    assert (solution.method, solution.proof) == ("negotiated", "search")
+    assert (solution.method, solution.proof) == ("negotiated", "certificate")
     assert solution.status is om.Status.OPTIMAL
     assert (solution.stats["slots"], solution.objective) == (8, 83.0)
     assert om.verify(problem, solution).valid
@@ -77,3 +76,14 @@ def test_an_infeasible_matching_has_no_longest_route() -> None:
     solution = om.solve(om.Routing(fabric, matching, objective="worst-cells"), "ilp", seed=0)
     assert solution.status is om.Status.INFEASIBLE
     assert "must pass the links" in solution.stats["reason"]
+
+
+def test_the_joint_model_keeps_the_certified_bound_on_slots() -> None:
+    """Link prices refute seven slots here; a schedule of fewer cells needs the eight as before."""
+    problem = om.AllToAll(om.HexMesh(2, 2, ports=6))
+    found = om.solve(problem, seed=0)
+    assert found.schedule is not None
+    assert found.stats["slots_lower_bound"] == found.schedule.n_slots == 8
+    assert found.status is om.Status.OPTIMAL
+    assert found.certificate is not None
+    assert om.verify(problem, found).ok
