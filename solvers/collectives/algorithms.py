@@ -42,6 +42,10 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     receiver to sender, with additions in place of copies, are its reduce-scatter; and both, one
     after the other, are its all-reduce. An all-to-all and a broadcast have sends of their own.
 
+    A *chunk* is the part of the data that one send carries: the data of one rank (numbered as the
+    rank), those from one rank for one other in an all-to-all (``source * ranks + destination``),
+    or an equal part of the buffer.
+
     Parameters
     ----------
     problem
@@ -52,8 +56,9 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     Returns
     -------
     Rounds
-        Rows of round, source, destination, chunk and kind, ascending by round. Chunks without
-        bytes of an uneven all-to-all are left out. A single rank has no sends.
+        Rows of round, source rank, destination rank, chunk and kind (copied or added up),
+        ascending by round. Chunks without bytes of an uneven all-to-all are left out. A single
+        rank has no sends.
     """
     make = ALGORITHMS[algorithm]
     operation = problem.operation
@@ -68,6 +73,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     if is_pair and operation == "broadcast":
         return _make_tree(problem)
 
+    # `of_gathers` turns an all-gather into sums, and leaves other operations as they are made.
     gathered_operation: str = operation
     if operation in ("all-reduce", "reduce-scatter"):
         gathered_operation = "all-gather"
@@ -80,10 +86,16 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
 def fits(problem: Collective, algorithm: str) -> bool:
     """Tell whether an algorithm solves a problem with the ports of its ranks.
 
+    An algorithm fits if it knows the operation, if the number of ranks has the form that it needs
+    (some need a power of two), and if the circuits can be laid. A circuit is either one-way, or
+    two-way: then the port of the sender leads to the receiver, and the port of the receiver back.
+
     Parameters
     ----------
     problem
-        The collective, with the number of ranks and of ports, and whether circuits are two-way.
+        The collective. ``problem.lanes`` is the number of ports of a rank, ``problem.two_way``
+        whether circuits are two-way; ``problem.steps``, if it is not None, are rounds that the
+        problem itself lists, and then no algorithm fits.
     algorithm
         One of the names of `ALGORITHMS`.
 
@@ -99,6 +111,7 @@ def fits(problem: Collective, algorithm: str) -> bool:
     if problem.steps is not None:
         return False
     if algorithm == "ring":
+        # A block for the rank o places onward takes o sends: n (n - 1) / 2 for each source.
         if operation == "all-to-all" and n * n * (n - 1) // 2 > MOST_SENDS:
             return False
         # A two-way ring takes two lanes in turn, and a third one if it is odd; a line does not.
@@ -106,6 +119,8 @@ def fits(problem: Collective, algorithm: str) -> bool:
         return not problem.two_way or n <= 2 or problem.lanes >= n_lanes_of_ring
     if algorithm == "halving-doubling":
         return is_power_of_two
+    # Ranks send onward and receive from behind, which pairs of two-way circuits cannot do at once;
+    # the tree of a broadcast has pairs alone.
     if algorithm == "bruck":
         return not problem.two_way or n <= 2 or operation == "broadcast"
     if algorithm == "near-sums":  # as fast as bruck, but over circuits that stay
@@ -116,11 +131,15 @@ def fits(problem: Collective, algorithm: str) -> bool:
         return problem.two_way and not is_power_of_two and operation != "broadcast"
     if algorithm == "swing":
         return is_power_of_two and operation in gathers
+
+    # The two that are left send everything straight to its place.
     return operation == "all-to-all" if algorithm == "pairwise" else operation != "broadcast"
 
 
 def _gather_over(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
     """Make an all-gather in which a rank always sends all that its receiver does not have yet.
+
+    A *block* is the data of one rank, which all ranks have to get.
 
     Example: 4 ranks whose partners are ``[1, 0, 3, 2]`` and then ``[2, 3, 0, 1]``. In round 0
     each rank sends its own block, in round 1 the two blocks that it has by then.
@@ -135,11 +154,13 @@ def _gather_over(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
     Returns
     -------
     Rounds
-        The sends, which copy blocks; chunk r is the block of rank r.
+        Rows of round, source, destination, chunk and kind (COPY); chunk r is the block of rank r.
     """
     has_block = np.eye(n, dtype=np.bool_)  # has_block[rank, block]
     sends_of_round = []
     for partner in partners:
+        # is_sent[rank, block]: the rank has the block, and its partner lacks it. A rank that rests
+        # has the partner -1, which picks the last row, so its sends are deleted again.
         is_sent = has_block & ~has_block[partner]
         is_sent[partner < 0] = False
         source, block = np.nonzero(is_sent)
@@ -150,6 +171,10 @@ def _gather_over(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
 
 def _move_blocks(n: int, moves: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> Rounds:
     """Make an all-to-all in which chosen blocks go to the partner of the rank where they are.
+
+    A *block* is what one rank, its source, sends to one other, its destination. It may go by way
+    of other ranks: in each round some blocks move one hop, from the rank that holds them to the
+    rank to which that one sends.
 
     Parameters
     ----------
@@ -163,7 +188,7 @@ def _move_blocks(n: int, moves: Iterable[tuple[NDArray[np.int64], NDArray[np.boo
     Rounds
         The sends, which copy blocks; chunk ``source * n + destination`` is a block.
     """
-    rank_of_block = np.repeat(np.arange(n), n).reshape(n, n)
+    rank_of_block = np.repeat(np.arange(n), n).reshape(n, n)  # [source, destination]: the holder
     sends_of_round = []
     for partner, is_moved in moves:
         source, destination = np.nonzero(is_moved)
@@ -189,21 +214,25 @@ def _make_ring(problem: Collective, operation: str, sign: int) -> Rounds:
     operation
         Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
     sign
-        The direction around the ring: 1 or -1.
+        The direction around the ring: 1 to the next number, -1 to the number before. A broadcast
+        always goes onward.
 
     Returns
     -------
     Rounds
-        The sends of all rounds. Chunks are blocks, or the pieces of a broadcast.
+        Rows of round, source, destination, chunk and kind (COPY). Chunks are *blocks* (the data of
+        one rank, or those from one rank for one other), or the pieces of a broadcast.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
     successor = list_partners("ring", n, sign)
     if operation == "all-to-all":
+        # distance[source, destination]: how many places onward the destination is.
         distance = (ranks - ranks[:, None]) % n
         return _move_blocks(n, ((successor, distance > turn) for turn in range(n - 1)))
     if operation == "broadcast":
         return _make_line(problem)
+    # In round t a rank sends on what it got in the round before: the block of t places behind.
     sends_of_round = [(ranks, successor, (ranks - sign * turn) % n) for turn in range(n - 1)]
     return as_rounds(sends_of_round, COPY, n)
 
@@ -224,17 +253,21 @@ def _make_line(problem: Collective) -> Rounds:
     Returns
     -------
     Rounds
-        n - 2 + pieces rounds, and the circuits of each: the same in all.
+        n - 2 + pieces rounds. The sends are rows of round, source, destination, piece and kind
+        (COPY); ``matchings[round, lane, rank]`` is the peer of each port, the same in all rounds.
     """
     n = problem.n_ranks
     pieces = choose_line_pieces(problem)
     sends_of_round = []
     for turn in range(n - 2 + pieces):
+        # The places that send in this round: piece turn - place is one of 0 ... pieces - 1, and
+        # the last place of the line, n - 1, has nobody behind it.
         place = np.arange(max(0, turn - pieces + 1), min(turn, n - 2) + 1)
         source = (place + problem.root) % n
         sends_of_round.append((source, (source + 1) % n, turn - place))
     rounds = as_rounds(sends_of_round, COPY, pieces)
 
+    # circuits[lane, rank]: the peer of each port, where a lane is a port of a rank on some plane.
     # One-way circuits lead onward over all lanes; two-way ones join even pairs of neighbours over
     # the even lanes, and odd pairs over the odd ones.
     place = np.arange(n - 1)
@@ -254,9 +287,21 @@ def _make_line(problem: Collective) -> Rounds:
 def choose_line_pieces(problem: Collective) -> int:
     """Return into how many pieces a buffer is cut best that goes along a line of ranks.
 
-    More pieces cost more rounds, and each is shorter. n - 2 + p rounds of p pieces last least for
-    p = sqrt((n - 2) whole_s / round_s), where whole_s is the time of all bytes and round_s the
-    latency of a round.
+    Pieces are equal parts of the buffer that follow each other along the line, one rank further in
+    each round (a pipeline). More pieces cost more rounds, and each is shorter. n - 2 + p rounds of
+    p pieces, each of ``round_s + whole_s / p`` seconds, last least for
+    p = sqrt((n - 2) whole_s / round_s), where whole_s is the time of all bytes over the circuits
+    between two neighbours, and round_s the latency of a round.
+
+    Parameters
+    ----------
+    problem
+        The broadcast, with the bytes of its buffer, the ports of a rank and their rate.
+
+    Returns
+    -------
+    int
+        From 1 to `MOST_PIECES`; the latter where rounds have no latency.
     """
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * _count_line_circuits(problem))
@@ -265,7 +310,11 @@ def choose_line_pieces(problem: Collective) -> int:
 
 
 def _count_line_circuits(problem: Collective) -> int:
-    """Return how many circuits neighbours of a line share, at least."""
+    """Return how many circuits join two neighbours of a line of ranks, at least.
+
+    One-way circuits lead onward over all ports of a rank. A two-way circuit takes a port of both
+    ranks, so the ports of a rank are shared out between its two neighbours.
+    """
     if problem.two_way:
         return problem.lanes // 2
     return problem.lanes
@@ -286,17 +335,20 @@ def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:
     operation
         Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
     sign
-        The direction around the ring: 1 or -1.
+        The direction in which an all-gather goes around the ring: 1 onward, -1 backward.
 
     Returns
     -------
     Rounds
-        The sends of all rounds, which copy blocks (the data of one rank, or for one other rank).
+        Rows of round, source, destination, chunk and kind (COPY). Chunks are blocks (the data of
+        one rank, or those from one rank for one other), or the whole buffer of a broadcast.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
     powers = [1 << k for k in range((n - 1).bit_length())]
     if operation == "all-to-all":
+        # distance[source, destination] in places onward. A block moves in the round of each bit
+        # that its distance has: 6 = 4 + 2 places are the hops of 2 and of 4 places.
         distance = (ranks - ranks[:, None]) % n
         moves = ((list_partners("ring", n, power), distance & power > 0) for power in powers)
         return _move_blocks(n, moves)
@@ -308,8 +360,23 @@ def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:
 def _make_near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
     """Gather like Bruck's algorithm, but over the longest distance first: ..., 4, 2, 1 places.
 
-    There is little to send in the first rounds. A reduce-scatter runs backwards, so it begins with
-    neighbours.
+    Each rank sends whatever its receiver lacks, so that there is little to send in the first
+    rounds. A reduce-scatter runs backwards, so it begins with neighbours, and adds up data of
+    ranks that are near.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its ranks.
+    operation
+        Not used: sums are made of all-gathers, and other operations have no such algorithm.
+    sign
+        The direction around the ring: 1 onward, -1 backward.
+
+    Returns
+    -------
+    Rounds
+        ceil(log2 n) rounds of an all-gather; chunk r is the data of rank r.
     """
     n = problem.n_ranks
     powers = [1 << k for k in range((n - 1).bit_length())]
@@ -317,12 +384,23 @@ def _make_near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def _make_tree(problem: Collective) -> Rounds:
-    """Broadcast whole buffers along a binomial tree: as many ranks again get it in each round.
+    """Broadcast a whole buffer along a binomial tree: as many ranks again get it in each round.
 
     With root 0 of 4 ranks: 0 sends to 2, and then 0 to 1 and 2 to 3.
+
+    Parameters
+    ----------
+    problem
+        The broadcast, with its root.
+
+    Returns
+    -------
+    Rounds
+        ceil(log2 n) rounds, which copy one chunk, the whole buffer.
     """
     n = problem.n_ranks
     sends_of_round = []
+    # The tree is that of root 0; all its ranks are shifted by the number of the root.
     for step in list_steps("tree", "broadcast", n):
         source, target = (list_sends("tree", n, step).T + problem.root) % n
         whole_buffer = np.zeros_like(source)
@@ -350,13 +428,17 @@ def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Ro
     Returns
     -------
     Rounds
-        The sends of all rounds, which copy blocks, or parts of the buffer of a broadcast.
+        Rows of round, source, destination, chunk and kind (COPY). Chunks are *blocks* (the data of
+        one rank, or those from one rank for one other), or n equal parts of the buffer of a
+        broadcast.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
     powers = [step.distance for step in list_steps("halving", "all-gather", n)]
     partners = [list_partners("halving", n, power) for power in powers]
     if operation == "all-to-all":
+        # difference[source, destination]: the bits in which their numbers differ. The round of
+        # partner rank ^ power mends the bit of that power.
         difference = ranks ^ ranks[:, None]
         moves = (
             (partner, difference & power > 0)
@@ -368,6 +450,9 @@ def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Ro
         return gather
 
     # Scatter: a rank that has a part sends half of it to its partner, farthest partners first.
+    # With root 0 of 4 ranks: 0 sends the chunks 2 and 3 to rank 2; then 0 sends chunk 1 to rank 1,
+    # and 2 sends chunk 3 to rank 3. A half begins at the number of its receiver with the bits
+    # below the power set to 0.
     sends_of_round = []
     for power in powers[::-1]:
         holders = ranks[(ranks ^ problem.root) % (2 * power) == 0]
@@ -398,7 +483,9 @@ def _make_knodel(problem: Collective, operation: str, sign: int) -> Rounds:
     Returns
     -------
     Rounds
-        The sends of all rounds, which copy blocks.
+        Rows of round, source, destination, chunk and kind (COPY), ascending by round. Chunks are
+        *blocks*: the data of one rank, or those from one rank for one other
+        (``source * n + destination``).
     """
     n = problem.n_ranks
     gather = _gather_over(n, list_gossip_pairs(n))
@@ -412,11 +499,13 @@ def _make_knodel(problem: Collective, operation: str, sign: int) -> Rounds:
     round_of = np.full((n, n), -1)
     round_of[target, block] = turn
 
-    # Follow all blocks from their destinations back to their sources, one hop at a time.
+    # Follow all blocks from their destinations back to their sources, one hop at a time: `owner`,
+    # `destination` and `rank` have one entry for each block that is not at its source yet.
     owner, destination = np.nonzero(~np.eye(n, dtype=np.bool_))
     rank = destination.copy()
     rows = []
     while len(rank):
+        # `previous` sends the block to `rank` in the round in which the gather brings it there.
         previous = parent[rank, owner]
         kind = np.full(len(rank), COPY)
         number = owner * n + destination
@@ -449,7 +538,8 @@ def list_gossip_pairs(n: int) -> list[NDArray[np.int64]]:
     Returns
     -------
     list of int arrays, shape (ranks,)
-        ``partner[rank]`` for each round; -1 for a rank that rests.
+        ``partner[rank]`` for each round: with whom the rank exchanges all that it knows; -1 for a
+        rank that rests.
     """
     if n % 2 == 0:
         return [_knodel_partners(n, k) for k in range((n - 1).bit_length())]
@@ -480,6 +570,18 @@ def _knodel_partners(n: int, round_: int) -> NDArray[np.int64]:
 
     Rank i of the first half is joined to rank ``n / 2 + (i + 2^k - 1) mod n / 2`` in round k,
     where k counts from 0 to floor(log2 n) - 1 and begins anew.
+
+    Parameters
+    ----------
+    n
+        The number of ranks, which is even.
+    round_
+        The number of the round, from 0.
+
+    Returns
+    -------
+    int array, shape (n,)
+        The partner of each rank; pairs are symmetric.
     """
     half = n // 2
     n_dimensions = n.bit_length() - 1
@@ -511,6 +613,7 @@ def _exchange_whole_buffers(problem: Collective, operation: str, sign: int) -> R
     Rounds
         The sends of one chunk, the whole buffer.
     """
+    # The largest power of two below or at n is 2^n_rounds; ranks from there on are extra.
     n = problem.n_ranks
     n_rounds = n.bit_length() - 1
     ranks = np.arange(1 << n_rounds)
@@ -530,10 +633,25 @@ def _make_swing(problem: Collective, operation: str, sign: int) -> Rounds:
     """Meet partners at distances 1, -1, 3, -5, 11, ... around the ring (De Sensi et al. 2024).
 
     The ranks are a power of two. Even ranks go onward by the distance and odd ones back, so that
-    they meet; an all-gather meets the farthest partners first, and its sums the nearest.
+    they meet; an all-gather meets the farthest partners first, and its sums, which run backwards,
+    the nearest.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its ranks.
+    operation, sign
+        Without effect: only gathers have this algorithm, and pairs are the same in both
+        directions.
+
+    Returns
+    -------
+    Rounds
+        log2 n rounds of an all-gather; chunk r is the data of rank r.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
+    # (1 - (-2)^(k + 1)) / 3 is 1, -1, 3, -5, 11 for k = 0 ... 4.
     distances = [(1 - (-2) ** (k + 1)) // 3 for k in range((n - 1).bit_length())]
     direction = np.where(ranks % 2 == 0, 1, -1)
     partners = ((ranks + direction * distance) % n for distance in distances[::-1])
@@ -541,7 +659,23 @@ def _make_swing(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def _make_pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Make an all-to-all that sends each block straight to its place, a matching after another."""
+    """Make an all-to-all that sends each block straight to its place, a matching after another.
+
+    A *block* is what one rank sends to one other, and a *matching* gives each rank one partner.
+    In each round every rank sends its partner the block for it.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    operation, sign
+        Not used; all makers of algorithms have them.
+
+    Returns
+    -------
+    Rounds
+        One round for each matching; chunks are ``source * n + destination``.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)
     sends_of_round = []
@@ -554,17 +688,19 @@ def _make_pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
 def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
     """List matchings in which each rank meets each other one once.
 
+    A *matching* gives each rank one partner at most, to which it has a circuit.
+
     Parameters
     ----------
     problem
-        Has the number of ranks, whether circuits are two-way, and a fabric, whose own matchings
-        come first if it is a mesh of cells.
+        Has the number of ranks, whether circuits are two-way, and a fabric. If that is a mesh of
+        switch cells, matchings are taken that it is known to hold.
 
     Returns
     -------
     list of int arrays, shape (ranks,)
         ``partner[rank]``, -1 for a rank that rests. One-way circuits: the n - 1 shifts around the
-        ring of all ranks. Two-way circuits: pairs.
+        ring of all ranks. Two-way circuits: pairs, so that ``partner[partner[rank]]`` is the rank.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -576,7 +712,9 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
     if n & (n - 1) == 0:
         return [ranks ^ other for other in range(1, n)]
 
-    # A round-robin tournament by the circle method: one rank stays, or rests, the others turn.
+    # A round-robin tournament by the circle method: one rank stays, or rests, the others turn. In
+    # turn t two ranks meet whose sum is 2 t modulo n_turning. Rank t would meet itself: it rests,
+    # or meets rank n - 1, which does not turn where n is even.
     n_turning = n - 1 + n % 2
     matchings = []
     for turn in range(n_turning):
@@ -590,13 +728,27 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
 
 
 def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
-    """Return matchings of all pairs that a mesh of cells can hold, if there is one."""
+    """Return two-way matchings of all pairs of ranks that a mesh of switch cells can hold.
+
+    Parameters
+    ----------
+    problem
+        The collective. Its fabric counts if it is a mesh of cells with two-way circuits and just
+        one port for each rank.
+
+    Returns
+    -------
+    list of int arrays, shape (ranks,), or None
+        ``partner[rank]`` of each matching, -1 for a rank that rests; None if the fabric is another
+        one, or if no schedule of all pairs was found for it.
+    """
     fabric = problem.fabric
     if fabric.graph is None or not fabric.bidirectional or fabric.n_ports != problem.n_ranks:
         return None
     with uncounted():
         from optmatch.solvers.all_to_all.factorise import solve
 
+    # A factorisation of the complete graph whose matchings all have routes through the mesh.
     everyone, rng = AllToAll(fabric), np.random.default_rng(0)
     schedule = solve(everyone, Limits(iterations=0), rng, ignore).schedule
     return None if schedule is None else list(schedule.matchings.astype(np.int64))
@@ -604,6 +756,9 @@ def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
 
 def _make_direct(problem: Collective, operation: str, sign: int) -> Rounds:
     """Send everything straight to its place, over as many matchings at a time as a rank has lanes.
+
+    A *matching* gives each rank one partner, to which a circuit leads; all of them together join
+    each rank to each other one once.
 
     With 5 ranks and 2 one-way lanes, round 0 has circuits to the next and to the second next rank,
     and round 1 those to the other two.
@@ -620,8 +775,9 @@ def _make_direct(problem: Collective, operation: str, sign: int) -> Rounds:
     Returns
     -------
     Rounds
-        With ``matchings[round, lane, rank]``. If the last round has fewer matchings than lanes,
-        some of them have several lanes.
+        Rows of round, source, destination, chunk and kind (COPY), and the circuits
+        ``matchings[round, lane, rank]``, -1 for a dark port. If the last round has fewer matchings
+        than lanes, some of them have several lanes.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -632,6 +788,7 @@ def _make_direct(problem: Collective, operation: str, sign: int) -> Rounds:
     circuits = []
     for first in range(0, len(matchings), lanes):
         together = matchings[first : first + lanes]
+        # Lanes beyond the matchings of the round take them again from the first one on.
         circuits.append([together[lane % len(together)] for lane in range(lanes)])
         source = np.concatenate([np.flatnonzero(partner >= 0) for partner in together])
         target = np.concatenate([partner[partner >= 0] for partner in together])

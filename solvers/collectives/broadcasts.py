@@ -55,7 +55,19 @@ class Cycle(NamedTuple):
     distance of the farthest rank in hops."""
 
     def config_of(self, turn: IntArray) -> IntArray:
-        """Return ``configuration[k]`` in the rounds with numbers ``turn[k]``."""
+        """Return which configuration of circuits is there in each of some rounds.
+
+        Parameters
+        ----------
+        turn
+            The numbers of the rounds, int array of any shape.
+
+        Returns
+        -------
+        int array, as many
+            Each configuration is held for some rounds, and after the last one the first one comes
+            again: with 3 configurations held for 2 rounds, the rounds 0 to 7 have 0 0 1 1 2 2 0 0.
+        """
         return turn // self.held % len(self.peer)
 
 
@@ -74,6 +86,10 @@ class PieceArrays(NamedTuple):
 def spread_pieces(peer, held, root, most_rounds, arrays):
     """Simulate a broadcast in which each circuit carries the rarest piece that is of use.
 
+    A *piece* is an equal part of the buffer; the rarest one is that which the fewest ranks have. A
+    *configuration* is the circuits of all ports that are there at the same time, and a *lane* a
+    port of a rank on some plane.
+
     The root begins pieces in the order of their numbers, as those that it alone has are the
     rarest. A circuit looks only at pieces that were begun, and that some rank still lacks, and
     at the next one that the root may begin.
@@ -89,8 +105,9 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
     most_rounds : int
         The simulation gives up after so many rounds, or after `MOST_STEPS` looks at pieces.
     arrays : PieceArrays
-        Out: when, and from which rank, each piece (an equal part of the buffer) comes to each
-        rank; and how many ranks have it.
+        Out: ``round_of[rank, piece]``, the round in which a piece comes, -1 at the root;
+        ``source_of[rank, piece]``, from which rank it comes; ``n_owners[piece]``, how many ranks
+        have it or are being sent it.
 
     Returns
     -------
@@ -108,6 +125,7 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
     n_begun = 0
     n_steps = 0
     for turn in range(most_rounds):
+        # After the last configuration the first one comes again.
         config = turn // held % n_configs
         # The root comes first, so that the pieces that it begins count as less rare for others.
         for distance in range(n):
@@ -116,7 +134,8 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
                 receiver = peer[config, lane, rank]
                 if receiver < 0 or receiver == root:
                     continue
-                # The rarest piece that the rank had before this round and the receiver lacks.
+                # The rarest piece that the rank had before this round and the receiver lacks. All
+                # before `first_open` are everywhere; of those not begun only the next one counts.
                 rarest = -1
                 behind = min(n_begun + 1, n_pieces)
                 n_steps += behind - first_open
@@ -125,6 +144,7 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
                         continue
                     if rarest < 0 or arrays.n_owners[piece] < arrays.n_owners[rarest]:
                         rarest = piece
+                # The circuit carries this piece; the root may begin the next one after it.
                 if rarest >= 0:
                     round_of[receiver, rarest] = turn
                     arrays.source_of[receiver, rarest] = rank
@@ -143,8 +163,11 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
 def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     """Offer pipelined broadcasts over circuits that stay, and over those that change in turn.
 
-    For each cycle of circuits some numbers of pieces are simulated, about the number that a
-    formula says is the best one.
+    A *cycle* is a row of configurations (the circuits of all ports that are there at the same
+    time) that follow each other again and again, each held for some rounds. The buffer is cut into
+    equal *pieces*, which follow each other from rank to rank in a pipeline. For each cycle some
+    numbers of pieces are simulated, about the number that a formula says is the best one. The
+    *depth* of a cycle is about how many rounds one piece takes from the root to all ranks.
 
     Parameters
     ----------
@@ -199,7 +222,11 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
 
 
 def _change_s(problem: Collective, cycle: Cycle) -> float:
-    """Return the time that changes of circuits take for each round, on average."""
+    """Return the seconds that changes of circuits take for each round, on average.
+
+    A cycle of several configurations changes once for all rounds for which one is held; a cycle of
+    one configuration never changes.
+    """
     return problem.delay_s / cycle.held if len(cycle.peer) > 1 else 0.0
 
 
@@ -240,22 +267,27 @@ def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> PieceArrays | N
 
 
 def _list_turns(arrays: PieceArrays) -> IntArray:
-    """List the rounds in which something is sent; the others are left out of the plan."""
+    """List the rounds in which something is sent, ascending; the others are left out of the plan.
+
+    ``arrays.round_of[rank, piece]`` is the round in which a piece comes, -1 at the root.
+    """
     return np.unique(arrays.round_of[arrays.round_of >= 0])
 
 
 def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
-    """Return the pieces on the busiest circuit of each round, of all rounds together.
+    """Add up the pieces on the busiest circuit of each round, over all rounds of a broadcast.
 
-    Each circuit carries one piece, but parallel circuits share theirs evenly.
+    Each circuit carries one piece in a round. Parallel circuits, from one rank to the same other
+    one, share theirs evenly: two pieces over three circuits are a load of 2/3 on each.
 
     Parameters
     ----------
     cycle
-        The circuits, configuration after configuration, again and again.
+        The configurations of circuits, one after another, again and again;
+        ``cycle.peer[configuration, lane, rank]`` is where each port leads, -1 if it is dark.
     arrays
-        In which round, and from which rank, each piece (an equal part of the buffer) comes to each
-        rank.
+        ``round_of[rank, piece]``, in which round each piece (an equal part of the buffer) comes to
+        each rank, -1 at the root; and ``source_of[rank, piece]``, from which rank.
 
     Returns
     -------
@@ -266,6 +298,8 @@ def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
     turns = _list_turns(arrays)
 
     # Without parallel circuits each round with a send has one piece on its busiest circuit.
+    # width[configuration, lane, rank]: how many circuits of the rank lead to the peer of the lane,
+    # at the first of these lanes; 0 at the others.
     width = np.array([count_parallel(peer) for peer in cycle.peer])
     if width.max() == 1:
         return float(len(turns))
@@ -277,7 +311,8 @@ def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
     receiver, piece = np.nonzero(arrays.round_of >= 0)
     turn = arrays.round_of[receiver, piece]
     source = arrays.source_of[receiver, piece]
-    # Count the pieces of each pair of ranks in each round, and share them among its circuits.
+    # Count the pieces of each pair of ranks in each round, and share them among its circuits. One
+    # number stands for round, source and receiver, so that equal ones can be counted.
     pair_of_round, count = np.unique((turn * n + source) * n + receiver, return_counts=True)
     turn, pair = np.divmod(pair_of_round, n * n)
     load = count / n_parallel[cycle.config_of(turn), pair // n, pair % n]
@@ -304,6 +339,7 @@ def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> La
     Laid
         The plan, timed, whose chunks are the pieces. Rounds in which nothing comes are left out.
     """
+    # Rounds are numbered anew, without gaps; sends have to ascend by round.
     turns = _list_turns(arrays)
     rank, piece = np.nonzero(arrays.round_of >= 0)
     turn = np.searchsorted(turns, arrays.round_of[rank, piece])
@@ -316,6 +352,13 @@ def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> La
 
 def _list_static(problem: Collective) -> Iterator[Cycle]:
     """List the topologies that stay, each with its depth: the hops from the root to the last rank.
+
+    They are the graphs whose degree is the number of ports, and a tree from the root.
+
+    Parameters
+    ----------
+    problem
+        The broadcast, with its root, its ranks and their ports.
 
     Yields
     ------
@@ -349,6 +392,7 @@ def _lay_tree(problem: Collective) -> IntArray | None:
     """
     n = problem.n_ranks
     lanes = problem.lanes
+    # With one child for each rank the tree would be a line.
     n_children = lanes - 1 if problem.two_way else lanes
     if n_children < 2:
         return None
@@ -357,6 +401,7 @@ def _lay_tree(problem: Collective) -> IntArray | None:
     for place in range(n):
         rank = (place + problem.root) % n
         # In the order of places each rank is reached before it looks for children.
+        # All ports that do not lead to its parent yet lead to the next ranks without a parent.
         for lane in np.flatnonzero(peer[:, rank] == IDLE):
             if next_place == n:
                 return peer
@@ -364,6 +409,7 @@ def _lay_tree(problem: Collective) -> IntArray | None:
             next_place += 1
             peer[lane, rank] = child
             if problem.two_way:
+                # A lane has the number plane * ports + port.
                 plane = lane // problem.ports
                 peer[(plane + 1) * problem.ports - 1, child] = rank
     return peer
@@ -382,13 +428,14 @@ def _depth_from(peer: IntArray, root: int) -> int:
     Returns
     -------
     int
-        0 if some rank cannot be reached.
+        The hops, one for each circuit on the way; 0 if some rank cannot be reached.
     """
     n = peer.shape[1]
     reached = np.zeros(n, dtype=np.bool_)
     reached[root] = True
     layer = np.array([root])
     depth = 0
+    # A layer is the ranks that are `depth` hops from the root.
     while not reached.all():
         following = np.unique(peer[:, layer])
         following = following[following >= 0]
@@ -401,7 +448,10 @@ def _depth_from(peer: IntArray, root: int) -> int:
 
 
 def _list_changing(problem: Collective) -> Iterator[Cycle]:
-    """List circuits along 1, 2, 4, ... places in turn.
+    """List cycles of circuits that lead 1, 2, 4, ... places onward in turn, for a broadcast.
+
+    A *cycle* is a row of configurations, the circuits of all ports at a time, that follow each
+    other again and again.
 
     Two-way circuits pair ranks whose numbers differ in one bit; one-way circuits lead onward
     around the ring of all ranks, so that any number of ranks is possible. Either all lanes lead to
@@ -427,6 +477,8 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
     if n < 3:
         return
     ranks = np.arange(n)
+    # peer_of_bit[bit][rank]: the rank whose number differs in this bit, -1 if there is none.
+    # One-way circuits of ranks that are no power of two lead 2^bit places onward instead.
     peer_of_bit = []
     for bit in range(n_bits):
         paired = ranks ^ (1 << bit)
@@ -434,6 +486,8 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
             peer_of_bit.append(np.where(paired < n, paired, IDLE))
         else:
             peer_of_bit.append((ranks + (1 << bit)) % n)
+    # Each order is an array bits[configuration, lane]. In the second one lanes take the bits in
+    # turn; it comes again after as many configurations as let each lane meet each of its bits.
     orders = [np.repeat(np.arange(n_bits)[:, None], lanes, axis=1)]
     if 1 < lanes < n_bits:
         period = n_bits // math.gcd(n_bits, lanes)

@@ -40,9 +40,11 @@ class RankLosses(NamedTuple):
 
 
 def rank_losses(problem: Collective) -> RankLosses | None:
-    """Return the losses between ranks; None if the switch does not state any.
+    """Return what light loses between each two ranks, over the worst of their ports.
 
-    One-way circuits join ports of equal numbers, two-way ones any.
+    A switch may state a loss in dB for each circuit, from port to port, and which circuits are
+    over the *link budget*, the most that light may lose. Which ports of two ranks a circuit will
+    take is not known yet. One-way circuits join ports of equal numbers, two-way ones any.
 
     Parameters
     ----------
@@ -54,7 +56,8 @@ def rank_losses(problem: Collective) -> RankLosses | None:
     -------
     RankLosses or None
         The worst loss between two ranks, in dB, and whether some or all of the circuits that may
-        join them are over the budget; arrays of shape (ranks, ranks).
+        join them are over the budget; arrays of shape (ranks, ranks), by source and destination.
+        None if the switch does not state any losses.
     """
     loss_of_ports: Any = problem.fabric.circuit_loss_db
     if loss_of_ports is None:
@@ -62,6 +65,8 @@ def rank_losses(problem: Collective) -> RankLosses | None:
     over_budget = problem.fabric.over_budget
     if over_budget is None:
         over_budget = np.zeros(loss_of_ports.shape, dtype=np.bool_)
+    # The switch may have more ports than the ranks use. Ports of both ends become two axes each:
+    # source rank, its port, destination rank, its port.
     n_ranks = problem.n_ranks
     n_used = n_ranks * problem.ports
     shape = (n_ranks, problem.ports, n_ranks, problem.ports)
@@ -98,12 +103,13 @@ def explain_unreachable(problem: Collective) -> str:
     losses = rank_losses(problem)
     if losses is None or problem.demand_bytes is not None or problem.steps is not None:
         return ""
+    # reaches[source, destination]: at first over one circuit, then over any number of them.
     reaches = ~losses.is_cut
     np.fill_diagonal(reaches, True)
     for middle in range(problem.n_ranks):  # Warshall's transitive closure
         reaches |= reaches[:, middle, np.newaxis] & reaches[middle]
     if problem.operation == "broadcast":
-        reaches = reaches[problem.root, np.newaxis]
+        reaches = reaches[problem.root, np.newaxis]  # one row, whose number is no rank
     for source, destination in np.argwhere(~reaches)[:1].tolist():
         source = problem.root if problem.operation == "broadcast" else source
         return (
@@ -118,7 +124,8 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
 
     Between some ports of the switch light loses more than between others. The numbers of ranks in
     a plan (its *parts*, such as "second on the ring") are given to those ranks between which the
-    circuits that the plan needs lose little.
+    circuits that the plan needs lose little. No circuit may lose more than the *link budget* of
+    the switch.
 
     Parameters
     ----------
@@ -137,6 +144,8 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
     float
         A lower bound on the worst loss of this plan, in dB, whatever the order.
     """
+    # pairs[k]: source and destination of each different circuit of the plan. All epochs and lanes
+    # of circuits[epoch, lane, rank] are put in one row of shape (epochs * lanes, ranks).
     losses = rank_losses(problem)
     plan = laid.plan
     lanes, sources = np.nonzero(plan.circuits.reshape(-1, problem.n_ranks) != IDLE)
@@ -160,12 +169,17 @@ def _place_parts(
 ) -> Solution:
     """Place the parts of a plan on ranks of the switch, so that the worst circuit loses least.
 
+    A *part* is a rank number of the plan before it is renumbered: a role, such as the second rank
+    on a ring. This is a placement of hosts (the parts) on ports (the ranks of the switch), in
+    which the pairs of parts that the plan joins should lose little.
+
     Parameters
     ----------
     problem
         The collective. Parts that differ from others, as a root or late ranks do, stay in place.
     losses
-        The losses in dB between ranks.
+        ``loss_db[source rank, destination rank]``, and ``is_over``, whether some circuit between
+        the two is over the link budget.
     pairs
         The circuits of the plan, shape (circuits, 2): source and destination, as parts.
     clock
@@ -180,7 +194,8 @@ def _place_parts(
     with uncounted():
         from optmatch.solvers.placements.methods import solve_best
 
-    # A pair over its budget loses more than any other one, and the budget lies between.
+    # A pair over its budget loses more than any other one, and the budget lies between, so that
+    # one number tells both.
     n_ranks = problem.n_ranks
     largest_db = float(losses.loss_db.max())
     loss_db = np.where(losses.is_over, largest_db + 2.0, losses.loss_db)
@@ -194,7 +209,8 @@ def _place_parts(
     if problem.operation == "broadcast":
         held[problem.root] = problem.root
 
-    # A ring has methods of its own; other plans ask for circuits between the pairs alone.
+    # A ring has methods of its own, whose answer names the rank of each place on the ring; other
+    # plans ask for circuits between the pairs alone, as a demand of one byte for each.
     remaining_s = min(_LONGEST_S, clock.remaining_s)
     limits = Limits(time_s=max(0.0, remaining_s))
     rng = np.random.default_rng(0)
@@ -217,7 +233,20 @@ def _place_parts(
 
 
 def _are_alike(problem: Collective) -> bool:
-    """Tell whether ranks may be exchanged, but for those that are late and for the root."""
+    """Tell whether ranks may be exchanged, but for those that are late and for the root.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+
+    Returns
+    -------
+    bool
+        False if the problem lists rounds with circuits of its own (`steps`), if it says which
+        ranks send each other how many bytes (`demand_bytes`), if islands of several ranks have
+        links of their own, or if circuits between certain ranks are up at the start.
+    """
     return (
         problem.steps is None
         and problem.demand_bytes is None
@@ -227,9 +256,19 @@ def _are_alike(problem: Collective) -> bool:
 
 
 def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | None:
-    """Return the ranks of a ring in their order, from rank 0; None if the pairs are no ring.
+    """Return the ranks of a ring in the order in which its circuits join them, from rank 0.
 
-    ``pairs[circuit]`` are the source and the destination of a circuit.
+    Parameters
+    ----------
+    pairs
+        Shape (circuits, 2): the source and the destination of each circuit, all different.
+    n_ranks
+        The number of ranks.
+
+    Returns
+    -------
+    int array, shape (ranks,), or None
+        None if the circuits are not one ring through all ranks.
     """
     if len(pairs) != n_ranks or len(np.unique(pairs[:, 0])) != n_ranks:
         return None

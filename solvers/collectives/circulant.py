@@ -43,8 +43,23 @@ CLIMB_STEPS = 40_000_000
 def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
     """Return for how many rounds each configuration is held, so that every rank can reach all.
 
-    The least sum of r_1 ... r_K with (1 + r_1) ... (1 + r_K) >= n, of as many configurations as
-    are of use. For a given sum the product is largest where they differ by one at most.
+    A *configuration* is a set of circuits, one from each rank, all of them the same number of
+    places onward around the ring of ranks. If it is held for r rounds, data can spread to 1 + r
+    times as many ranks. The rounds are the least sum of r_1 ... r_K with
+    (1 + r_1) ... (1 + r_K) >= n. For a given sum the product is largest where they differ by one
+    at most. For 12 ranks and two configurations they are (3, 2), since 4 * 3 >= 12.
+
+    Parameters
+    ----------
+    n
+        The number of ranks.
+    n_configurations
+        The most configurations. More than ceil(log2 n) are of no use, and are left out.
+
+    Returns
+    -------
+    tuple of int
+        The rounds of each configuration, each at least 1, the largest first; empty for one rank.
     """
     k = min(n_configurations, (n - 1).bit_length())
     if not k:
@@ -56,8 +71,11 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
 def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
     """Return the rounds of an all-gather; circuits of each are the same shift of all ranks.
 
-    Rank r has block r at first. In each hop a rank sends on the blocks that it got in the hop
-    before, but none that has come all the way round.
+    Rank r has *block* r, its data, at first. A *configuration* is a set of circuits that lead from
+    each rank the same number of places onward, its *shift*: 1 in the first configuration, and
+    1 + r times as many after one that is held for r rounds. In the first round of a configuration
+    a rank sends all blocks that it has, and in each later one those that it got in the round
+    before; but none that has come all the way round.
 
     Parameters
     ----------
@@ -66,7 +84,7 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
     held
         For how many rounds each configuration is held, as `split_rounds` returns it.
     sign
-        Which way blocks go round, 1 or -1.
+        Which way blocks go round: 1 to higher numbers, -1 to lower ones.
 
     Returns
     -------
@@ -74,6 +92,8 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
         The sends of all rounds; chunk r is the block of rank r. With 4 ranks and ``held=(1, 1)``
         rank 0 sends block 0 to rank 1, and then the blocks 0 and 3 to rank 2.
     """
+    # Before a configuration each rank has the blocks of as many ranks in a row as its shift,
+    # `step`, has places.
     ranks = np.arange(n)[:, None]
     parts = []
     step = 1
@@ -89,7 +109,22 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
 
 
 def make(problem: Collective) -> Rounds:
-    """Make an all-gather, a reduce-scatter or an all-reduce with as many circuits as pay."""
+    """Make an all-gather, a reduce-scatter or an all-reduce with as many circuits as pay.
+
+    Few configurations of circuits take many rounds, and many take a delay for each change. The
+    number is chosen with the least sum of both; bytes are the same for all numbers.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the latency of a round and the delay of a change, in seconds.
+
+    Returns
+    -------
+    Rounds
+        Rows of round, source, destination, chunk and kind; chunk r is the data of rank r, or their
+        sum.
+    """
     n = problem.n_ranks
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
@@ -117,7 +152,23 @@ class Circulant(NamedTuple):
         return most
 
     def time_s(self, block_s: float, round_s: float, delay_s: float) -> float:
-        """Return how long it takes: seconds of a block, a round and a change of circuits."""
+        """Return how many seconds the all-to-all takes.
+
+        Parameters
+        ----------
+        block_s
+            How long a rank takes to send one block (what one rank sends to one other), in seconds.
+        round_s
+            The latency of a round, in seconds.
+        delay_s
+            The time of a change from one configuration to the next, in seconds.
+
+        Returns
+        -------
+        float
+            Changes, rounds and bytes: in all rounds of a configuration together a rank sends one
+            block for each hop of its own blocks there.
+        """
         n_rounds = int(self.rounds.sum())
         return (len(self.shifts) - 1) * delay_s + n_rounds * round_s + self.hops * block_s
 
@@ -128,7 +179,7 @@ def relax(distance, shift, least):
 
     An offset is how many places onward a rank is, modulo n, and its distance the fewest hops
     there. Offsets that differ by multiples of the shift are cycles; along each the distance grows
-    by one hop at most.
+    by one hop at most. With 6 offsets and shift 2 the cycles are 0 2 4 and 1 3 5.
 
     Parameters
     ----------
@@ -165,6 +216,8 @@ def climb(shifts, n, work):
     ----------
     shifts : int array, shape (configurations,)
         How many places onward each rank sends in each configuration; read and written.
+    n : int
+        The number of ranks, and of offsets.
     work : int array, shape (2, n)
         Scratch: distances without a shift, and with another one in its place.
 
@@ -179,14 +232,17 @@ def climb(shifts, n, work):
     n_unchanged = 0
     k = 0
     while n_unchanged < count:
+        # work[0]: the hops to all offsets by the other shifts alone.
         work[0, :] = FAR
         work[0, 0] = 0
         for other in range(count):
             if other != k:
                 relax(work[0], shifts[other], work[0])
+        # Each shift in place of shift k is tried; the sum of hops over all offsets decides.
         best_shift = shifts[k]
         hops = best_hops
         for shift in range(1, n):
+            # work[1]: the hops to all offsets with this shift beside the others.
             relax(work[0], shift, work[1])
             total = 0
             for offset in range(n):
@@ -205,10 +261,17 @@ def climb(shifts, n, work):
 def fill(distance, shift, most, least, taken):
     """Write the distances with one more shift, used `most` times at most, and how often it is.
 
+    An *offset* is how many places onward the receiver of a block is, modulo n, and its distance
+    the fewest hops there, each of which is a shift. O(n most) steps.
+
     Parameters
     ----------
     distance : int array, shape (n,)
-        Hops to each offset without the shift.
+        Hops to each offset without the shift; `FAR` if there is no path.
+    shift : int
+        The shift: how many places onward a hop leads, 1 to n - 1.
+    most : int
+        How many hops of this shift a path may have.
     least, taken : int arrays, shape (n,)
         Out: hops with the shift, and how often the path to each offset takes it.
     """
@@ -217,6 +280,7 @@ def fill(distance, shift, most, least, taken):
         least[offset] = distance[offset]
         taken[offset] = 0
         before = offset
+        # The path to the offset ends with so many hops of the shift.
         for times in range(1, most + 1):
             before -= shift
             before += n if before < 0 else 0
@@ -232,8 +296,10 @@ def list_shifts(
 
     A *shift* is how many places onward every rank sends in one configuration of circuits, and an
     *offset* how many places onward the receiver of a block is: a sum of shifts, each one hop. The
-    sets are the ends of hill climbs from several beginnings, of which the first is a mixed
-    radix; a clock that has run out ends them. One climb takes some sweeps of O(k n^2).
+    sets are the ends of hill climbs, which replace one shift after another by the best one. They
+    begin with several sets, of which the first is a mixed radix: 1, then products of small
+    factors, such as 1, 4 and 12. A clock that has run out ends them. One climb takes some sweeps
+    of O(k n^2).
 
     Parameters
     ----------
@@ -252,6 +318,7 @@ def list_shifts(
         Different sets, each ascending; a shift is how many places onward every rank sends.
     """
     rng = np.random.default_rng(seed)
+    # Each climb takes about k n^2 steps in a sweep, so few are made where that is much.
     work = np.empty((2, n), dtype=np.int64)
     hops_of_shifts: dict[tuple[int, ...], int] = {}
     for restart in range(max(2, min(RESTARTS, CLIMB_STEPS // (k * n * n)))):
@@ -259,6 +326,8 @@ def list_shifts(
             break
         shifts = rng.integers(1, max(2, n), size=k)
         if restart == 0:
+            # The mixed radix: 1, then products of 1 + the rounds of the configurations before.
+            # Where these are fewer than k the remaining shifts stay random.
             radices = np.cumprod([1, *(1 + rounds for rounds in split_rounds(n, k))])[:-1]
             shifts[: len(radices)] = radices
         else:
@@ -335,13 +404,16 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
     Returns
     -------
     Circulant
-        Routes from which no configuration can lose one round at a gain.
+        Routes from which no configuration can lose one round at a gain: the same shifts, with the
+        hops of each block in each configuration.
     """
     n = len(circulant.exponents)
     while True:
         best: Circulant | None = None
         best_s = circulant.time_s(block_s, round_s, 0.0)
         for config in np.flatnonzero(circulant.rounds):
+            # One hop less is allowed here, and no more than now elsewhere. Where that leaves some
+            # offset without a path the configuration keeps its rounds.
             most = circulant.rounds
             most[config] -= 1
             try:
@@ -358,6 +430,10 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
 
 def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     """Return the fastest all-to-all on shifts that is found, for any number of configurations.
+
+    A *configuration* is a set of circuits that lead from all ranks the same number of places
+    onward, its *shift*. A block, what one rank sends to one other, takes some *hops* in some
+    configurations, whose shifts add up to the places that it has to go.
 
     The numbers of configurations with the least bound by rounds, hops and delays are tried first;
     what takes more sends than `MOST_SENDS` is left out. The best is returned when a clock has run
@@ -379,6 +455,8 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     delay_s = problem.delay_s
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
+    # bounds_s[k - 1]: a lower bound for k configurations, by the changes between them, the fewest
+    # rounds, and the fewest hops of the blocks of a rank.
     counts = np.arange(1, n)
     bounds_s = [
         (k - 1) * delay_s + fewest_rounds(n, k) * round_s + float(hops.sum()) * block_s
@@ -402,13 +480,15 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
 def list_rounds(circulant: Circulant) -> Rounds:
     """List the rounds of an all-to-all: in each configuration as many as the most hops in it.
 
-    A block of fewer hops makes them in the first of these.
+    A *configuration* is a set of circuits that stay for some rounds. A block of fewer hops makes
+    them in the first of these rounds.
 
     Parameters
     ----------
     circulant
-        The shift of each configuration, and how many hops the block of each offset takes in it.
-        The offset of a block is how many places from its source its destination is.
+        The shift of each configuration (how many places onward all ranks send in it), and how
+        many hops the block of each offset takes in it. The offset of a block is how many places
+        from its source its destination is.
 
     Returns
     -------
@@ -421,6 +501,8 @@ def list_rounds(circulant: Circulant) -> Rounds:
     parts = []
     for config, (shift, rounds) in enumerate(zip(circulant.shifts, circulant.rounds, strict=True)):
         for hop in range(rounds):
+            # The blocks of these offsets, of all ranks, move one hop. Rows stand for sources,
+            # columns for offsets.
             offset = np.flatnonzero(circulant.exponents[:, config] > hop)
             rank = (ranks + come[offset]).reshape(-1) % n
             chunk = (ranks * n + (ranks + offset) % n).reshape(-1)

@@ -54,15 +54,17 @@ LOSS_BOUND = "circuit_loss_bound_db"
 def keep_to_budgets(problem: Collective, found: FoundPlan, clock: Clock) -> FoundPlan:
     """Renumber the ranks of a plan so that all its circuits keep to the link budget of the switch.
 
-    On a real switch light loses more between some ports than between others, and may lose no more
-    than the budget. Ranks exchange their roles in the plan so that its circuits lose little.
+    The *link budget* is the most that light may lose on its way through the switch, in dB. On a
+    real switch light loses more between some ports than between others. Ranks exchange their roles
+    in the plan so that its circuits lose little.
 
     Parameters
     ----------
     problem
         The collective, with its switch.
     found
-        The plan. Nothing changes if the switch states no losses, or if it was renumbered before.
+        The result of a method: the plan, or None in its place, and statistics by name. Nothing
+        changes if the switch states no losses, or if the plan was renumbered before.
     clock
         The limits of the search for an order of ranks.
 
@@ -103,16 +105,21 @@ def run(
     limits
         The time that there is; it begins to count now.
     on_event
-        Is told of the beginning and of the plan.
+        A function that is called with an event at the beginning, and with one for the plan and
+        its time.
     name
         The name of the method, for the solution and for events.
     find
-        Returns a plan, before the clock runs out.
+        Takes the clock; returns a plan, or a reason in its statistics why there is none, before
+        the clock runs out.
 
     Returns
     -------
     Solution
-        With the plan as its answer and, where one switch holds it, the schedule of the switch.
+        With the plan as its answer and, where one switch holds it, the schedule of the switch; the
+        time of the plan and its lower bound, in seconds; statistics by name (rounds, changes of
+        circuits); and the limit that ended the search, if one did. Without an answer, but with the
+        bound, if there is no plan; the bound is infinite if no plan can exist.
     """
     clock = limits.start()
     limit = clock.exceeded(0)
@@ -120,12 +127,16 @@ def run(
     schedule: Schedule | None = None
     laid: Laid | None = None  # the plan, once its switch is known to hold it
     try:
+        # Nothing is searched if the limits are used up from the start, or if link budgets cut some
+        # rank off.
         if limit is None:
             on_event(Tick(name, 0, 1))
             unreachable = _explain_unreachable(problem)
             if unreachable:
                 stats: dict[str, Any] = {"reason": unreachable}
                 return conclude(problem, name, None, float("inf"), stats=stats)
+            # A plan counts once its ranks are in an order that keeps to the link budgets, and the
+            # switch is known to hold its circuits.
             found = keep_to_budgets(problem, find(clock), clock)
             candidate = found.laid
             if candidate is not None:
@@ -159,7 +170,21 @@ def run(
 
 
 def _explain_unreachable(problem: Collective) -> str:
-    """Say which rank cannot reach which, if link budgets cut it off; else nothing."""
+    """Say which rank cannot reach which, if link budgets cut it off.
+
+    A *link budget* is the most that light may lose on its way through the switch, in dB. The
+    fabric says which circuits are over it.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its fabric; where that states no budget, nothing is cut off.
+
+    Returns
+    -------
+    str
+        A sentence about the first pair of ranks without a way; "" if there is none.
+    """
     if problem.fabric.over_budget is None:
         return ""
     with uncounted():
@@ -170,6 +195,9 @@ def _explain_unreachable(problem: Collective) -> str:
 
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:
     """Return the schedule of the switch of a plan, one slot for each epoch of circuits.
+
+    An *epoch* are rounds in a row over the same circuits. In its slot the switch holds one
+    matching, which says for each port which other port it leads to.
 
     Parameters
     ----------
@@ -194,7 +222,8 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
     ports = problem.ports
     matchings = np.full((plan.n_epochs, fabric.n_ports), IDLE, dtype=np.int32)
     if plan.n_epochs:
-        # One-way circuits join ports of equal numbers; two-way circuits may join others.
+        # One-way circuits join ports of equal numbers; two-way circuits may join others. Port
+        # `lane` of a rank is port rank * ports + lane of the switch.
         circuits = plan.circuits.astype(np.int64)
         epoch, lane, rank = np.nonzero(circuits != IDLE)
         peer = circuits[epoch, lane, rank]
@@ -202,6 +231,7 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
         if problem.two_way:
             peer_lane = facing_lanes(circuits, ports)[epoch, lane, rank]
         matchings[epoch, rank * ports + lane] = peer * ports + peer_lane
+    # A fabric of cells holds the circuits only if all of them have routes through it at once.
     states = None
     if fabric.graph is not None:
         states = _route(problem, matchings)
@@ -220,6 +250,9 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
 
 def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8] | None:
     """Route all matchings through a fabric of cells.
+
+    A *cell* is a small switch inside the fabric, and its *state* says how it joins its ports. An
+    exact router is taken where there is one for the fabric, else routing by negotiation.
 
     Parameters
     ----------
@@ -243,6 +276,7 @@ def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8
     else:
         with uncounted():
             from optmatch.solvers.routing.methods import route_by_negotiation as route
+    # Each matching is a routing problem of its own. One without routes makes the plan impossible.
     rng = np.random.default_rng(0)
     states = np.zeros((len(matchings), problem.fabric.n_cells), dtype=np.int8)
     for epoch, matching in enumerate(matchings):

@@ -59,6 +59,9 @@ class BlockMoves(NamedTuple):
 def measure_distances(source, distance, queue):
     """Write the fewest hops to each destination from all ranks, by breadth-first search.
 
+    The search goes backwards from each destination, against the direction of circuits. A *lane* is
+    a port of every rank, and a *hop* one circuit. O(n^2 lanes).
+
     Parameters
     ----------
     source : int array, shape (lanes, n)
@@ -76,6 +79,7 @@ def measure_distances(source, distance, queue):
     n_lanes, n = source.shape
     longest = 0
     for destination in range(n):
+        # The queue holds the ranks that were reached, nearest first; the last one is farthest.
         for rank in range(n):
             distance[destination, rank] = FAR
         distance[destination, destination] = 0
@@ -83,6 +87,8 @@ def measure_distances(source, distance, queue):
         n_queued = 1
         first = 0
         while first < n_queued:
+            # Ranks with a circuit to this one are one hop farther, unless they were reached
+            # before.
             rank = queue[first]
             first += 1
             for lane in range(n_lanes):
@@ -121,6 +127,7 @@ def move_blocks(peer, demand, hops):
     hops.load[:, :] = 0.0
     for shift in range(1, n):
         for first in range(n):
+            # `first` is the source of the block, `rank` the one that holds it now.
             destination = (first + shift) % n
             rank = hops.at[first, destination]
             if rank == destination or demand[first, destination] == 0.0:
@@ -139,13 +146,34 @@ def move_blocks(peer, demand, hops):
 
 
 def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer all-to-alls over topologies that stay, and over circulants that change."""
+    """Offer all-to-alls over topologies that stay, and over circulants that change.
+
+    An *offer* is a plan whose seconds and number of sends are known before it is made; a plan
+    takes no less than its offer says. A *topology* is a graph of circuits between ranks; in a
+    *circulant* they lead from each rank the same numbers of places onward.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, even or uneven, of ranks with several ports.
+    clock
+        Limits the searches for circuits and for routes.
+
+    Yields
+    ------
+    Offer
+    """
     yield from list_static_offers(problem, clock)
     yield from list_changing_offers(problem, clock)
 
 
 def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """Offer all-to-alls over each topology that stays.
+
+    An *offer* is a plan whose seconds and number of sends are known before it is made. A
+    *topology* is a graph of circuits, with as many circuits at each rank as it has ports. Blocks,
+    each of which is what one rank sends to one other, take shortest paths; there are as many
+    rounds as the longest of these has hops.
 
     Parameters
     ----------
@@ -167,10 +195,12 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         if measure_distances(source, distance, np.empty(n, dtype=np.int64)) == FAR:
             continue
         n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
-        # The loads of circuits are at least their mean, if all of them are level.
+        # distance[destination, rank] has the indices of a transposed demand. The loads of circuits
+        # are at least their mean: bytes times hops, shared among all circuits.
         n_sends = int(distance[problem.demand.T > 0].sum())
         moved_bytes = float((distance * problem.demand.T).sum())
         mean_bytes = moved_bytes / np.count_nonzero(topology.peer >= 0)
+        # The promise is lowered by a billionth, as plans add up the same seconds in another order.
         fixed_s = n_rounds * (problem.alpha_s + (problem.hop_s or 0.0))
         seconds = fixed_s + mean_bytes / problem.rate_bytes_per_s
         promised_s = seconds * (1 - 1e-9)
@@ -183,18 +213,19 @@ def _lay_static(
 ) -> Laid:
     """Move all blocks over a topology that stays, and lay out the sends of each round.
 
-    Blocks first move one hop nearer in each round, whichever circuit has the least load. If that
-    takes more time than level loads would, ways are searched that may wait or make a detour: in as
-    many rounds as the longest distance, and in one round more.
+    A *block* is what one rank sends to one other; *level loads* are those with which all circuits
+    carry the same bytes. Blocks first move one hop nearer in each round, whichever circuit has the
+    least load. If that takes more time than level loads would, ways are searched that may wait or
+    make a detour: in as many rounds as the longest distance, and in one round more.
 
     Parameters
     ----------
     problem
         The all-to-all.
     topology
-        The circuits.
+        The graph of circuits, ``topology.peer[lane, rank]``: where a port leads, -1 if it is dark.
     distance
-        ``distance[destination, rank]``: the fewest hops to a destination.
+        ``distance[destination, rank]``: the fewest hops from a rank to a destination.
     promised_s
         The seconds that shortest ways with level loads would take.
     clock
@@ -222,14 +253,17 @@ def _move_nearer(
 ) -> list[tuple[IntArray, IntArray, IntArray]]:
     """Move each block one hop nearer in each round; list the sends of each round.
 
+    A *block* is what one rank sends to one other. It takes the circuit that carries least in the
+    round among those that lead nearer.
+
     Parameters
     ----------
     problem
-        The all-to-all.
+        The all-to-all, with the bytes of each block.
     topology
-        The circuits.
+        The graph of circuits, ``topology.peer[lane, rank]``: where a port leads, -1 if it is dark.
     distance
-        ``distance[destination, rank]``: the fewest hops to a destination.
+        ``distance[destination, rank]``: the fewest hops from a rank to a destination.
     n_rounds
         The most hops of any block, after which all have arrived.
 
@@ -239,6 +273,7 @@ def _move_nearer(
         By round three int arrays, one entry for each send; a chunk is ``source * ranks +
         destination``.
     """
+    # at[source, destination]: the rank that holds the block; at first its source.
     n = problem.n_ranks
     at = np.repeat(np.arange(n), n).reshape(n, n)
     hops = BlockMoves(distance, at, np.empty(topology.peer.shape))
@@ -256,7 +291,23 @@ def _lay_block_sends(
     topology: Topology,
     sends: list[tuple[IntArray, IntArray, IntArray]],
 ) -> Laid:
-    """Lay out the sends of an all-to-all, arrays of sender, receiver and chunk by round."""
+    """Lay out and time the sends of an all-to-all over circuits that stay.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    topology
+        The circuits of all rounds.
+    sends
+        By round int arrays of sender, receiver and chunk, one entry for each send; a chunk is
+        ``source * ranks + destination``.
+
+    Returns
+    -------
+    Laid
+        The plan, timed, without chunks that have no bytes.
+    """
     rounds = as_rounds(sends, COPY, problem.n_ranks**2)
     matchings = np.broadcast_to(topology.peer, (rounds.n_rounds, *topology.peer.shape))
     return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
@@ -310,6 +361,7 @@ def count_shifts(shifts, exponents, distance, loads):
         hops += 1
         n_before = n_known
         for offset in range(n):
+            # Offsets that were not reached with fewer shifts are looked for with `hops` of them.
             if distance[offset] < FAR:
                 continue
             best = -1
@@ -318,7 +370,9 @@ def count_shifts(shifts, exponents, distance, loads):
                 before = (offset - shifts[k]) % n
                 if distance[before] != hops - 1:
                     continue
-                # The way is that to the offset before, and one shift more.
+                # The way is that to the offset before, and one shift more. Among the
+                # ways with the fewest hops that one is taken whose busiest shift is taken least
+                # often.
                 load = loads[k] + 1
                 for other in range(n_shifts):
                     if exponents[before, other] > 0:
@@ -326,6 +380,7 @@ def count_shifts(shifts, exponents, distance, loads):
                 if best < 0 or load < best_load:
                     best = k
                     best_load = load
+            # The exponents of the offset are those of the offset before, and one more.
             if best >= 0:
                 before = (offset - shifts[best]) % n
                 for other in range(n_shifts):
@@ -347,7 +402,9 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     change from one circulant to the next, which has other shifts. A block that has to go 10 places
     onward may go by the shifts 1 + 1 + 8, each in a round in which the circulant has this shift.
 
-    An *offer* is a plan whose seconds and number of sends are known before it is made.
+    An *offer* is a plan whose seconds and number of sends are known before it is made. Sets of
+    shifts are chosen first, as many as all circulants together have, and then divided into groups,
+    one for each circulant.
 
     Parameters
     ----------
@@ -404,6 +461,7 @@ def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
     Returns
     -------
     list of int arrays, shape (circulants, shifts of each)
+        One or two ways to divide the shifts; a row of an array has the shifts of one circulant.
     """
     neighbours = shifts.reshape(n_circulants, -1)
     if n_circulants == 1:
@@ -415,6 +473,7 @@ def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
 def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:
     """Yield sets of so many shifts: geometric ones, and those of a hill climb for few hops.
 
+    The shifts of a set should reach every number of places, from 1 to n - 1, as sums of few terms.
     A shift is how many places onward a circuit leads; a two-way circuit stands for both
     directions, so its shifts go up to n / 2.
 
@@ -432,6 +491,8 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     int array, shape (size,)
         Ascending shifts.
     """
+    # Powers of b up to `size` of them reach all places best for b near the size-th root of the
+    # largest one; twice of it where each shift can be subtracted, too.
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
     radix = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
@@ -440,8 +501,10 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
         shifts = np.unique([base**k for k in range(size) if base**k <= largest])
         missing = size - len(shifts)
         others = np.setdiff1d(np.arange(1, largest + 1), shifts)[:missing]
+        # The set is left out if there are not enough shifts to fill it.
         if len(others) == missing:
             yield np.sort(np.concatenate([shifts, others]))
+    # Hill climbs take about size n^2 steps for each sweep, and know one-way circuits alone.
     if not problem.two_way and size * n * n <= 3_000_000:
         for shifts in list_shifts(n, size, clock=clock)[:SHIFT_SETS]:
             if (shifts > 0).all():
@@ -451,8 +514,10 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
 def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     """Route the blocks of an all-to-all over circulants that follow one another.
 
-    All ranks do the same, so blocks are named by their *offset*: how many places onward from its
-    source the destination of a block is. An offset is the sum of few shifts; in each round a block
+    In a *circulant* each rank r has circuits to r + s, modulo n, for some *shifts* s, one for each
+    lane (a port of a rank). All ranks do the same, so blocks, each of which is what one rank sends
+    to one other, are named by their *offset*: how many places onward from its source the
+    destination of a block is. An offset is the sum of few shifts; in each round a block
     goes one hop, over the lane of one of its shifts that has carried least in this round.
 
     Example: shifts 1 and 8 of 64 ranks. Offset 10 is 8 + 1 + 1, three hops in this configuration.
@@ -462,13 +527,14 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     problem
         The all-to-all, with its ranks and ports.
     groups
-        ``groups[configuration, place]``: the shifts of each configuration.
+        ``groups[configuration, place]``: the shifts of each configuration, which is one circulant.
 
     Returns
     -------
     ShiftRoutes or None
-        Which offsets move over which lane in each round. None if some circulant has not enough
-        ports, or shifts do not reach all offsets.
+        The circulants; for each round its configuration, and for each lane that is used in it the
+        offsets that it carries and how many places these have come before. None if some circulant
+        has not enough ports, or shifts do not reach all offsets.
     """
     n = problem.n_ranks
     topologies = []
@@ -489,7 +555,8 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     if count_shifts(shifts.reshape(-1), exponents, distance, loads) >= FAR:
         return None
 
-    # Round by round, until no hop over the present configuration is left.
+    # Round by round, until no hop over the present configuration is left. Before each round
+    # distance_gone[offset] says how many places onward the blocks of the offset are by then.
     hops_left = exponents.reshape(n, n_configs, lanes)
     distance_gone = np.zeros(n, dtype=np.int64)
     moves = []
@@ -497,6 +564,7 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     for config in range(n_configs):
         while hops_left[:, config].any():
             lane_of = _choose_lane_of_offsets(hops_left[:, config])
+            # Every offset that has hops left in this configuration makes one of them.
             moves_of_round = []
             for lane in np.unique(lane_of[lane_of >= 0]).tolist():
                 offsets = np.flatnonzero(lane_of == lane)
@@ -509,10 +577,11 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
 
 
 def _choose_lane_of_offsets(left: IntArray) -> IntArray:
-    """Return ``lane[offset]`` of a round, -1 for offsets that do not move.
+    """Choose the lane over which the blocks of each offset go in a round, so that loads are level.
 
-    An offset stands for the blocks of all ranks that go so many places onward. Offsets without a
-    choice are placed first; the others go where the load is least.
+    A *lane* is a port of every rank. An *offset* stands for the blocks of all ranks that go so
+    many places onward. Offsets without a choice are placed first; the others go where the load is
+    least.
 
     Parameters
     ----------
@@ -522,7 +591,7 @@ def _choose_lane_of_offsets(left: IntArray) -> IntArray:
     Returns
     -------
     int array, shape (offsets,)
-        The lane of each offset in this round.
+        The lane of each offset in this round; -1 for offsets that do not move.
     """
     n, lanes = left.shape
     lane_of = np.full(n, -1)
@@ -545,13 +614,15 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
     problem
         The all-to-all.
     routes
-        The circulants, and over which lanes the blocks of each offset go in each round. All ranks
-        do the same.
+        ``topologies``, the circulants one after another, with the shift of each lane (a port of a
+        rank); ``config_of_round``, which of them a round has; and ``moves``, by round for each
+        lane that is used: the lane, the offsets (places that a block has to go) that it carries,
+        and how far these have come. All ranks do the same.
 
     Returns
     -------
     seconds : float
-        Rounds and changes of circuits; each round is as long as the busiest circuit.
+        Rounds, bytes and changes of circuits; each round is as long as the busiest circuit needs.
     n_sends : int
         The sends of all ranks.
     """
@@ -573,19 +644,25 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
 
 
 def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
-    """Lay out an all-to-all over circulants.
+    """Lay out and time an all-to-all over circulants, in which all ranks do the same.
+
+    In a *circulant* each rank has circuits to the ranks some *shifts* onward. An *offset* stands
+    for the blocks of all ranks that go so many places onward in all.
 
     Parameters
     ----------
     problem
         The all-to-all.
     routes
-        The circulants, and over which lanes the blocks of each offset go in each round.
+        ``topologies``, the circulants one after another, with the shift of each lane (a port of a
+        rank); ``config_of_round``, which of them a round has; and ``moves``, by round for each
+        lane that is used: the lane, the offsets that it carries, and how far these have come.
 
     Returns
     -------
     Laid
-        The sends of all ranks, each of which does the same as rank 0, shifted by its number.
+        The plan, timed, with the sends of all ranks, each of which does the same as rank 0,
+        shifted by its number. Chunks are ``source * ranks + destination``.
     """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
@@ -594,6 +671,8 @@ def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
         shifts = routes.topologies[config].shifts
         sends = []
         for lane, offsets, distance_gone in row:
+            # Arrays of shape (sources, offsets): the block of source r for the rank `offset`
+            # places onward is at r + distance_gone.
             holder = (ranks + distance_gone) % n
             receiver = (holder + shifts[lane]) % n
             chunk = ranks * n + (ranks + offsets) % n

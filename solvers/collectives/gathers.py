@@ -75,7 +75,21 @@ class CircuitSequence(NamedTuple):
         return all(topology.shifts for topology in self.topologies)
 
     def reversed_shifts(self, n: int) -> CircuitSequence:
-        """Return the circulants whose circuits lead back."""
+        """Return the same sequence of circulants with all circuits reversed.
+
+        In a *circulant* each rank r has circuits to r + s, modulo n, for some shifts s. Reversed,
+        they lead to r - s, which is the shift n - s.
+
+        Parameters
+        ----------
+        n
+            The number of ranks.
+
+        Returns
+        -------
+        CircuitSequence
+            As many configurations, held for as many rounds.
+        """
         back = [
             Topology(
                 topology.name,
@@ -158,10 +172,18 @@ class Gather(NamedTuple):
         Parameters
         ----------
         block_bytes
-            The bytes of the block of one rank, padding included.
+            The bytes of the block of one rank (its data), padding included.
         problem
             Has the costs of rounds, bytes and changes; its first circuits are free here.
+
+        Returns
+        -------
+        float
+            One latency for each round; the pieces on the busiest circuit of each round, at the
+            rate of a circuit; and one delay for each change of configurations.
         """
+        # Configurations are numbered in their order: the last number is how many changes there
+        # are.
         round_s = problem.alpha_s + (problem.hop_s or 0.0)
         most_bytes = float(self.loads.sum()) * block_bytes / self.pieces
         changes_s = int(self.config_of_round[-1]) * problem.delay_s
@@ -182,13 +204,18 @@ def spread_offsets(shifts, width, held, most_load, result):
     shifts : int array, shape (configurations, lanes)
         How many places onward each lane of a rank leads, in each configuration of circuits.
     width : int array, shape (configurations, lanes)
-        How many circuits have the shift of this lane, at the first of them; 0 at the others.
+        How many lanes have the same shift as this one; it stands at the first of them, and the
+        others have 0. Pieces are assigned to the first one, and all of them share its load evenly:
+        shifts 1, 1 and 4 have the widths 2, 0 and 1.
     held : int array, shape (configurations,)
-        Rounds of each configuration; the last one is held until all blocks have come.
+        For how many rounds each configuration, a set of circuits, stays; the last one is held
+        until all blocks have come, whatever its number.
     most_load : int
         No circuit carries more pieces in a round. A small limit levels loads, but takes rounds.
     result : OffsetArrays
-        Out: when, and over which lane, each piece of each offset comes, and the loads of rounds.
+        Out: ``round_of[offset, piece]``, in which round a piece comes, -1 for the own block;
+        ``lane_of[offset, piece]``, over which lane; ``loads[round]``, with zeros at first, the
+        most pieces on a circuit; ``config_of_round[round]``. ``lane_load[lane]`` is scratch.
 
     Returns
     -------
@@ -208,6 +235,7 @@ def spread_offsets(shifts, width, held, most_load, result):
     while n_missing:
         if turn == len(result.loads):
             return 0
+        # All configurations have their rounds, but for the last one, which stays until the end.
         if config < len(shifts) - 1 and turns_of_config == held[config]:
             config += 1
             turns_of_config = 0
@@ -230,6 +258,7 @@ def spread_offsets(shifts, width, held, most_load, result):
                         round_of[offset, piece] = turn
                         lane_load[lane] += 1.0 / width[config, lane]
                         n_missing -= 1
+        # The last configuration brings nothing new after a round in which it brought nothing.
         if n_missing == n_before and config == len(shifts) - 1:
             return 0
         for lane in range(n_lanes):
@@ -244,12 +273,16 @@ def spread_offsets(shifts, width, held, most_load, result):
 def find_lane_of_piece(shifts, width, result, wanted):
     """Return how many lanes can bring a piece in this round, and the one with the least load.
 
+    A *lane* is a port of every rank; over the lane of shift s a rank receives from the rank s
+    places before it. That rank can send a piece if it had the piece before this round.
+
     Parameters
     ----------
     shifts : int array, shape (lanes,)
         How many places onward each lane of a rank leads in the present configuration.
     width : int array, shape (lanes,)
-        How many circuits have the shift of this lane, at the first of them; 0 at the others.
+        How many lanes have the same shift, at the first of them; 0 at the others, which are not
+        looked at.
     result : OffsetArrays
         Reads `round_of`, when pieces came, and `lane_load`.
     wanted : tuple of int
@@ -266,6 +299,7 @@ def find_lane_of_piece(shifts, width, result, wanted):
     n_choices = 0
     best = -1
     for lane in range(len(shifts)):
+        # The owner is this many places before the neighbour that the lane comes from.
         neighbour_offset = (offset - shifts[lane]) % n
         if width[lane] == 0 or result.round_of[neighbour_offset, piece] >= turn:
             continue
@@ -289,7 +323,8 @@ def spread_blocks(source, width, arrays):
     source : int array, shape (lanes, n)
         The rank whose data come in over this port of a rank, -1 if it is dark.
     width : int array, shape (lanes, n)
-        How many ports of the rank have this source, at the first of them; 0 at the others.
+        How many ports of the rank have this source, at the first of them; 0 at the others. Pieces
+        are assigned to the first one, and all of them share its load evenly.
     arrays : BlockArrays
         Written: ``round_of[rank, block]``, the round in which a block comes, -1 for the own one;
         ``lane_of[rank, block, piece]``, over which lane; and ``loads[round]``, the most pieces on
@@ -301,6 +336,7 @@ def spread_blocks(source, width, arrays):
         The number of rounds; 0 if some block never comes.
     """
     n = source.shape[1]
+    # arrived[rank] lists the blocks of a rank in the order of arrival; at first its own alone.
     arrays.round_of[:, :] = UNKNOWN
     for rank in range(n):
         arrays.round_of[rank, rank] = -1
@@ -313,10 +349,12 @@ def spread_blocks(source, width, arrays):
     while n_blocks < n * n:
         if turn == len(arrays.loads):
             return 0
+        # Blocks that come in this round can be sent on only in the next one.
         for rank in range(n):
             arrays.n_before[rank] = arrays.n_arrived[rank]
         n_came = 0
         for rank in range(n):
+            # All blocks that can come do come in this round; only their lanes are chosen.
             n_wanted = list_wanted_blocks(source, width, arrays, rank)
             choose_lanes((source, width), arrays, rank, n_wanted, turn)
             for place in range(n_wanted):
@@ -328,6 +366,7 @@ def spread_blocks(source, width, arrays):
             n_came += n_wanted
         if n_came == 0:
             return 0
+        # In the next round neighbours look at the blocks that came in this one.
         n_blocks += n_came
         for rank in range(n):
             arrays.first_new[rank] = arrays.n_before[rank]
@@ -338,6 +377,9 @@ def spread_blocks(source, width, arrays):
 @inner_kernel
 def list_wanted_blocks(source, width, arrays, rank):
     """List the blocks that can come to a rank in this round, and count the circuits for each.
+
+    A *block* is the data of one rank. It can come from a neighbour that had it before the round.
+    Circuits from the same neighbour count as one.
 
     Parameters
     ----------
@@ -362,6 +404,7 @@ def list_wanted_blocks(source, width, arrays, rank):
         neighbour = source[lane, rank]
         if width[lane, rank] == 0:
             continue
+        # Only what came to the neighbour in the last round: all before that has come already.
         for place in range(arrays.first_new[neighbour], arrays.n_before[neighbour]):
             block = arrays.arrived[neighbour, place]
             if arrays.round_of[rank, block] < UNKNOWN:
@@ -385,7 +428,8 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
     Parameters
     ----------
     circuits : tuple of two int arrays, shape (lanes, n)
-        The source of each port, and how many ports have the same one, as in `spread_blocks`.
+        The rank whose data come in over each port, -1 if it is dark; and how many ports of the
+        rank have this source, at the first of them, with 0 at the others.
     arrays : BlockArrays
         Reads the wanted blocks, `wanted`, ``n_choices[block]``, how many circuits can bring a
         block, and ``round_of[rank, block]``, when it comes to a rank. Writes ``lane_of[rank,
@@ -406,6 +450,8 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
             block = arrays.wanted[place]
             if (arrays.n_choices[block] > 1) != (with_choice == 1):
                 continue
+            # Each piece takes the least loaded lane whose neighbour had the block before the
+            # round.
             for piece in range(arrays.lane_of.shape[2]):
                 best = -1
                 for lane in range(n_lanes):
@@ -416,6 +462,7 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
                         best = lane
                 arrays.lane_of[rank, block, piece] = best
                 arrays.lane_load[best] += 1.0 / width[best, rank]
+    # The round lasts as long as the busiest circuit of any rank.
     for lane in range(n_lanes):
         arrays.loads[turn] = max(arrays.loads[turn], arrays.lane_load[lane])
 
@@ -426,25 +473,31 @@ def spread(
     """Spread the blocks of an all-gather breadth first over a sequence of circuits.
 
     In each round a rank takes from its neighbours all pieces that it lacks and that they had
-    before, as far as `most_load` allows.
+    before, as far as `most_load` allows. In a *circulant* circuits lead from each rank the same
+    numbers of places onward, its *shifts*; any other graph of circuits is a *topology* without
+    shifts.
 
     Parameters
     ----------
     n
-        The number of ranks, each with one block.
+        The number of ranks, each with one *block*, its data.
     sequence
-        The circuits; either all of them circulants, or one topology that stays.
+        The circuits; either all of them circulants, one after another, each held for some rounds,
+        or one topology that stays.
     pieces
         Each block is cut into so many pieces, which may come from different neighbours.
     two_way
-        Whether circuits bring data from where they lead.
+        Whether circuits bring data from where they lead; one-way circuits bring them from other
+        ranks, whose circuits lead here.
     most_load
         The most pieces on a circuit in a round. It is heeded for circulants only.
 
     Returns
     -------
     Gather or None
-        When and over which port each piece comes; None if some block does not reach all ranks.
+        ``round_of`` and ``lane_of``, in which round and over which port of the receiver each piece
+        comes, and ``loads[round]``, the most pieces on a circuit; None if some block does not
+        reach all ranks.
     """
     peer = np.array([topology.peer for topology in sequence.topologies])
     source = inverse_circuits(peer, two_way=two_way)
@@ -478,6 +531,7 @@ def _spread_over_circulants(
     Gather or None
         The rounds and lanes of all pieces by offset; None if some block does not arrive.
     """
+    # A simulation that needs more rounds than this is given up.
     n_configs, n_lanes, n = source.shape
     most_rounds = 2 * n + n_configs
     shifts = np.array([topology.shifts for topology in sequence.topologies])
@@ -492,6 +546,7 @@ def _spread_over_circulants(
         config_of_round=np.zeros(most_rounds, dtype=np.int64),
         lane_load=np.zeros(n_lanes),
     )
+    # 0 rounds mean that some block never comes.
     n_rounds = spread_offsets(shifts, width, rounds_held, most_load, result)
     if not n_rounds:
         return None
@@ -514,9 +569,10 @@ def _spread_over_one_topology(
     Parameters
     ----------
     sequence
-        The one topology. Its ranks differ, so that each of them is simulated.
+        The one *topology*, a graph of circuits. Its ranks differ, so that each of them is
+        simulated.
     pieces
-        Into how many pieces each block is cut.
+        Into how many equal pieces each block (the data of one rank) is cut.
     source
         ``source[0, lane, rank]``: from whom data come over a port.
 
@@ -526,6 +582,7 @@ def _spread_over_one_topology(
         The round of each block and the lane of each of its pieces, at each rank; None if some
         block does not arrive.
     """
+    # The kernel writes the first three arrays; the others are what it works in.
     n_configs, n_lanes, n = source.shape
     arrays = BlockArrays(
         round_of=np.empty((n, n), dtype=np.int64),
@@ -539,6 +596,7 @@ def _spread_over_one_topology(
         wanted=np.zeros(n, dtype=np.int64),
         lane_load=np.zeros(n_lanes),
     )
+    # Ports with the same source share what comes from it. 0 rounds: some block never comes.
     n_rounds = spread_blocks(source[0], count_parallel(source[0]), arrays)
     if not n_rounds:
         return None
@@ -562,13 +620,15 @@ def list_gather_sends(gather: Gather) -> Rounds:
     Parameters
     ----------
     gather
-        Its circuits, and in which round and over which lane each piece comes to each rank. Over
-        circulants this is stated once for all ranks, by the offset of the receiver from the owner.
+        Its circuits; ``round_of`` and ``lane_of``, in which round and over which lane of the
+        receiver each piece comes, by rank and block. Over circulants this is stated once for all
+        ranks, by the *offset* of the block: how many places before the receiver its owner is.
 
     Returns
     -------
     Rounds
-        Rows of round, source, destination, chunk and kind; chunks are ``block * pieces + piece``.
+        Rows of round, source, destination, chunk and kind (COPY); chunks are ``block * pieces +
+        piece``. The circuits of each round are ``matchings[round, lane, rank]``.
     """
     n = gather.source.shape[2]
     pieces = gather.pieces
@@ -578,6 +638,8 @@ def list_gather_sends(gather: Gather) -> Rounds:
     for turn, config in enumerate(gather.config_of_round.tolist()):
         # All arrays of a round get the shape (receivers, pieces), or can be extended to it.
         if gather.sequence.is_circulant:
+            # The block of an offset belongs to the rank so many places before the receiver, and
+            # comes from the rank so many places before it as the lane has for its shift.
             offset, piece = np.nonzero(gather.round_of == turn)
             shifts = np.array(gather.sequence.topologies[config].shifts)
             shift = shifts[gather.lane_of[offset, piece]]
@@ -585,6 +647,7 @@ def list_gather_sends(gather: Gather) -> Rounds:
             origin = (receiver - shift) % n
             block = (receiver - offset) % n
         else:
+            # All pieces of a block come in the same round, each over a lane of its own.
             receiver, block = (each[:, None] for each in np.nonzero(gather.round_of == turn))
             lane = gather.lane_of[receiver[:, 0], block[:, 0]]  # (blocks, pieces)
             origin = gather.source[config][lane, receiver]
@@ -609,6 +672,12 @@ def run_backwards(gathered: Rounds, *, two_way: bool) -> Rounds:
         The all-gather, with its circuits.
     two_way
         Whether circuits lead both ways, so that they need not be reversed.
+
+    Returns
+    -------
+    Rounds
+        As many rounds and sends: the last round comes first, receivers send to senders, and what
+        comes is added up (REDUCE).
     """
     turn, source, destination, chunk, _ = gathered.sends.T
     turn = gathered.n_rounds - 1 - turn
@@ -619,9 +688,25 @@ def run_backwards(gathered: Rounds, *, two_way: bool) -> Rounds:
 
 
 def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
-    """Yield sequences of circuits that are worth a try for a gather over several ports."""
+    """Yield sequences of circuits that are worth a try for a gather over several ports.
+
+    First come graphs that stay, then circulants that follow one another, each held for some
+    rounds.
+
+    Parameters
+    ----------
+    problem
+        A collective that is made of all-gathers, with its ranks and their ports.
+
+    Yields
+    ------
+    CircuitSequence
+        The circuits of each configuration, and for how many rounds all but the last are held.
+    """
     for topology in list_topologies(problem):
         yield CircuitSequence((topology,), ())
+    # With p ports data can reach p + 1 times as many ranks in a round. Where each round changes
+    # circuits the fewest rounds need so many configurations; one more is tried.
     n = problem.n_ranks
     most = math.ceil(math.log(n, problem.lanes + 1)) + 1 if n > 1 else 0
     for count in range(2, most + 1):
@@ -631,8 +716,10 @@ def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
 def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
     """Yield sequences of circulants that follow one another, each with larger shifts.
 
-    Distances are written with `count` digits to the base m, and configuration c serves digit c:
-    its shifts are those of a circulant of m ranks, times m^c. The base is as small as n allows.
+    In a *circulant* each rank r has circuits to r + s, modulo n, for some *shifts* s, and a
+    *configuration* is one circulant for some rounds. How many places a block has to go is written
+    with `count` digits to the base m, and configuration c serves digit c: its shifts are those of
+    a circulant of m ranks, times m^c. The base is as small as n allows.
 
     Example: 64 ranks with two ports and two configurations, so m = 8. Shifts (1, 3) reach all
     distances from 0 to 8 within a few rounds; then the shifts (8, 24) reach all multiples of 8.
@@ -649,6 +736,9 @@ def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
     CircuitSequence
         All of its configurations but the last are held for as many rounds as a digit needs.
     """
+    # The base is the `count`-th root of n, rounded up. Sets of shifts are those of good circulants
+    # of so many ranks, and the smallest shifts. For two-way circuits, each shift of which takes
+    # two ports, they are replaced by other sets.
     n = problem.n_ranks
     lanes = problem.lanes
     base = math.ceil(n ** (1 / count) - 1e-9)
@@ -660,11 +750,14 @@ def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
         half = lanes // 2
         sets = {tuple(range(1, half + 1)), *list_shift_sets(base, lanes, two_way=True)}
     for shifts in sorted(some for some in sets if some):
+        # A set is left out if its sums do not reach all digits, or if one of its multiples is a
+        # multiple of n, which leads nowhere.
         rounds = _rounds_to_cover(base, shifts, lanes, two_way=problem.two_way)
         scaled = [tuple(base**digit * shift % n for shift in shifts) for digit in range(count)]
         if not rounds or not all(all(each) for each in scaled):
             continue
         laid = [lay_circulant(problem, each) for each in scaled]
+        # All of them have to fit the ports, and to use as many shifts each.
         kept = tuple(topology for topology in laid if topology is not None)
         if len(kept) == count and len({len(topology.shifts) for topology in kept}) == 1:
             yield CircuitSequence(kept, (rounds,) * (count - 1))
@@ -673,7 +766,9 @@ def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
 def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
     """Return after how many rounds sums of shifts have reached `base` numbers in a row.
 
-    With shifts 1 and 3 and base 8: 0, 1, 3 and then 2, 4, 6, and 5, 7 and more: 3 rounds.
+    In each round one shift can be added to every number that was reached before; 0 is reached at
+    the start. With shifts 1 and 3 and base 8: 0, 1, 3 and then 2, 4, 6, and 5, 7 and more: 3
+    rounds.
 
     Parameters
     ----------
@@ -689,8 +784,9 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
     Returns
     -------
     int
-        0 if `base` rounds are not enough.
+        The number of rounds; 0 if `base` rounds are not enough.
     """
+    # Numbers far beyond those that are wanted are not followed any more.
     steps = set(shifts[:lanes])
     reach = {0}
     if two_way:
@@ -705,7 +801,24 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
 
 
 def block_bytes(problem: Collective, pieces: int) -> float:
-    """Return the bytes of a block, padding included, if it is cut into so many pieces."""
+    """Return the bytes of a block, padding included, if it is cut into so many pieces.
+
+    A *block* is an n-th of the buffer: what each of n ranks contributes to an all-gather, or gets
+    from a reduce-scatter.
+
+    Parameters
+    ----------
+    problem
+        The all-gather, reduce-scatter or all-reduce, with the bytes of its buffer. If it asks for
+        aligned chunks, each piece is padded by itself.
+    pieces
+        Into how many equal pieces a block is cut.
+
+    Returns
+    -------
+    float
+        Bytes.
+    """
     halves = {"all-reduce", "reduce-scatter", "all-gather"}
     assert problem.operation in halves
     chunk: NDArray[np.float64] = chunk_sizes(problem, problem.n_ranks * pieces)
@@ -725,9 +838,10 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     Parameters
     ----------
     problem
-        The collective.
+        The all-gather, reduce-scatter or all-reduce, with its ranks and their ports.
     clock
-        Says whether there is time for plans of many sends.
+        Says whether there is time for plans of many sends: one of several pieces is left out if
+        there is none.
 
     Yields
     ------
@@ -743,13 +857,15 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
             n_sends = phases * n * (n - 1) * pieces
             if not is_affordable(n_sends, clock) and pieces > 1:
                 continue
-            # Where blocks do not reach all ranks, other numbers of pieces do not help.
+            # A limit of the pieces on a circuit levels loads, but takes more rounds. Where blocks
+            # do not reach all ranks, other numbers of pieces do not help.
             gather = spread(n, sequence, pieces, two_way=problem.two_way, most_load=most_load)
             if gather is None:
                 break
             scatter = _spread_back(problem, gather, most_load)
             if scatter is None:
                 break
+            # The promised seconds are those of all-gathers; one that runs backwards takes as long.
             size = block_bytes(problem, pieces)
             kinds = sequence.topologies
             name = " then ".join(dict.fromkeys(topology.name for topology in kinds))
@@ -770,7 +886,15 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
 
     A rank with several lanes (ports) can send the pieces of a block over all of them at once. In a
     circulant all ranks do the same, and many pieces may crowd onto one circuit in a round; limits
-    of 1, 2, 4 and 8 pieces for each lane are tried, which take more rounds with shorter loads.
+    of 1, 2, 4 and 8 times as many pieces as there are lanes are tried, which take more rounds with
+    shorter loads.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its lanes.
+    sequence
+        The circuits, which are circulants if all ranks have the same shifts.
 
     Returns
     -------
@@ -789,6 +913,9 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
 def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather | None:
     """Spread an all-gather over the reversed circuits, which a reduce-scatter runs backwards.
 
+    In a reduce-scatter that is an all-gather run backwards each send goes the other way. It has to
+    go over circuits as they are, so the all-gather has to be one over the reversed circuits.
+
     Parameters
     ----------
     problem
@@ -804,6 +931,7 @@ def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather 
         The all-gather over the reversed circuits; `gather` itself where nothing is reversed. None
         if some block does not reach all ranks over them.
     """
+    # A sequence that is not made of circulants has one topology, for which no limit counts.
     n = problem.n_ranks
     sequence = gather.sequence
     if problem.two_way or problem.operation == "all-gather":
@@ -819,14 +947,22 @@ def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather 
 def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
     """Lay out an all-gather; or a reduce-scatter, or an all-reduce, that are made of all-gathers.
 
+    A reduce-scatter is an all-gather that runs backwards, with additions in place of copies; an
+    all-reduce is a reduce-scatter and then an all-gather.
+
     Parameters
     ----------
     problem
-        Says which of the three.
+        The collective, whose operation says which of the three.
     scatter
         The all-gather that is run backwards, so that its circuits are the reversed ones.
     gather
         The all-gather that is run as it is.
+
+    Returns
+    -------
+    Laid
+        The plan with all sends and circuits, timed.
     """
     gathered = list_gather_sends(gather)
     if problem.operation == "all-gather":
@@ -868,6 +1004,7 @@ def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
         part_s = part_bytes / torus.n_parallel / problem.rate_bytes_per_s
 
         def build(torus: TurnedTorus = torus) -> Laid:
+            """Lay out and time the all-reduce over this torus."""
             return lay(problem, list_turned_rounds(problem, torus))
 
         yield Offer(
@@ -881,19 +1018,23 @@ def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
 def _offer_one_pass(problem: Collective, gather: Gather, name: str) -> Iterator[Offer]:
     """Offer an all-reduce in which whole buffers are gathered, and added up by every rank.
 
+    It takes n times the bytes of a buffer, but one pass of rounds in place of two. An *offer* is a
+    plan whose time and number of sends are known before it is made.
+
     Parameters
     ----------
     problem
         The all-reduce.
     gather
-        When and over which port each block comes, here the whole buffer of a rank.
+        When and over which port each block, here the whole buffer of a rank, comes to each other
+        rank.
     name
-        The name of the circuits.
+        The name of the circuits, for statistics.
 
     Yields
     ------
     Offer
-        One; none if so many bytes would take too long for a problem.
+        One; none if so many bytes would take longer than a problem may last (`LONGEST_S`).
     """
     n = problem.n_ranks
     whole_bytes = n * problem.size_bytes
@@ -904,6 +1045,7 @@ def _offer_one_pass(problem: Collective, gather: Gather, name: str) -> Iterator[
     seconds = gather.seconds(size, problem)
 
     def build() -> Laid:
+        """Lay out the all-gather of buffers, and let every rank add up what it gets."""
         return sum_up(lay(buffers, list_gather_sends(gather)))
 
     n_sends = n * (n - 1) * gather.pieces

@@ -103,7 +103,8 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
     is_cut_short : bool
         Whether some plan was left out because there is not enough time, or memory, for it.
     """
-    # The number of the candidate stands second, so that equal times keep their order.
+    # A candidate is its time in seconds, its number and the plan. The number stands second, so
+    # that equal times keep their order, and plans are not compared.
     candidates: list[tuple[float, int, _Plan]] = []
     is_cut_short = False
     for plan in _list_plans(problem):
@@ -119,7 +120,8 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
             is_cut_short = True
             break
 
-    # Linear programmes take long, so only the fastest candidates get other sizes of waves.
+    # Until here sizes of waves are geometric series. Linear programmes choose better ones, but
+    # take long, so only the fastest candidates get them.
     fastest = [plan for _, _, plan in sorted(candidates)[:SIZED]]
     best = fastest[0]
     for plan in fastest:
@@ -135,7 +137,10 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
 def _count_sends(problem: Collective, plan: _Plan) -> int:
     """Return the number of sends of all ranks that a plan for the data of one island stands for.
 
-    Every row of a move becomes one send for each island, each wave and each pass over the scheme.
+    The scheme of a plan says what happens to the data of one island. It has *moves*, sets of
+    *rows*, each of which is one send. Every row becomes one send for each island (all do the
+    same), for each *wave* (the parts into which data are cut), and for each *pass* over the scheme
+    (one of sums and one of copies in an all-reduce, else one).
     """
     n_rows = sum(len(move.rows) for move in plan.scheme.moves)
     islands = problem.n_ranks // problem.island
@@ -145,7 +150,19 @@ def _count_sends(problem: Collective, plan: _Plan) -> int:
 def _effort_s(problem: Collective, plan: _Plan) -> float:
     """Estimate the CPU seconds to lay out a plan on all ranks and to replay it.
 
-    It is infinite if the plan has more sends than memory should hold.
+    A plan of several *waves*, which carry parts of blocks, takes twice as long for each send.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its islands.
+    plan
+        A plan for the data of one island.
+
+    Returns
+    -------
+    float
+        Seconds; infinite if the plan has more sends than memory should hold.
     """
     n_sends = _count_sends(problem, plan)
     if n_sends > MOST_SENDS:
@@ -161,7 +178,22 @@ def _has_few_sends(
 ) -> bool:
     """Tell whether a plan has not many more sends than the candidate with the fewest sends.
 
-    Candidates are triples of seconds, number and plan. Without candidates it is always true.
+    Such a plan is looked at even where there is hardly time for it, since it may be many times
+    faster.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its islands.
+    plan
+        The plan in question, for the data of one island.
+    candidates
+        The plans so far, as triples of seconds, number and plan.
+
+    Returns
+    -------
+    bool
+        True if it has `SIMILAR` times the fewest sends at most, and if there are no candidates.
     """
     fewest = min((_count_sends(problem, other) for _, _, other in candidates), default=math.inf)
     return _count_sends(problem, plan) <= SIMILAR * fewest
@@ -188,7 +220,7 @@ def _list_plans(problem: Collective) -> Iterator[_Plan]:
     operation = problem.operation
     islands = problem.n_ranks // problem.island
     schemes = list(list_schemes(operation, islands, problem.island))
-    for count in WAVES:
+    for count in WAVES:  # the number of waves
         for scheme in schemes:
             # Without rails there is nothing that several waves could do at the same time.
             if count > 1 and not scheme.shifts:
@@ -207,7 +239,12 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
     - ``together``: all waves share one round in each phase but the last; only in the last phase
       they follow each other. If it is false, they follow each other in all phases;
     - ``woven``: while one wave is in a phase, later waves are in earlier phases in the same round;
-    - ``mirrored``, of all-reduces alone: the wave whose sum is ready last is gathered first.
+    - ``mirrored``, of all-reduces alone: waves are gathered in the order in which their sums are
+      ready. If it is false they are gathered in the opposite order, since sums run backwards.
+
+    Example: two waves, and two phases for which nothing has to be copied. Without marks the two
+    waves have the rounds 0 and 1 in the first phase, then 2 and 3. Together they have both round
+    0, then 1 and 2. Woven they have 0 and 1, then 1 and 2.
 
     Parameters
     ----------
@@ -234,7 +271,7 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
         for mirrored in mirrorings
     ]
 
-    # Phases can share a round only if all of them use the same circuits.
+    # Phases can share a round, and waves be woven, only if all phases use the same circuits.
     if len(scheme.shifts) > 1 and len(set(scheme.shifts)) == 1:
         orders += [_WaveOrder(woven=True, mirrored=mirrored) for mirrored in mirrorings]
     return orders
@@ -245,8 +282,25 @@ def _list_geometric_plans(
 ) -> list[_Plan]:
     """List plans of `count` waves whose sizes are geometric series, one for each of `RATIOS`.
 
-    Waves are parts of the data that travel by themselves. Ratios with which the last wave would be
-    less than `SMALLEST_RATIO` of the first one are left out; one wave needs one ratio only.
+    *Waves* are parts of the data that travel by themselves. With the ratio 0.5 each wave is half
+    as large as the one before it. Ratios with which the last wave would be less than
+    `SMALLEST_RATIO` of the first one are left out; one wave needs one ratio only.
+
+    Parameters
+    ----------
+    operation
+        The name of the collective.
+    scheme
+        The ways of the data of one island: circuits by phase, and sets of sends.
+    count
+        The number of waves.
+    wave_order
+        How the waves follow each other: whether they share rounds, and in which order they come.
+
+    Returns
+    -------
+    list of _Plan
+        The scheme with the sizes of its waves and the round of each set of sends of each wave.
     """
     if count == 1:
         return [_arrange(operation, scheme, count, RATIOS[0], wave_order)]
@@ -286,7 +340,10 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     if count == 1:
         return plan
 
-    # Blocks by medium (0: links inside islands, 1: rails), round, end of a transfer, and wave.
+    # loads[medium, round, end, wave] in blocks: the medium is 0 for links inside islands and 1 for
+    # rails, the circuits between islands; an end is a place of an island (the number of a rank in
+    # it) as a sender, or a place as a receiver. It is the load if a wave were the whole of its
+    # blocks.
     loads = np.zeros((2, plan.n_rounds, len(plan.scheme.loads[0]), count))
     for _, turns in plan.turns:
         for move, load, turn_of_wave in zip(
@@ -303,6 +360,7 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     rows = list[NDArray[np.float64]]()
     limits = list[float]()
     for medium, latency_s in enumerate(latencies_s):
+        # A load in blocks times `scale` is its time, in units of the time of the plan.
         scale = block_bytes / rates_bytes_per_s[medium] / plan_s
         for turn in range(plan.n_rounds):
             different = np.unique(loads[medium, turn] * scale, axis=0)
@@ -312,7 +370,9 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
             rows.append(np.hstack([different, length_factors]))
             limits += [-latency_s / plan_s] * len(different)
 
-    # The sizes sum up to 1, no wave vanishes, and no variable gets anywhere near its upper bound.
+    # The variables are the sizes of waves, then the lengths of rounds; `goal` is 0 for the former
+    # and 1 for the latter, so 1 - goal adds up the sizes. These sum up to 1, no wave vanishes, and
+    # no variable gets anywhere near its upper bound.
     variables_of_part = [count, plan.n_rounds]
     goal = np.repeat([0.0, 1.0], variables_of_part)
     lower = np.repeat([LEAST / count, 0.0], variables_of_part)
@@ -463,10 +523,12 @@ def _weave_phases(
 ) -> None:
     """Give rounds to waves, such that phases of different waves share the rounds of rails.
 
-    Each wave, a part of the data that travels by itself, starts one round after the wave before
-    it, and goes on to its next phase at once. Two waves and two phases, in which rails need not
-    wait for islands, have the rounds 0 and 1 on rails in the first phase, and 1 and 2 in the
-    second one.
+    *Rails* are circuits between islands. A *phase* is a stage of a scheme in which each block
+    takes one rail at most; before it, islands may have to copy blocks to the ranks whose rails
+    carry them. Each wave, a part of the data that travels by itself, starts one round after the
+    wave before it, and goes on to its next phase at once. Two waves and two phases, in which rails
+    need not wait for islands, have the rounds 0 and 1 on rails in the first phase, and 1 and 2 in
+    the second one.
 
     Parameters
     ----------
@@ -480,6 +542,7 @@ def _weave_phases(
         carry a wave in a phase, and the round in which islands prepare it by copies. All rows but
         the last one are written.
     """
+    # Wave k is k rounds behind the first one everywhere.
     delay_of_wave = np.arange(len(order))
     last_turn = -1  # the round on rails of the first wave in the phase before
     for phase in range(len(scheme.shifts)):
@@ -564,7 +627,8 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
         The sum of the lengths of all rounds, and of one delay for each change of circuits between
         rounds that use rails, the circuits between islands.
     """
-    # Blocks by round and end of a transfer: the places as senders, then as receivers.
+    # Blocks by round and end of a transfer: the places of an island (numbers of ranks in it) as
+    # senders, then as receivers. Rails are circuits between islands, links are inside them.
     ends = len(plan.scheme.loads[0])
     rail_blocks = np.zeros((plan.n_rounds, ends))
     link_blocks = np.zeros((plan.n_rounds, ends))
@@ -586,6 +650,7 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
     links_s = problem.island_alpha_s + busiest_link * block_bytes / problem.island_rate_bytes_per_s
     links_s *= busiest_link > 0
 
+    # Rounds without rails keep the circuits of the round before, so only those with rails count.
     circuits = [shifts_of_turn[turn] for turn in sorted(shifts_of_turn)]
     changes = sum(before != after for before, after in pairwise(circuits))
     return float(np.maximum(rails_s, links_s).sum() + changes * problem.delay_s)
@@ -603,14 +668,18 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     problem
         The collective.
     plan
-        A scheme, whose moves are groups of sends over rails or inside islands; the sizes of its
-        waves, the parts into which each block is cut; and the round of each move and wave.
+        ``plan.scheme``, whose *moves* are groups of sends over *rails* (circuits between islands)
+        or inside islands; ``plan.waves``, the sizes of the parts into which each block is cut, as
+        parts of 1; and ``plan.turns``, for each pass over the moves its kind, COPY or REDUCE, and
+        ``turn[move, wave]``, the round of each move and wave.
 
     Returns
     -------
     Laid
-        The plan of all ranks, timed, with the time for which each configuration is held.
+        The plan of all ranks, timed, with the seconds for which each configuration of circuits is
+        held.
     """
+    # A chunk of an all-to-all goes from one rank to one other; else it is the data of one rank.
     n_chunks = problem.n_ranks
     if problem.operation == "all-to-all":
         n_chunks = problem.n_ranks**2
@@ -648,7 +717,8 @@ def _list_sends_of_ranks(
     plan
         The plan for the data of one island. It has one or two *passes* over the moves of its
         scheme: copies, or the same sends backwards, which add up. In each pass every *move* (a set
-        of sends) has a round for each *wave* (a part of all blocks).
+        of sends) has a round for each *wave* (a part of all blocks). ``plan.turns`` lists for each
+        pass its kind, COPY or REDUCE, and ``turn[move, wave]``, the rounds.
 
     Returns
     -------
@@ -681,7 +751,17 @@ def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
     """Return the circuits between islands that each round uses; -1 in rounds inside islands.
 
     A round with rails has the circuits of the *phase* (a stage of the scheme with fixed circuits)
-    that its moves over rails belong to: all moves over rails of a round agree on them.
+    that its moves over rails belong to: all moves over rails of a round agree on them. A *rail* is
+    the one circuit of a rank to another island, and a *move* is a set of sends.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its ranks and islands.
+    plan
+        ``plan.turns`` lists for each pass over the moves its kind and ``turn[move, wave]``, the
+        round of each move for each wave (a part of the data); ``plan.scheme.shifts[phase]`` says
+        how many islands onward rails lead.
 
     Returns
     -------
@@ -722,6 +802,7 @@ def _ends_and_chunks(
     """
     places = problem.island
     islands = problem.n_ranks // places
+    # Arrays have a row for each island whose data move, and a column for each row of the move.
     data_island = np.arange(islands)[:, None]
     from_island, from_place, to_island, to_place, block = np.array(move.rows).T[:, None, :]
 
@@ -734,6 +815,8 @@ def _ends_and_chunks(
     if kind == REDUCE:
         source, target = target, source
 
+    # A block of a gather is named by the place that owns it; one of an all-to-all by the place of
+    # its sender and its receiver, a rank counted from the island of the sender.
     if problem.operation != "all-to-all":
         return source, target, data_island * places + block
     owner_place, receiver = np.divmod(block, problem.n_ranks)
@@ -743,9 +826,21 @@ def _ends_and_chunks(
 
 
 def _peers_over_rails(problem: Collective, shifts: Shifts) -> NDArray[np.int64]:
-    """Return ``peer[rank]``, to which each rank sends over its rail; -1 for nobody.
+    """Return the rank to which each rank sends over its rail, its one circuit to another island.
 
-    ``shifts[place]`` says how many islands onward the rail of a place leads.
+    Parameters
+    ----------
+    problem
+        The collective. The rank at a *place* of an island has the number ``island * places +
+        place``.
+    shifts
+        ``shifts[place]``: how many islands onward the rail of a place leads, to the same place
+        there. A multiple of the number of islands leads nowhere.
+
+    Returns
+    -------
+    int array, shape (ranks,)
+        ``peer[rank]``; -1 for nobody.
     """
     places = problem.island
     islands = problem.n_ranks // places
@@ -763,7 +858,8 @@ def _fill_rounds_without_rails(
     Parameters
     ----------
     problem
-        The collective, with its first circuits.
+        The collective. ``problem.start`` has the circuits that are up at the start, or is a word
+        where there are none that count.
     circuits
         ``circuits[round, rank]``: the peer of each rank, -1 in all places of rounds without rails.
 
@@ -776,6 +872,7 @@ def _fill_rounds_without_rails(
     n_rounds = len(circuits)
     with_rails = np.flatnonzero((circuits >= 0).any(axis=1))
     if len(with_rails):
+        # The place of the last round with rails up to each round; -1 before the first one.
         last = np.searchsorted(with_rails, np.arange(n_rounds), "right") - 1
         return circuits[with_rails[np.maximum(last, 0)]]
     if isinstance(problem.start, str):

@@ -104,7 +104,7 @@ def find(
     on_event
         Is told of splits that are searched and of plans that are found.
     best
-        A known plan; only faster ones are searched for.
+        A known plan; only faster ones are searched for. None if there is none.
     work
         A limit for each split, in seconds that CP-SAT counts by itself. If it is finite, no more
         than `SEARCHED_SPLITS` splits are searched.
@@ -128,7 +128,7 @@ def find(
     open_s = math.inf  # the least bound of a split that was not searched to its end
     reached_s = 0.0  # the bound of the split at which the search is
     limit = None
-    with stoppable() as stop:
+    with stoppable() as stop:  # an interrupt, or the end of the time, ends the search
         for number, split in enumerate(splits):
             reached_s = split.at_least_s
             # Bounds ascend: no split from here on can be faster than the best plan, or have a
@@ -163,6 +163,8 @@ def find(
         "family_bound_s": bound_s,
     }
 
+    # A bound that is better than that of the problem comes from the search. It holds for plans
+    # that send whole blocks, and the plan tells that its claims are about these.
     bound_s = _bound_all_plans(problem, bound_s)
     if best is not None and bound_s > problem.lower_bound() * (1 + RTOL):
         best = best._replace(plan=replace(best.plan, among="whole-blocks"))
@@ -202,8 +204,23 @@ def _collect_splits(problem: Collective, most_s: float, clock: Clock) -> list[Sp
 def _bound_all_plans(problem: Collective, family_bound_s: float) -> float:
     """Return a lower bound of the time of all plans, from that of the plans searched for.
 
-    Blocks of an all-to-all are not cut, so all other plans have more rounds, or sends of several
-    hops. Other operations can be cut into more chunks, which nothing here bounds: 0.
+    The search knows plans with some most rounds, whose sends go over one circuit each. Blocks of
+    an all-to-all are not cut, so all other plans have more rounds, or sends of several hops; the
+    latter are possible only where hops have a time. Other operations can be cut into more chunks,
+    which nothing here bounds.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its latency of a round in seconds.
+    family_bound_s
+        A lower bound of the time of the plans that are searched for, in seconds.
+
+    Returns
+    -------
+    float
+        Seconds; 0 if nothing is known. It is the lower of the given bound and of the least time of
+        plans with one round more: their latencies, and the bound of the problem without latency.
     """
     if problem.operation != "all-to-all" or problem.hop_s is not None:
         return 0.0
@@ -214,7 +231,19 @@ def _bound_all_plans(problem: Collective, family_bound_s: float) -> float:
 
 
 def _most_rounds(problem: Collective) -> int:
-    """Return the most rounds of a plan that is searched for."""
+    """Return the most rounds of a plan that is searched for.
+
+    Parameters
+    ----------
+    problem
+        The collective, of n ranks.
+
+    Returns
+    -------
+    int
+        n; but 2 n - 2 for an all-reduce, which may scatter sums and then gather them, n - 1 rounds
+        each, and for a broadcast.
+    """
     n = problem.n_ranks
     if problem.operation in ("all-reduce", "broadcast"):
         return 2 * n - 2
@@ -255,7 +284,9 @@ def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
         weights, unit_s = _weigh_chunks(problem, count)
         for held in _compositions(most_rounds):
             rounds = sum(held)
-            # Without a cost of rounds more rounds are as good; without delays, more circuits.
+            # Without a cost of rounds more rounds are as good, so only the most are listed;
+            # without delays more circuits are, so each configuration has one round. One of a split
+            # and its reverse is enough where they are equal.
             if not round_s and rounds < most_rounds:
                 continue
             if not problem.delay_s and max(held) > 1:
@@ -282,8 +313,24 @@ def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
 
 
 def _compositions(most: int) -> Iterator[tuple[int, ...]]:
-    """List all ways to write each of the numbers 1 ... `most` as an ordered sum."""
+    """List all ways to write each of the numbers 1 ... `most` as an ordered sum.
+
+    Here a sum says for how many rounds each configuration of circuits is held.
+
+    Parameters
+    ----------
+    most
+        The largest number that is written as a sum.
+
+    Yields
+    ------
+    tuple of int
+        The terms, each at least 1. Up to 3 these are (1,), (2,), (1, 1), (3,), (2, 1), (1, 2) and
+        (1, 1, 1), in some order.
+    """
     for total in range(1, most + 1):
+        # A row of `total` units is cut, or not, behind each unit but the last; the lengths of the
+        # pieces are the terms.
         for cuts in product((False, True), repeat=total - 1):
             ends = [end for end, is_cut in enumerate(cuts, 1) if is_cut]
             yield tuple(np.diff([0, *ends, total]).tolist())
@@ -292,8 +339,9 @@ def _compositions(most: int) -> Iterator[tuple[int, ...]]:
 def _weigh_chunks(problem: Collective, count: int) -> tuple[tuple[int, ...], float]:
     """Return the sizes of `count` chunks in whole units, and the seconds that one unit takes.
 
-    A chunk that nobody wants has the size 0. Sizes that have no common measure are rounded down,
-    so that loads stay lower bounds.
+    A *chunk* is what one send carries, and a *unit* the measure of all sizes: integer programmes
+    want whole numbers. A chunk that nobody wants has the size 0. Sizes that have no common measure
+    are rounded down, so that loads stay lower bounds.
 
     Parameters
     ----------
@@ -311,6 +359,7 @@ def _weigh_chunks(problem: Collective, count: int) -> tuple[tuple[int, ...], flo
     """
     sizes = chunk_sizes(problem, count)
     if problem.operation == "all-to-all":
+        # Blocks that nobody wants, from a rank to itself for example, have no size.
         sizes = np.where(problem.demand.reshape(-1) > 0, sizes, 0.0)
 
     # The unit is the size of all chunks, or the greatest common divisor of whole bytes.
@@ -328,21 +377,26 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
     """Bound the sum over rounds of the load of the busiest rank, from below.
 
     The load of a rank in a round is the size of the chunks that it sends over its one circuit, and
-    the load of the busiest rank decides how long the round lasts.
+    the load of the busiest rank decides how long the round lasts. A *configuration* is a set of
+    circuits, one from each rank, that stays for some rounds. The bound comes from how many ranks
+    data can reach over how many hops in these rounds, from the bytes that have to be sent that
+    often, and from what single ranks have to send and to receive.
 
     Parameters
     ----------
     problem
         The collective.
     weights
-        ``weights[chunk]``: the size of each chunk, in the units of `_weigh_chunks`.
+        ``weights[chunk]``: the size of each chunk as a whole number of units; a unit is the size
+        of all chunks, or a common measure of their sizes.
     held
         ``held[configuration]``: for how many rounds in a row each configuration is held.
 
     Returns
     -------
     int
-        The bound in units; 0 if data cannot get everywhere in these rounds.
+        The bound in units: of an all-to-all by hops and by the bytes of single ranks, of others by
+        the number of messages; 0 if data cannot get everywhere in these rounds.
     """
     n = problem.n_ranks
     operation = problem.operation
@@ -363,7 +417,11 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
         return 0
 
     if operation == "all-to-all":
-        # Bytes times hops, shared among all ranks; the largest blocks go over the fewest hops.
+        # Bytes times hops, shared among all ranks; the largest blocks go over the fewest hops: the
+        # n - 1 others of a rank have the least hops that circuits allow, in ascending order. If
+        # all blocks that are wanted have one size (with the 0 of others these are two weights),
+        # few ranks and two configurations allow to count the fewest hops exactly. No rank sends or
+        # receives less than its own bytes, the sums of rows and columns.
         hops = np.repeat(np.arange(len(reached_by_hops)), reached_by_hops)[1:n]
         largest_first = np.sort(demand, axis=1)[:, ::-1][:, : len(hops)]
         total = int((largest_first @ hops).sum())
@@ -501,9 +559,10 @@ class _Model(ExactModel[Laid]):
     def _minimise_loads(self, below_s: float) -> None:
         """Minimise the sum over rounds of the load of the busiest rank, in units of chunk sizes.
 
-        The *load* of a rank in a round is the size of the chunks that it sends.
-        Plans that are no faster than `below_s` seconds are left out, and so is what counting
-        forbids: sums below the bound of the split.
+        The *load* of a rank in a round is the size of the chunks that it sends. Each round gets an
+        integer variable that is no less than the load of any rank. Plans that are no faster than
+        `below_s` seconds are left out, and so is what counting forbids: sums below the bound of
+        the split.
 
         Parameters
         ----------
@@ -519,6 +578,7 @@ class _Model(ExactModel[Laid]):
             )
             model.add(rank_load <= loads[turn])
         model.add(sum(loads) >= split.least)
+        # The time to beat without the fixed time of rounds and changes, in units.
         if math.isfinite(below_s):
             load_to_beat = (below_s * (1 - RTOL) - split.fixed_s) / split.unit_s
             model.add(sum(loads) <= math.ceil(load_to_beat) - 1)
@@ -527,7 +587,8 @@ class _Model(ExactModel[Laid]):
     def _order_pieces_of_root(self) -> None:
         """Let the root send the pieces of a buffer in the order of their numbers: they are alike.
 
-        A piece may be sent only if the one before it was sent in this round or earlier.
+        Plans that differ only in the numbers of pieces would be searched again and again. A piece
+        may be sent only if the one before it was sent in this round or earlier.
         """
         for (turn, rank, chunk), sent in self.sent.items():
             if rank == self.problem.root and chunk:
@@ -535,9 +596,17 @@ class _Model(ExactModel[Laid]):
                 self.model.add_bool_or(~sent, *previous)
 
     def _new_variables(self, more_rounds: int) -> dict[Step, Literal]:
-        """Return a new Boolean for each chunk, rank and round, and for so many rounds more.
+        """Make a Boolean variable for each chunk, rank and round, and for so many rounds more.
 
-        The result is by round, rank and chunk; chunks of no size have none.
+        Parameters
+        ----------
+        more_rounds
+            1 for what is told of the time before each round and of the end, 0 for sends.
+
+        Returns
+        -------
+        dict
+            ``variable[round, rank, chunk]``; chunks of no size have none.
         """
         keys = product(range(len(self.epoch) + more_rounds), self.ranks, self.chunks)
         return {key: self.model.new_bool_var("") for key in keys}
@@ -554,8 +623,9 @@ class _Model(ExactModel[Laid]):
         Returns
         -------
         dict
-            ``is_up[source, target]``: whether the circuit is up. A circuit from a rank to itself
-            stands for no circuit; both directions of a two-way circuit are one variable.
+            ``is_up[source, target]``: the Boolean variable that says whether the circuit is up. A
+            circuit from a rank to itself stands for no circuit; both directions of a two-way
+            circuit are one variable.
         """
         model = self.model
         problem = self.problem
@@ -570,20 +640,35 @@ class _Model(ExactModel[Laid]):
             model.add_exactly_one(is_up[source, rank] for source in self.ranks)
 
         if first and self.split.there:
+            # The circuits that are up at the start, over the one port of each rank; a dark port
+            # leads to its own rank.
             for source, peer in enumerate(problem.start[0].tolist()):  # type: ignore[union-attr]
                 target = peer
                 if peer < 0:
                     target = source
                 model.add(is_up[source, target] == 1)
         elif first and problem.demand_bytes is None and problem.operation != "broadcast":
-            # Ranks are alike, so those of each ring can be numbered one after another.
+            # Ranks are alike, so those of each ring can be numbered one after another: a circuit
+            # leads to the next number, or back to a lower one.
             for source, target in product(self.ranks, repeat=2):
                 if target > source + 1:
                     model.add(is_up[source, target] == 0)
         return is_up
 
     def _owner(self, chunk: int) -> int:
-        """Return the rank that has a chunk at the beginning; not for sums."""
+        """Return the rank that has a chunk at the beginning; not for sums, which all ranks begin.
+
+        Parameters
+        ----------
+        chunk
+            The number of the chunk: ``source * n + destination`` in an all-to-all, the number of
+            its rank in an all-gather, and that of a piece of the buffer in a broadcast.
+
+        Returns
+        -------
+        int
+            The source, the rank, or the root of the broadcast.
+        """
         if self.problem.operation == "all-to-all":
             return chunk // self.problem.n_ranks
         if self.problem.operation == "all-gather":
@@ -658,9 +743,10 @@ class _Model(ExactModel[Laid]):
                 self._add_origin(step, contains[origin], gets, is_copied)
 
     def _add_receipt(self, step: Step) -> tuple[Literal, Literal]:
-        """Add whether a rank gets a chunk in a round, and whether as a copy.
+        """Add variables that say whether a rank gets a chunk in a round, and whether as a copy.
 
-        It can get it only from the rank whose circuit leads to it, if that sends the chunk.
+        A *literal* is a Boolean variable of the programme, or a constant 0 or 1. The rank can
+        get the chunk only from the rank whose circuit leads to it, if that one sends the chunk.
 
         Parameters
         ----------
@@ -683,6 +769,8 @@ class _Model(ExactModel[Laid]):
         if self.problem.operation == "all-reduce":
             is_copied = model.new_bool_var("")
             model.add_implication(is_copied, gets)
+        # A receipt tells the reader of a solution: the chunk has come, was not there before, and
+        # whether it is a copy.
         self.receipts[turn, rank, chunk] = (gets, 0, is_copied)
         for source in self.ranks:
             is_sent: Literal = 0
@@ -709,7 +797,8 @@ class _Model(ExactModel[Laid]):
             ``contains[round, rank, chunk]``: whether the data of that one rank (the origin) are in
             the sum before the round; of the number of rounds: at the end.
         gets, is_copied
-            Whether the rank gets the chunk in this round, and whether it replaces the sum.
+            Literals (Boolean variables of the programme, or a constant 0): whether the rank gets
+            the chunk in this round, and whether it replaces the sum.
         """
         turn, rank, chunk = step
         model = self.model
@@ -742,13 +831,16 @@ class _Model(ExactModel[Laid]):
         Parameters
         ----------
         outcome
-            The values of the variables.
+            The values of the variables: which circuits are up, and which rank sends which chunk in
+            which round. ``outcome.holds(literal)`` tells whether one of them is true.
 
         Returns
         -------
         Laid
             The plan, timed; without sends that change nothing and rounds that have no sends.
         """
+        # circuits[configuration, port, rank] with one port; a circuit from a rank to itself stands
+        # for none.
         problem = self.problem
         circuits = np.full((len(self.circuits), 1, problem.n_ranks), -1)
         for epoch, is_up in enumerate(self.circuits):

@@ -32,7 +32,12 @@ MOST_STEPS = 400_000_000
 
 
 def takes_several_late_ranks(problem: Collective) -> bool:
-    """Tell whether a problem has late ranks, fewer than the others, and one-way circuits."""
+    """Tell whether a problem is an all-reduce with late ranks that this method takes.
+
+    A rank is late if it is ready only some seconds after the start (``problem.late_s``). There
+    have to be fewer late ranks than others, one-way circuits, and no more than
+    `MOST_LATE_ROUNDS_RANKS` ranks in all.
+    """
     n_late = len(problem.late_s)
     few = n_late < problem.n_ranks - n_late and problem.n_ranks <= MOST_LATE_ROUNDS_RANKS
     return problem.operation == "all-reduce" and n_late > 0 and few and not problem.two_way
@@ -40,6 +45,12 @@ def takes_several_late_ranks(problem: Collective) -> bool:
 
 def find_late_plan(problem: Collective, clock: Clock) -> Laid:
     """Return the fastest plan of all numbers of pieces for which there is time.
+
+    While late ranks are not ready, the others add up their data, such that each of them, an
+    *owner*, has the sums of one part of the buffer. The part of each owner is cut into some
+    *pieces*. When the late ranks come, they send each piece to its owner, one piece in a round,
+    and pieces that are whole are copied to all. More pieces fill the ports sooner, but take more
+    rounds.
 
     Parameters
     ----------
@@ -71,6 +82,9 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
 def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
     """List the rounds of the ranks that wait, and those after the late ranks have come.
 
+    The ranks that are in time, the *owners*, add up their data around a ring, after which each has
+    the sums of one part of the buffer. Then the late ranks send their data to the owners.
+
     Parameters
     ----------
     problem
@@ -81,8 +95,9 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
     Returns
     -------
     Rounds
-        A ring reduce-scatter among the owners, then the spreading of late data. The chunks are the
-        pieces: piece k of owner r is number ``k * owners + r``.
+        A ring reduce-scatter among the owners, then the spreading of late data: rows of round,
+        source, destination, chunk and kind (COPY, or REDUCE for data that are added). The chunks
+        are the pieces: piece k of owner r is number ``k * owners + r``.
     """
     n = problem.n_ranks
     n_late = len(problem.late_s)
@@ -96,7 +111,8 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
     first = Rounds(rows, owners * pieces)
     rounds = one_after_another(first, _spread_late_data(owners, n_late, pieces))
 
-    # Until here the late ranks are the last ones, in any order.
+    # Until here the owners are the ranks 0 ... owners - 1, and the late ranks the last ones. Now
+    # both get their numbers in the problem; columns 1 and 2 are source and destination.
     rank_of = np.argsort(problem.late > 0, kind="stable")
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
     return rounds
@@ -105,8 +121,9 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
 def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
     """List the rounds after the late ranks have come.
 
-    Each late rank sends each piece to its owner, who adds it up, one piece in a round. A piece
-    that has the data of all late ranks is whole, and is copied over ports that are free.
+    A *piece* is an equal part of the buffer. Its *owner* has the sum of it over all ranks that are
+    not late. Each late rank sends each piece to its owner, who adds it up, one piece in a round. A
+    piece that has the data of all late ranks is whole, and is copied over ports that are free.
 
     Parameters
     ----------
@@ -131,7 +148,9 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
     parts: list[IntArray] = []
     turn = 0
     while not is_whole.all():
-        # Raw pieces: late rank j is j places behind the first one.
+        # Raw pieces, the data of a late rank alone: late rank j is j pieces behind the first one,
+        # and all of them go round in `count` rounds. No owner hears from two late ranks at once,
+        # as pieces next to each other have different owners.
         source = target = piece = np.empty(0, dtype=np.int64)
         if turn < count:
             source = late_ranks
@@ -143,6 +162,8 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
             turns = np.full((len(rows), 1), turn)
             kinds = np.full((len(rows), 1), kind)
             parts.append(np.hstack([turns, rows, kinds]))
+        # A piece is whole at its owner once all late ranks have been heard. Copies of this round
+        # can be sent on from the next round on.
         is_whole[copies[:, 1], copies[:, 2]] = True
         n_heard[piece] += 1
         ready = piece[n_heard[piece] == n_late]
@@ -156,7 +177,9 @@ def _match_copies(
 ) -> IntArray:
     """Choose copies for the free ports of a round by a maximum-weight matching.
 
-    A rare piece weighs up to twice as much as one that all ranks but one have.
+    Each rank can send one piece and receive one. A copy is of use if the sender has the piece
+    whole, with the data of all ranks, and the receiver lacks it. A rare piece weighs up to twice
+    as much as one that all ranks but one have, so that it spreads first.
 
     Parameters
     ----------
@@ -168,7 +191,7 @@ def _match_copies(
     Returns
     -------
     int array, shape (copies, 3)
-        Rows of source, destination and piece.
+        Rows of source, destination and piece; no rows if nobody has a piece whole.
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment
@@ -183,7 +206,8 @@ def _match_copies(
     if not len(order):
         return np.empty((0, 3), dtype=np.int64)
 
-    # The first piece in the order of rarity that the sender has and the receiver lacks.
+    # of_use[sender, receiver, place in the order of rarity]; the first one that is true is the
+    # rarest piece of use. A pair without any, or with a port that is busy, weighs 0.
     has = is_whole[:, order]
     of_use = has[:, None, :] & ~has[None, :, :]
     place = of_use.argmax(axis=2)

@@ -106,16 +106,20 @@ class WaySearch(NamedTuple):
 
 @inner_kernel
 def _change_load(ways, prices, circuit, n_bytes):
-    """Add bytes to the load of one circuit, and set its new price.
+    """Add bytes to the load of one circuit in one round, and set its new price.
+
+    The price is exp((load - reference) / smoothing) / total, times a random factor near 1. The
+    loads of all other circuits of the round count as they were when the sweep began.
 
     Parameters
     ----------
     ways : Ways
-        Writes `load` and `price`.
+        Writes ``load[round, lane, rank]``, in bytes, and ``price[round, lane, rank]``.
     prices : LoadPrices
-        How a load becomes a price.
+        Reads by round `reference`, the load with exponent 0, `smoothing`, both in bytes, and
+        `total`, the sum of the exponentials of the round; and ``factor[round, lane, rank]``.
     circuit : tuple of int
-        The round, the lane and the rank that sends.
+        The round, the lane (a port of every rank) and the rank that sends.
     n_bytes : float
         The bytes that come, less than 0 if they go.
     """
@@ -130,16 +134,20 @@ def _change_load(ways, prices, circuit, n_bytes):
 def _reach_rank(search, turn, rank, cost, lane, rank_before):
     """Note a way to a rank before a round, if it is cheaper than the one that is known.
 
+    A *way* says for each round over which lane (a port of every rank) a block leaves its rank, or
+    that it waits.
+
     Parameters
     ----------
     search : WaySearch
-        Gets the way.
+        Gets the way: writes `cost`, `lane_to` and `rank_before` of this round and rank; a rank
+        that had no way is added to ``reached[round]``.
     turn : int
         The round before which the way is at the rank.
     rank : int
         The rank.
     cost : float
-        The price of the way.
+        The price of the way: the sum of the prices of its circuits.
     lane : int
         The lane that it took in the last round, or `WAITS`.
     rank_before : int
@@ -158,18 +166,24 @@ def _reach_rank(search, turn, rank, cost, lane, rank_before):
 def find_cheapest_way(blocks, block, ways, search):
     """Find the cheapest way of a block through all rounds, by dynamic programming over rounds.
 
-    Only ranks are looked at from which the destination can be reached in the rounds that are left.
+    A *block* is what one rank sends to one other. In each round it takes one circuit, at the price
+    of that circuit in the round, or waits at no price; after the last round it is at its
+    destination. Only ranks are looked at from which the destination can be reached in the rounds
+    that are left.
 
     Parameters
     ----------
     blocks : RoutedBlocks
-        Source and destination of the block, and the circuits.
+        ``source[block]`` and ``destination[block]``; ``peer[lane, rank]``, where a port leads, -1
+        if it is dark; ``distance[destination, rank]``, the fewest hops.
     block : int
         The number of the block.
     ways : Ways
-        Reads the prices; gets the way of the block in `lane_of`.
+        Reads ``price[round, lane, rank]``; writes the way, ``lane_of[block, round]``: the lane (a
+        port of every rank) that the block takes, or `WAITS`.
     search : WaySearch
-        Scratch; all costs are infinite before and after.
+        Scratch, the cheapest way to each rank before each round; all costs are infinite before and
+        after.
 
     Returns
     -------
@@ -183,6 +197,7 @@ def find_cheapest_way(blocks, block, ways, search):
     search.n_reached[:] = 0
     _reach_rank(search, 0, blocks.source[block], 0.0, WAITS, blocks.source[block])
     for turn in range(n_rounds):
+        # From each rank that some way reaches before the round, the block waits or takes a lane.
         n_rounds_left = n_rounds - turn - 1
         for place in range(search.n_reached[turn]):
             rank = search.reached[turn, place]
@@ -211,18 +226,23 @@ def find_cheapest_way(blocks, block, ways, search):
 def reroute_blocks(blocks, order, ways, prices, search):
     """Rip up and reroute all blocks, one after another, each over its cheapest way.
 
+    A *block* is what one rank sends to one other, and its *way* says for each round over which
+    lane (a port of every rank) it leaves its rank, or that it waits. Before a block is rerouted
+    its bytes are taken off the circuits of its old way.
+
     Parameters
     ----------
     blocks : RoutedBlocks
-        The blocks and the circuits.
+        Source, destination and bytes of each block; and where the ports of ranks lead.
     order : int array, shape (blocks,)
         The order in which blocks are rerouted.
     ways : Ways
-        The way of each block, with loads and prices; written.
+        ``lane_of[block, round]``, the way of each block, `NOT_ROUTED` in its first round if it has
+        none; and by round, lane and rank the bytes on circuits and their prices. Read and written.
     prices : LoadPrices
-        How loads become prices.
+        How the price of a circuit follows from its load.
     search : WaySearch
-        Scratch.
+        Scratch of the search for one way.
 
     Returns
     -------
@@ -233,6 +253,8 @@ def reroute_blocks(blocks, order, ways, prices, search):
     n_looks = 0
     for block in order:
         n_bytes = blocks.n_bytes[block]
+        # Take the bytes off the old way, which is followed from the source; then put them on the
+        # new one.
         is_routed = ways.lane_of[block, 0] != NOT_ROUTED
         rank = blocks.source[block]
         for turn in range(n_rounds):
@@ -266,6 +288,12 @@ def find_level_routes(
 ) -> LevelRoutes | None:
     """Route the blocks of an all-to-all such that in each round all circuits carry about as much.
 
+    A round lasts as long as its busiest circuit needs. A *block*, what one rank sends to one
+    other, takes a way through a fixed number of rounds, in each of which it goes over one circuit
+    or waits. Blocks are rerouted one by one over the circuits that are cheapest, in several
+    *sweeps* over all blocks; the price of a circuit grows exponentially with its bytes in the
+    round.
+
     Parameters
     ----------
     problem
@@ -282,7 +310,8 @@ def find_level_routes(
     Returns
     -------
     LevelRoutes or None
-        The best routes of all sweeps; None if there was no time for a single sweep.
+        The best routes of all sweeps: by round the sends, and the bytes of the busiest circuit,
+        added up over all rounds. None if there was no time for a single sweep.
     """
     n = problem.n_ranks
     source, destination = np.nonzero(problem.demand)
@@ -294,6 +323,7 @@ def find_level_routes(
         price=np.zeros((n_rounds, *peer.shape)),
     )
     search = _new_search(n, n_rounds)
+    # The mean bytes on a circuit in a round, if all blocks take shortest ways.
     mean_load = (distance * problem.demand.T).sum() / np.count_nonzero(peer >= 0) / n_rounds
     rng = np.random.default_rng(0)
 
@@ -304,6 +334,7 @@ def find_level_routes(
     for smoothing in mean_load * np.geomspace(FIRST_SMOOTHING, LAST_SMOOTHING, SWEEPS):
         if clock.exceeded(0) is not None or n_looks > MOST_STEPS:
             break
+        # The loads of all ways so far make the first prices of the sweep.
         prices = _set_prices(ways, peer, smoothing, rng)
         n_looks += reroute_blocks(blocks, rng.permutation(n_blocks), ways, prices, search)
         busiest_bytes = float(ways.load.max(axis=(1, 2)).sum())
@@ -316,7 +347,19 @@ def find_level_routes(
 
 
 def _new_search(n_ranks: int, n_rounds: int) -> WaySearch:
-    """Allocate the scratch of the search for the cheapest way of a block."""
+    """Allocate the scratch of the search for the cheapest way of a block.
+
+    Parameters
+    ----------
+    n_ranks, n_rounds
+        The numbers of ranks, and of rounds of a way.
+
+    Returns
+    -------
+    WaySearch
+        Arrays with a row for the time before each round, and one for the end. Costs are infinite,
+        which says that no way to a rank is known.
+    """
     shape = (n_rounds + 1, n_ranks)
     return WaySearch(
         cost=np.full(shape, np.inf),
@@ -332,10 +375,15 @@ def _set_prices(
 ) -> LoadPrices:
     """Set the prices of all circuits to the softmax of the loads of their round.
 
+    The price of a circuit with load x is exp((x - m) / s) over the sum of this over all circuits
+    of the round, where m is the largest load of the round and s the smoothing; times a random
+    factor.
+
     Parameters
     ----------
     ways
-        Has the loads; its prices are written, shape (rounds, lanes, ranks).
+        Has the loads in bytes, ``load[round, lane, rank]``; its prices, of the same shape, are
+        written.
     peer
         ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
     smoothing
@@ -346,8 +394,10 @@ def _set_prices(
     Returns
     -------
     LoadPrices
-        What the price of a circuit follows from when its load changes.
+        The numbers from which new prices follow when loads change: by round the largest load,
+        the smoothing and the sum of exponentials; and the random factor of each price.
     """
+    # Dark ports have no load, but must not count in the sum.
     reference = ways.load.max(axis=(1, 2))
     exponentials = np.exp((ways.load - reference[:, None, None]) / smoothing)
     total = (exponentials * (peer >= 0)).sum(axis=(1, 2))
@@ -359,10 +409,25 @@ def _set_prices(
 def _list_sends(
     blocks: RoutedBlocks, lane_of: NDArray[np.int16], n_ranks: int
 ) -> list[tuple[IntArray, IntArray, IntArray]]:
-    """List the sends of each round: arrays of senders, receivers and chunks.
+    """List the sends of each round, given over which lane each block leaves its rank.
 
-    ``lane_of[block, round]`` says over which lane a block leaves its rank, or that it waits.
+    Parameters
+    ----------
+    blocks
+        Source and destination of each block (what one rank sends to one other), and
+        ``peer[lane, rank]``: where the ports of ranks lead.
+    lane_of
+        ``lane_of[block, round]``: the lane (a port of every rank) that a block takes, or `WAITS`.
+    n_ranks
+        The number of ranks.
+
+    Returns
+    -------
+    list of (senders, receivers, chunks)
+        By round three int arrays, one entry for each send; a chunk is ``source * ranks +
+        destination``.
     """
+    # rank[block]: where the block is before the round.
     chunk = blocks.source * n_ranks + blocks.destination
     rank = blocks.source.copy()
     sends = list[tuple[IntArray, IntArray, IntArray]]()

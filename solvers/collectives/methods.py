@@ -80,23 +80,32 @@ def _run(
     ----------
     name
         The method. Where nothing is to be sent, all methods give the same plan.
-    problem, limits, rng, on_event
-        As all methods take them; `rng` is not used, as searches have seeds of their own.
+    problem
+        The collective.
+    limits
+        The time that there is, from now on.
+    rng
+        Not used, as searches have seeds of their own; all methods take it.
+    on_event
+        A function that is called with events: the beginning, and each better plan.
     start
-        A solution with which `best` and `ilp` begin.
+        A former solution with which `best` and `ilp` begin; None if there is none.
 
     Returns
     -------
     Solution
-        The plan of the method with its statistics, as `optmatch.solvers.collectives.conclusion`
-        makes it of what a finder returns.
+        The plan of the method with its statistics, a lower bound of the time in seconds, and the
+        limit that ended the search, if one did; without a plan, but with a reason, if there is
+        none.
     """
+    # A finder is a function that takes a collective and a clock, and returns a plan.
     best = partial(_find_best, on_event, start)
     find: Find = best
     if name == "ilp":
         find = partial(_find_jointly, on_event, best)
     elif name in FINDERS:
         find = FINDERS[name]
+    # One rank, or no bytes: any algorithm gives the same plan, so nothing is searched.
     nothing_to_send = problem.n_ranks == 1 or not problem.size_bytes
     if nothing_to_send and problem.steps is None:
         find = partial(_follow_algorithm, "ring" if problem.n_ranks == 1 else "direct")
@@ -109,7 +118,10 @@ def suits(problem: Collective, name: str) -> bool:
     Parameters
     ----------
     problem
-        The collective.
+        The collective. The ranks may be in *islands* of ``problem.island`` ranks, with links of
+        their own. ``problem.planes`` are switches of their own, to each of which every rank has
+        ports; all of these are its ``problem.lanes``. ``problem.steps``, if it is not None, lists
+        the rounds with their circuits and bytes, so that no algorithm is free to choose them.
     name
         The name of the method or algorithm.
 
@@ -117,7 +129,7 @@ def suits(problem: Collective, name: str) -> bool:
     -------
     bool
         Between islands of several ranks it is true of `islands` alone; if the problem lists its
-        steps, of `overlap` and `ilp`.
+        steps, of `overlap` and `ilp`, which share them out among the planes.
     """
     if problem.island > 1 or name == "islands":
         return problem.island > 1 and name == "islands"
@@ -135,39 +147,48 @@ def suits(problem: Collective, name: str) -> bool:
 
 
 def _takes_late_ranks(problem: Collective) -> bool:
-    """Tell whether some rank of an all-reduce is late."""
+    """Tell whether a problem is an all-reduce in which some rank is ready later than others."""
     return problem.operation == "all-reduce" and bool(problem.late_s)
 
 
 def _takes_gathers(problem: Collective) -> bool:
-    """Tell whether it is made of all-gathers; rings whose steps grow need one-way circuits."""
+    """Tell whether a collective is made of all-gathers, over one-way circuits.
+
+    An all-gather, a reduce-scatter (which is one backwards) and an all-reduce (both) are. Rings
+    whose steps grow need circuits that lead onward only.
+    """
     return problem.operation in GATHERS and not problem.two_way and problem.n_ranks > 1
 
 
 def _takes_even_exchanges(problem: Collective) -> bool:
-    """Tell whether it is an even all-to-all over one-way circuits."""
+    """Tell whether a problem is an all-to-all of equal blocks over one-way circuits."""
     even = problem.operation == "all-to-all" and problem.demand_bytes is None
     return even and not problem.two_way and problem.n_ranks > 1
 
 
 def _takes_uneven_exchanges(problem: Collective) -> bool:
-    """Tell whether it is an uneven all-to-all over one-way circuits, whose blocks can be cut.
+    """Tell whether a problem is an uneven all-to-all over one-way circuits with blocks to be cut.
 
-    They are cut anywhere, so chunks must not be padded.
+    A *block* is what one rank sends to one other; ``problem.demand_bytes`` states their bytes, and
+    is None if all are equal. Blocks are cut anywhere, so chunks must not be padded.
     """
     uneven = problem.demand_bytes is not None and not problem.align_bytes and not problem.two_way
     return uneven and problem.n_ranks > 1
 
 
 def _takes_few_uneven_exchanges(problem: Collective) -> bool:
-    """Tell whether it is such an all-to-all of few ranks, so that linear programmes are small."""
+    """Tell whether a problem is an uneven all-to-all of few ranks, whose blocks can be cut.
+
+    With few ranks the linear programmes that cut blocks are small.
+    """
     return _takes_uneven_exchanges(problem) and problem.n_ranks <= MOST_SPLIT_RANKS
 
 
 def _takes_tori(problem: Collective) -> bool:
-    """Tell whether it is an all-reduce whose ranks can be the places of a torus.
+    """Tell whether a problem is an all-reduce whose ranks can be the places of a torus.
 
-    Two-way circuits make sides of two places only, so the ranks are a power of two.
+    Along each side of a torus ranks form rings. Two-way circuits make sides of two places only, so
+    the ranks are a power of two.
     """
     is_power_of_two = problem.n_ranks & (problem.n_ranks - 1) == 0
     has_torus = is_power_of_two or not problem.two_way
@@ -175,18 +196,25 @@ def _takes_tori(problem: Collective) -> bool:
 
 
 def _takes_all_reduces(problem: Collective) -> bool:
-    """Tell whether it is an all-reduce of two ranks or more."""
+    """Tell whether a problem is an all-reduce of two ranks or more."""
     return problem.operation == "all-reduce" and problem.n_ranks > 1
 
 
 def _takes_several_ports(problem: Collective) -> bool:
-    """Tell whether ranks have several ports; on cells, which may not hold such graphs, not."""
+    """Tell whether ranks have several ports, over which graphs of circuits can be laid.
+
+    A fabric of cells may not hold such graphs, so it must be an ideal switch. Broadcasts have a
+    method of their own.
+    """
     several = problem.lanes > 1 and problem.n_ranks > 2 and problem.fabric.graph is None
     return several and problem.operation != "broadcast"
 
 
 def _takes_pipelines(problem: Collective) -> bool:
-    """Tell whether it is a broadcast over an ideal switch; cells may not hold such graphs."""
+    """Tell whether a problem is a broadcast of three ranks or more over an ideal switch.
+
+    A fabric of cells may not hold the graphs of circuits over which pieces follow each other.
+    """
     ideal = problem.fabric.graph is None
     return problem.operation == "broadcast" and problem.n_ranks > 2 and ideal
 
@@ -207,7 +235,21 @@ _TAKES: dict[str, Callable[[Collective], bool]] = {
 
 
 def single_rounds(problem: Collective) -> dict[str, Rounds]:
-    """List the algorithms that fit, with one partner for each rank in a round."""
+    """List the rounds of all algorithms that fit, with one partner for each rank in a round.
+
+    Ranks with several ports are taken to have one, so that no algorithm uses ports for different
+    partners.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+
+    Returns
+    -------
+    dict
+        By the name of the algorithm its sends: rows of round, source, destination, chunk and kind.
+    """
     alone = problem
     if problem.lanes > 1:
         start = problem.start if isinstance(problem.start, str) else "free"
@@ -217,7 +259,22 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
 
 
 def _follow_algorithm(name: str, problem: Collective, clock: Clock) -> FoundPlan:
-    """Give each round of an algorithm its own circuits."""
+    """Make the plan of a known algorithm, each round of which gets the circuits that it asks for.
+
+    Parameters
+    ----------
+    name
+        The name of the algorithm, which fits the problem.
+    problem
+        The collective.
+    clock
+        Not used, as the plan is made at once.
+
+    Returns
+    -------
+    FoundPlan
+        The plan, timed, with the name of the algorithm in its statistics.
+    """
     return FoundPlan(lay(problem, list_rounds(problem, name)), {"algorithm": name})
 
 
@@ -226,6 +283,13 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
 
     For each algorithm whose ranks send to one other in a round, the circuits of each round are
     chosen: the ones that it asks for, or others over which its sends are forwarded.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the delay of a change of circuits.
+    clock
+        Not used; the choice is made at once.
 
     Returns
     -------
@@ -275,6 +339,7 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     best_name = ""
     times_s: dict[str, float] = {}
     for name, rounds in single_rounds(problem).items():
+        # `steps.at_least_s` is such a time; the shares say which plane does which part, and when.
         steps = read_steps(problem, rounds)
         if best is not None and steps.at_least_s >= best.plan.time_s:
             continue
@@ -311,7 +376,8 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     with uncounted():
         from optmatch.solvers.collectives.stragglar import schedule
 
-    # The other ranks are n - 1, and so are the chunks, one for each of them.
+    # The other ranks are n - 1, and so are the chunks, one for each of them. First they add up
+    # their data (`scatter`), then the late rank joins in (`spread`).
     n = problem.n_ranks
     others = Collective("reduce-scatter", n - 1, problem.size_bytes, two_way=problem.two_way)
     scatter = list_rounds(others, "direct" if problem.two_way else "ring")
@@ -319,7 +385,8 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     scatter = scatter._replace(matchings=None, chunk_count=spread.chunk_count)
     rounds = one_after_another(scatter, spread)
 
-    # Both are made for rank n - 1 as the late one; ranks are renamed so that it is.
+    # Both are made for rank n - 1 as the late one, so the rank that is late last takes its part.
+    # The columns 1 and 2 of sends are source and destination.
     rank_of = np.argsort(problem.late, kind="stable")
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
     stats = {"algorithm": "stragglar", "fewest_rounds_late": fewest_late_rounds(n)}
@@ -327,7 +394,24 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
-    """Scatter sums while several ranks are late, and copy what is whole while they send."""
+    """Scatter sums while several ranks are late, and copy what is whole while they send.
+
+    The ranks that are in time add up their data, so that each has the sums of one part of the
+    buffer. Late ranks then send it their data; a part that has all of them is whole, and is copied
+    to all ranks meanwhile.
+
+    Parameters
+    ----------
+    problem
+        An all-reduce with late ranks, over one-way circuits.
+    clock
+        Limits how many numbers of pieces are tried, into which these parts are cut.
+
+    Returns
+    -------
+    FoundPlan
+        The fastest of the plans that were tried.
+    """
     with uncounted():
         from optmatch.solvers.collectives.late_ranks import find_late_plan
 
@@ -335,7 +419,23 @@ def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
-    """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
+    """Gather, and scatter sums, in the fewest rounds that so many configurations allow.
+
+    A *configuration* is a set of circuits, the same number of places onward from each rank, that
+    is held for some rounds. The number of them is chosen by the time of rounds and of changes.
+
+    Parameters
+    ----------
+    problem
+        An all-gather, reduce-scatter or all-reduce over one-way circuits.
+    clock
+        Not used, as the plan is made at once.
+
+    Returns
+    -------
+    FoundPlan
+        The plan, timed.
+    """
     with uncounted():
         from optmatch.solvers.collectives.circulant import make
 
@@ -345,7 +445,24 @@ def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
-    """Scatter sums over some sides of a torus, and pass data on over the other sides."""
+    """Scatter sums over some sides of a torus, and pass data on over the other sides.
+
+    The ranks are the places of a *torus*, with a ring of ranks along each side. Over a scattered
+    side data are added up and, in the end, gathered again, which takes two passes of rounds. Over
+    a passed side each rank passes on what comes and adds it up at once: one pass, of more bytes.
+
+    Parameters
+    ----------
+    problem
+        An all-reduce whose ranks can be the places of a torus.
+    clock
+        Not used, as the sides are chosen by a formula.
+
+    Returns
+    -------
+    FoundPlan
+        The plan over the sides that take the least time, timed.
+    """
     with uncounted():
         from optmatch.solvers.collectives import passing
 
@@ -365,7 +482,7 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
     problem
         The all-reduce.
     clock
-        The limits.
+        The limits of the searches for the parts.
     below_s
         A way that cannot take less than so many seconds is not tried.
 
@@ -377,6 +494,8 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
     with uncounted():
         from optmatch.solvers.collectives.passing import sum_up
 
+    # The gather of whole buffers has n times the bytes. It is left out where that would take
+    # longer than a problem may last.
     plans: list[Laid] = []
     whole = problem.n_ranks * problem.size_bytes
     if whole <= LONGEST_S * problem.rate_bytes_per_s:
@@ -412,12 +531,15 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
     with uncounted():
         from optmatch.solvers.collectives.passing import join, last_circuits
 
+    # Ranks are late only for the first half. The circuits of the second half are free here, so
+    # that its bound holds whichever circuits are up when it begins.
     scatter = replace(problem, operation="reduce-scatter")
     gather = replace(problem, operation="all-gather", start="free", late_s={})
     if scatter.lower_bound() + gather.lower_bound() >= below_s:
         return []
     scatters = _try_all(scatter, clock).found
     joined: list[Laid] = []
+    # All plans of reduce-scatters with the same cut compete; the best of them goes on.
     for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
         first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
         circuits = last_circuits(first, problem.planes)
@@ -429,7 +551,12 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
 
 
 def _cut_of(found: FoundPlan) -> tuple[bool, int]:
-    """Return what two plans must have in common to be joined.
+    """Return what two plans must have in common to be joined one behind the other.
+
+    Parameters
+    ----------
+    found
+        The result of a method: a plan, or None in its place.
 
     Returns
     -------
@@ -443,7 +570,23 @@ def _cut_of(found: FoundPlan) -> tuple[bool, int]:
 
 
 def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let blocks of an uneven all-to-all go by several ways, and choose circuits for that."""
+    """Let blocks of an uneven all-to-all go by several ways, and choose circuits for that.
+
+    A *block* is what one rank sends to one other. Linear programmes cut blocks into parts, each of
+    which takes its own way.
+
+    Parameters
+    ----------
+    problem
+        An uneven all-to-all of few ranks over one-way circuits.
+    clock
+        The limits of the search.
+
+    Returns
+    -------
+    FoundPlan
+        The best plan that was found, and the limit that ended the search, if one did.
+    """
     with uncounted():
         from optmatch.solvers.collectives.split import SplitSearch
 
@@ -452,7 +595,23 @@ def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_skewed(problem: Collective, clock: Clock) -> FoundPlan:
-    """Send the largest blocks of an uneven all-to-all by matchings, the rest over circulants."""
+    """Send the largest blocks of an uneven all-to-all by matchings, the rest over circulants.
+
+    A *block* is what one rank sends to one other. A *matching* gives each rank one partner, to
+    which it has a circuit; in a *circulant* circuits lead from all ranks as many places onward.
+
+    Parameters
+    ----------
+    problem
+        An uneven all-to-all over one-way circuits.
+    clock
+        The limits of the search.
+
+    Returns
+    -------
+    FoundPlan
+        The best plan that was found, and the limit that ended the search, if one did.
+    """
     with uncounted():
         from optmatch.solvers.collectives.skewed import find_skewed_plan
 
@@ -461,7 +620,23 @@ def _find_skewed(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_circulant(problem: Collective, clock: Clock) -> FoundPlan:
-    """Choose shifts and routes of an all-to-all together."""
+    """Choose shifts and routes of an all-to-all together.
+
+    In each configuration of circuits all ranks send as many places onward, its *shift*. A block,
+    what one rank sends to one other, goes over shifts that add up to the places between the two.
+
+    Parameters
+    ----------
+    problem
+        An even all-to-all over one-way circuits.
+    clock
+        The limits of the search.
+
+    Returns
+    -------
+    FoundPlan
+        The best plan that was found, and the limit that ended the search, if one did.
+    """
     with uncounted():
         from optmatch.solvers.collectives import circulant
 
@@ -500,7 +675,23 @@ def _find_over_topologies(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
-    """Broadcast in pieces, of which different ones leave the root over different ports."""
+    """Broadcast in pieces, of which different ones leave the root over different ports.
+
+    Pieces are equal parts of the buffer that follow each other from rank to rank (a pipeline). The
+    circuits stay, or change in turn.
+
+    Parameters
+    ----------
+    problem
+        A broadcast of three ranks or more over an ideal switch.
+    clock
+        Limits how many plans are simulated and laid out.
+
+    Returns
+    -------
+    FoundPlan
+        The fastest plan; its statistics name its graph of circuits (`topology`).
+    """
     with uncounted():
         from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
         from optmatch.solvers.collectives.offers import take_best_offer
@@ -511,7 +702,24 @@ def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let islands hand on what has come over rails, while rails carry more."""
+    """Let islands hand on what has come over rails, while rails carry more.
+
+    An *island* is a group of ranks with fast links among them, and a *rail* the one circuit of a
+    rank to another island.
+
+    Parameters
+    ----------
+    problem
+        A collective between islands.
+    clock
+        Limits the search.
+
+    Returns
+    -------
+    FoundPlan
+        The fastest plan, and the limit that ended the search. Where plans were left out for want
+        of time or of memory, that is the time.
+    """
     with uncounted():
         from optmatch.solvers.collectives.islands import find_island_plan
 
@@ -555,7 +763,8 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     -------
     FoundPlan or None
         The former sends over the former circuits, timed anew. None if more than sizes, rates,
-        latencies and delays has changed, or if the plan cuts chunks or shares rounds among planes.
+        latencies and delays has changed, or if the plan cuts chunks or shares rounds among planes
+        (switches side by side, to all of which ranks have ports).
     """
     former: Any = start.problem
     plan: Any = start.answer
@@ -567,6 +776,7 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     times = ("size_bytes", "alpha_s", "hop_s", "rate_bytes_per_s", "delay_s")
     if replace(problem, **{name: getattr(former, name) for name in times}) != former:
         return None
+    # An answer stores its arrays as smaller integers; plans are made of int64.
     sends = plan.sends.astype(np.int64)
     circuits = plan.circuits.astype(np.int64)
     epoch_of_round = plan.epoch_of_round.astype(np.int64)
@@ -598,25 +808,33 @@ def _try_all(
 
     Each method makes a *promise* beforehand: the least seconds that its plan can take, and the
     seconds of CPU to make it. A method is left out if its promise is no better than the best plan
-    so far, and if it takes longer than there is time. The quickest one is tried in any case.
+    so far, and if it takes longer than there is time. The quickest one is tried in any case: there
+    should be some plan.
 
     Parameters
     ----------
     problem
         The collective.
     clock
-        The limits.
+        The limits. When the search is interrupted, ``clock.interrupted`` is set.
     known
-        Plans that are there already, by name.
+        Plans that are there already, by name; None if there are none.
     below_s
-        Only methods that promise less than so many seconds are tried.
+        Once there is a plan, only methods that promise less than so many seconds are tried.
     within_budgets
-        Whether plans are left out that no order of ranks keeps within the link budgets.
+        Whether plans are left out that no order of ranks keeps within the link budgets (what light
+        may lose at most on its way through the switch).
 
     Returns
     -------
     _Tries
-        The plans by the name of their method, one at least unless link budgets forbid all.
+        ``found``, the plans by the name of their method, one at least unless link budgets forbid
+        all; and ``skipped``, whether some method was left out or stopped for want of time.
+
+    Raises
+    ------
+    KeyboardInterrupt, TimeUp
+        If the search is stopped before there is any plan.
     """
     found = dict(known or {})
     promises = {name: promise(problem, name) for name in FINDERS if suits(problem, name)}
@@ -651,6 +869,7 @@ def _try_all(
                 raise
             skipped = True
             break
+        # A method that a limit has stopped was not tried to its end.
         skipped = skipped or plan.limit is not None
         if within_budgets:
             plan = keep_to_budgets(problem, plan, clock)
@@ -664,9 +883,21 @@ def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
 
     Methods whose time a formula tells come first, the fastest plan first: it is the best of them,
     so that the others need not be tried. Searches follow, those that end soonest first.
+
+    Parameters
+    ----------
+    promises
+        For each method ``seconds``, the least time of its plan; ``effort_s``, the seconds of CPU
+        to make it; and ``is_formula``, whether the plan takes just so long.
+
+    Returns
+    -------
+    list of str
+        The names, all of them.
     """
 
     def sort_key(name: str) -> tuple[bool, float, float]:
+        """Return whether it is a search, then the seconds by which methods of its kind ascend."""
         promised = promises[name]
         if promised.is_formula:
             return False, promised.seconds, promised.effort_s
@@ -709,7 +940,8 @@ def _find_best(
     -------
     FoundPlan
         The fastest plan, None if none keeps to the link budgets; the names and times of the
-        others in its statistics; and a lower bound in seconds for lists of steps, else 0.
+        others in its statistics; and a lower bound in seconds if the problem lists its steps
+        (rounds with given circuits and bytes), else 0.
     """
     known: dict[str, FoundPlan] = {}
     former = None if start is None else _take_up(problem, start)
@@ -757,14 +989,16 @@ def _improve_jointly(problem: Collective, clock: Clock, known: Laid) -> FoundPla
     problem
         A collective of few ranks.
     clock
-        The limits. Each of the ten searches takes `JOINT_WORK_S` at most besides.
+        The limits. Each of the ten searches takes `JOINT_WORK_S` at most besides, in seconds as
+        the solver counts them.
     known
         The fastest plan so far.
 
     Returns
     -------
     FoundPlan or None
-        The plan that the search found, if it keeps to the link budgets.
+        The plan that the search found, if it keeps to the link budgets (what light may lose at
+        most on its way through the switch). It has no statistics of the search.
     """
     with uncounted():
         from optmatch.solvers.collectives.joint import find
@@ -774,6 +1008,8 @@ def _improve_jointly(problem: Collective, clock: Clock, known: Laid) -> FoundPla
     laid = joint.laid
     if laid is None or laid.plan.time_s >= known.plan.time_s * (1 - RTOL):
         return None
+    # The bound that the search proves is not used here, so the claims of the plan stay about all
+    # plans, and not about those of whole blocks alone.
     of_all = laid._replace(plan=replace(laid.plan, among="all"))
     return FoundPlan(of_all, joint.stats)
 
@@ -809,7 +1045,8 @@ def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clo
     with uncounted():
         from optmatch.solvers.collectives.joint import find
 
-    # The programme can begin only with a plan that it could have found itself.
+    # The programme can begin only with a plan that it could have found itself: one that sends
+    # parts of blocks may be faster than any plan that it knows, and would hide all of them.
     known = best(problem, clock)
     if known.laid is not None and len(known.laid.plan.parts):
         known = _find_fastest_of_whole_blocks(problem, clock)
@@ -819,6 +1056,7 @@ def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clo
         found = find(problem, clock, on_event, known.laid)
     if stop.limit is not None:
         return known._replace(limit=stop.limit)
+    # A plan as fast as the one to begin with is that one: nothing better was found.
     stats: dict[str, Any] = {"algorithm": "joint", "runners_up": []}
     if found.laid is not None and found.laid.plan.time_s == _fastest_s({"known": known}):
         stats = known.stats
@@ -826,7 +1064,23 @@ def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clo
 
 
 def _find_fastest_of_whole_blocks(problem: Collective, clock: Clock) -> FoundPlan:
-    """Try all methods; return the fastest plan none of whose sends carries a part of a block."""
+    """Try all methods; return the fastest plan none of whose sends carries a part of a block.
+
+    A *block* is what one rank sends to one other, or contributes to a gather. A plan that cuts
+    blocks lists the part of each send (``plan.parts``); a plan of whole blocks has none.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    clock
+        The limits of the search.
+
+    Returns
+    -------
+    FoundPlan
+        The plan, with the name of its method as its only statistic.
+    """
     whole_plans = {
         name: plan
         for name, plan in _try_all(problem, clock).found.items()
@@ -837,6 +1091,6 @@ def _find_fastest_of_whole_blocks(problem: Collective, clock: Clock) -> FoundPla
 
 
 def _rank_names(times_s: dict[str, float]) -> list[str]:
-    """List names with their times, the fastest first."""
+    """List names with their times in seconds, as one text each, the fastest first."""
     order = sorted(times_s, key=lambda name: times_s[name])
     return [f"{name} {times_s[name]:.6g} s" for name in order]
