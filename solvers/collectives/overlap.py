@@ -137,15 +137,17 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     """Find shares of all planes with which the last step ends early.
 
     A *step* is a round of an algorithm: circuits that it needs, and its work, in seconds of one
-    plane. A *plane* is a switch of its own, which changes its circuits by itself. The *share* of a
-    plane in a step is how long it sends in it; the shares of a step add up to its work. Beam
-    search proposes which planes take part in which steps, a linear programme finds their shares,
-    and local search lets single planes join or leave steps.
+    plane; it begins when the step before has ended in all planes. A *plane* is a switch of its
+    own, which changes its circuits by itself. The *share* of a plane in a step is how long it
+    sends in it; the shares of a step add up to its work. Beam search proposes which planes take
+    part in which steps, a linear programme finds their shares, and local search lets single planes
+    join or leave steps.
 
     Parameters
     ----------
     steps
-        The work, and the planes that do it.
+        For each step the number of its circuits, its work, and when its ranks are ready; the
+        number of planes, the circuits that they begin with, and their latency and delay.
     clock
         The limits of the search.
     prove
@@ -162,7 +164,7 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
         nothing = np.empty((0, steps.planes))
         return Shares(nothing, nothing, nothing), 0.0
 
-    # Linear programmes get the effort that is left after the beam search: so many of them.
+    # The effort of a linear programme grows with the square of its size, and limits their number.
     candidates = _search_beam(steps)
     tries = EFFORT // (candidates[0].size ** 2 + 1)
     best = _balance(steps, candidates[0])
@@ -250,7 +252,23 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
 
 
 def _begin_s(steps: Steps, step: int, now_s: float, plane: _Plane) -> float:
-    """Return when a plane can begin to send in a step, its circuits and the latency included."""
+    """Return when a plane can begin to send in a step, in seconds.
+
+    A *step* is a round of an algorithm, which needs certain circuits (its configuration), and a
+    *plane* is a switch of its own that can change its circuits once it has ended its last step.
+
+    Parameters
+    ----------
+    steps
+        The configuration of each step, when its ranks are ready, the delay of a change of
+        circuits, and the latency that a plane spends in a step before it sends.
+    step
+        The number of the step.
+    now_s
+        When the step before has ended.
+    plane
+        The configuration that the plane has (`ANY` fits all), and when it is free.
+    """
     circuits_s = plane.free_s
     if plane.held not in (int(steps.configuration[step]), ANY):
         circuits_s = plane.free_s + steps.delay_s
@@ -262,10 +280,13 @@ def _extend(
 ) -> _Schedule:
     """Add a step to a schedule, such that all planes that take part end at the same time.
 
+    A *step* is a round of an algorithm, and its *work* is how long one *plane* (a switch that
+    changes circuits by itself) would send in it; the planes that take part share it.
+
     Parameters
     ----------
     steps
-        The work of all steps.
+        The configuration (number of the circuits) and the work of all steps, in seconds.
     step
         The number of the step.
     schedule
@@ -282,7 +303,8 @@ def _extend(
         have ended do not take part. Example: 6 s of work, and planes that can begin at 0, 2 and
         9 s: the first two end at (0 + 2 + 6) / 2 = 4 s, and the third one stays out.
     """
-    # The end of the first planes is the mean of their begins, plus their part of the work.
+    # If k planes share the work and end together, k ends are all begins plus the work: the end is
+    # that sum over k. One plane more takes part if it can begin before that.
     total_s = float(steps.work_s[step])
     for count in range(1, len(chosen) + 1):
         total_s += begin_s[chosen[count - 1]]
@@ -306,7 +328,8 @@ def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple
     order
         The numbers of all planes, ascending by the time at which a plane can begin the step.
     planes
-        The state of each plane after the steps before: its circuits, and when it is free.
+        By plane, a switch of its own, the state after the steps before: the number of its
+        circuits, and when it is free, in seconds.
 
     Returns
     -------
@@ -344,12 +367,17 @@ def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple
 def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
     """Let single planes leave or join steps while that helps (local search).
 
+    A *step* is a round of an algorithm, and a *plane* a switch that changes circuits by itself.
+    For each pair of them the plane joins the step, or leaves it if it took part, and a linear
+    programme shares out all work anew. A change is kept if it is faster; the search ends when no
+    pair is left whose change would be.
+
     Parameters
     ----------
     steps
-        The work of all steps.
+        The circuits and the work of all steps, in seconds of one plane.
     best
-        The shares to begin with.
+        The shares to begin with: how long each plane sends in each step, in seconds.
     clock
         The limits of the search.
     tries
@@ -368,6 +396,7 @@ def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
             used[step, plane] ^= True
             if not used[step].any() or tries <= 0 or clock.exceeded(1) is not None:
                 continue
+            # All other pairs stay as they are; how long each plane sends is found anew.
             tries -= 1
             candidate = _balance(steps, used)
             if candidate.time_s < best.time_s * (1 - 1e-9):
@@ -379,8 +408,10 @@ def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
 def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     """Find the best shares of the planes that take part, by a linear programme.
 
-    Shares are even if the programme is too large or fails, as it may where sizes are too far
-    apart.
+    A *step* is a round of an algorithm, a *plane* a switch that changes circuits by itself, and a
+    *share* is how long a plane sends in a step; the shares of a step add up to its work. The end
+    of the last step is minimised. Shares are even if the programme is too large or fails, as it
+    may where sizes are too far apart.
 
     Parameters
     ----------
@@ -399,6 +430,8 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     unit_s = float((steps.work_s + steps.alpha_s).sum())
     if 0 < used.size**2 <= EFFORT:
         solved = _solve_programme(steps, used, unit_s)
+        # The columns are, for each pair of a step and a plane: whether it is used, its start, and
+        # its share. Only the third group counts; starts are found anew.
         if solved.x is not None:
             parts = int(used.sum())
             amounts[used] = np.maximum(solved.x[2 * parts : 3 * parts], 0.0)
@@ -414,21 +447,27 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
 def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
     """Prove a lower bound of the time of all shares, by a mixed-integer programme.
 
+    The programme chooses which *planes* (switches that change circuits by themselves) take part in
+    which *steps* (rounds of an algorithm), and how long each of them sends.
+
     Parameters
     ----------
     steps
-        The circuits and the work of each step.
+        The circuits and the work of each step, in seconds of one plane.
     best
-        The best shares that are known; the programme looks for nothing that takes longer.
+        The best shares that are known, with the time that they take; the programme looks for
+        nothing that takes longer.
     clock
         Its remaining time is a limit of the search.
 
     Returns
     -------
     bound_s : float
-        0 if some work is too small beside the rest for the tolerances of the search.
+        No shares end earlier than that, in seconds; 0 if nothing is proved, for instance since
+        some work is too small beside the rest for the tolerances of the search.
     used : bool array, shape (steps, planes)
-        Which planes take part in the best answer.
+        Which planes take part in which steps in the best answer; those of `best` if no other one
+        is found.
     """
     unit_s = best.time_s or 1.0
     known = best.share_s > 0
@@ -455,11 +494,11 @@ def _solve_programme(
     Parameters
     ----------
     steps
-        The work of all steps.
+        The circuits and the work of all steps, in seconds of one plane.
     used
-        ``used[step, plane]``: the parts of the programme.
+        Bool array, shape (steps, planes): the pairs that are parts of the programme.
     unit_s
-        The unit of all times in the programme, so that its numbers are near 1.
+        The unit of all times in the programme, in seconds, so that its numbers are near 1.
     remaining_s
         If given, parts may also stay unused, nothing may last longer than `unit_s`, and the
         search takes no longer than so many seconds. Otherwise all parts are used.
@@ -475,6 +514,7 @@ def _solve_programme(
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
+    # The rows: the shares of each step do its work, and the rules of each part.
     is_choice = remaining_s is not None
     programme = _ShareProgramme(steps, used, unit_s, is_choice=is_choice)
     for step in range(len(used)):
@@ -482,6 +522,7 @@ def _solve_programme(
     for part, (step, plane) in enumerate(np.argwhere(used).tolist()):
         programme.add_part(part, step, plane)
 
+    # A proof needs no gap between the answer and the bound; nodes are limited beside the time.
     options: dict[str, Any] = {}
     if is_choice:
         options = {"mip_rel_gap": 0.0, "node_limit": 5_000}
@@ -579,13 +620,19 @@ class _ShareProgramme:
         """The least value of each row."""
 
     def require(self, least: float, *terms: tuple[int, float]) -> None:
-        """Add a row: the sum of column times factor over `terms` is `least` at least."""
+        """Add a row: the sum of column times factor over `terms` is `least` at least.
+
+        Each term is the number of a column and its factor; columns without a term have factor 0.
+        """
         row = len(self.row_low)
         self.entries.extend((row, column, factor) for column, factor in terms)
         self.row_low.append(least)
 
     def share_out(self, step: int) -> None:
-        """Let the shares of a step do all its work."""
+        """Add the row of a step (a round of an algorithm): its shares add up to its work or more.
+
+        A share is how long one plane (a switch) sends in the step.
+        """
         parts_of_step = self.part_of[step]
         parts = parts_of_step[parts_of_step >= 0].tolist()
         terms = [(self.share + part, 1.0) for part in parts]
@@ -617,7 +664,8 @@ class _ShareProgramme:
         if step:
             self.require(0.0, (start, 1.0), (end - 1, -1.0))
 
-        # The first step of a plane waits for its first circuits.
+        # The first step of a plane waits for its first circuits. The begin counts only if the part
+        # is used and none of the earlier parts of the plane is: each of these takes it off again.
         earlier = [other for other in self.part_of[:step, plane].tolist() if other >= 0]
         first = _first_begin_s(self.steps, step, plane) / self.unit_s
         self.require(0.0, (start, 1.0), (part, -first), *((other, first) for other in earlier))
@@ -634,9 +682,21 @@ class _ShareProgramme:
     def _separate(self, part: int, before: int, between: list[int]) -> None:
         """Let a part start a delay after an earlier part of its plane, with other circuits, ends.
 
-        It holds only if the plane does both and none of the parts `between`: otherwise the row is
-        switched off by the longest time that there is.
+        A *part* is a pair of a step (a round of an algorithm) and a plane (a switch that changes
+        its circuits by itself), and is used or not. The row holds only if the plane does both
+        parts and none of those between: otherwise it is switched off (big-M). M is the longest
+        time that there is, one unit and a delay.
+
+        Parameters
+        ----------
+        part, before
+            The numbers of the part, and of the earlier part of the same plane.
+        between
+            The parts of this plane between them.
         """
+        # With u = 1 for a part that is used and 0 else: start >= end of `before` + delay
+        # - M (1 - u(part)) - M (1 - u(before)) - M u(each of `between`), where an end is start,
+        # share, and latency if used. In the row all constants are in the least value.
         longest = 1.0 + self.delay
         self.require(
             self.delay - 2 * longest,
@@ -650,7 +710,11 @@ class _ShareProgramme:
 
 
 def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
-    """Return when a plane that was not used before can take part in a step."""
+    """Return when a plane that was not used before can take part in a step, in seconds.
+
+    It is 0 if the plane (a switch) begins with the circuits of the step, or with any circuits that
+    are wanted (`ANY`); otherwise the delay of a change of circuits.
+    """
     if int(steps.held[plane]) in (ANY, int(steps.configuration[step])):
         return 0.0
     return steps.delay_s
@@ -678,12 +742,14 @@ def _time_shares(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
     n_steps, n_planes = amounts.shape
     starts_s = np.zeros((n_steps, n_planes))
     ends_s = np.zeros((n_steps, n_planes))
-    last_step = np.full(n_planes, -1)  # in which each plane took part
+    last_step = np.full(n_planes, -1)  # in which each plane took part; -1 for none until now
     step_end_s = 0.0
     for step in range(n_steps):
         begin_s = max(step_end_s, float(steps.ready_s[step]))
         step_end_s = begin_s
         for plane in np.flatnonzero(amounts[step] > 0).tolist():
+            # The circuits of its last step serve if this step has the same configuration;
+            # otherwise the plane has changed them since that step ended.
             start_s = begin_s
             last = last_step[plane]
             if last < 0:

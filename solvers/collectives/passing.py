@@ -74,7 +74,11 @@ class _RoundCosts(NamedTuple):
     """The most places of a side. Two-way circuits of one port join pairs, which are rings of 2."""
 
     def factors(self, places: int) -> list[int]:
-        """List the numbers of places that a side may have, if `places` are to be shared out."""
+        """List the numbers of places that the next side may have: divisors of `places` from 2 on.
+
+        A side is a dimension of a torus of ranks, and its places are the ranks of one ring along
+        it; `places` is the product of all sides that are still to be chosen.
+        """
         most = min(self.most_places, places)
         return [side for side in range(2, most + 1) if places % side == 0]
 
@@ -117,8 +121,10 @@ def choose(problem: Collective) -> Sides:
 def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     """Return the fastest passed sides, over which a rank sends one of `chunks` in each round.
 
-    Over a passed side of q places each rank sends its chunk once round a ring, in q - 1 rounds,
-    and everybody adds it up. Dynamic programming over the factors of `places`.
+    A *side* is one dimension of a torus of ranks, along which ranks form rings of as many ranks as
+    it has *places*. Over a *passed* side of q places each rank sends its *chunk*, an equal part of
+    the buffer, once round a ring, in q - 1 rounds, and everybody adds it up. Dynamic programming
+    over the factors of `places`.
 
     Parameters
     ----------
@@ -225,7 +231,7 @@ class _TorusSide(NamedTuple):
     is the *root* of part x modulo `windows`: the one that gets its sum."""
 
     def coordinates(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the place of each rank on its ring."""
+        """Return the place of each rank on its ring, from 0; shape (ranks,)."""
         return ranks // self.step % self.places
 
     def successors(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -266,12 +272,17 @@ class _TorusRounds:
     ) -> None:
         """Append a round in which each rank sends chunks to its successor on a side.
 
+        A *side* is one dimension of the torus of ranks, along which ranks form rings. A *place* of
+        a chunk is one of two memories that a rank has for it: its sum until now, and what is only
+        passed on. The round gets the next number, and its sends are a new entry of ``self.rows``:
+        int rows of round, source, destination, chunk, kind, and the places from and into which.
+
         Parameters
         ----------
         side
             The side whose rings carry the round.
         is_sent
-            ``is_sent[rank, chunk]``: whether this rank sends this chunk.
+            Bool array of shape (ranks, chunks): whether this rank sends this chunk.
         kind
             The work of the receiver: `COPY`, `REDUCE` (adds it) or `KEEP` (adds it to its sum, and
             keeps it beside).
@@ -289,6 +300,10 @@ class _TorusRounds:
 
     def select_window(self, side: _TorusSide, rounds_back: int) -> NDArray[np.bool_]:
         """Return ``is_sent[rank, chunk]``: the window of each rank some places back on its ring.
+
+        Along a *side*, a dimension of the torus, ranks form rings, in which each has a coordinate.
+        A *window* is one of m equal parts of the data that come to the side, each of some
+        *chunks*, which are equal parts of the buffer.
 
         Parameters
         ----------
@@ -313,9 +328,15 @@ class _TorusRounds:
     def scatter(self, side: _TorusSide) -> None:
         """Add ring rounds of a reduce-scatter: each root gets the sum of its window.
 
-        A *window* is a part of the data, and its *root* the rank that gets the sum of it.
-        The sum spans as many neighbours as there are windows: on a scattered side, where there are
-        as many windows as places, the whole ring. A side with one window adds no round.
+        A *window* is one of m equal parts of the data, and the rank at coordinate x of its ring is
+        the *root* of window x modulo m: it gets the sum of it. The sum spans m neighbours: on a
+        *scattered* side, where there are as many windows as ranks on a ring, the whole ring. A
+        side with one window adds no round.
+
+        Parameters
+        ----------
+        side
+            The dimension of the torus whose rings carry the m - 1 rounds that are appended.
         """
         for turn in range(side.windows - 1):
             self.add_round(side, self.select_window(side, rounds_back=turn + 1), REDUCE)
@@ -323,8 +344,14 @@ class _TorusRounds:
     def gather(self, side: _TorusSide) -> None:
         """Add ring rounds of an all-gather: whole sums are copied from roots to all ranks.
 
-        In each of ``side.windows - 1`` rounds every rank sends on the window, a part of the data,
-        that came to it in the round before; at first its own.
+        A *window* is one of m equal parts of the data, and a *root* a rank that has the sum of
+        one. In each of m - 1 rounds every rank sends on the window that came to it in the round
+        before; at first its own.
+
+        Parameters
+        ----------
+        side
+            The dimension of the torus whose rings carry the rounds that are appended.
         """
         for turn in range(side.windows - 1):
             self.add_round(side, self.select_window(side, rounds_back=turn), COPY)
@@ -367,19 +394,27 @@ class _TorusRounds:
                 self.add_round(side, is_sent, kind, from_place, to_place)
 
     def pass_whole_parts_on(self, side: _TorusSide, root_chunk: NDArray[np.int64]) -> None:
-        """Add the rounds in which ranks send their one chunk once round a ring, and add it up.
+        """Add the rounds that sum up one chunk over each ring of a side, by passing data on.
 
-        Each rank sends its own sum first, and then always what has just come: after q - 1 rounds
-        over q places every rank has added the sums of all others.
+        This is an all-reduce over each ring of q ranks along one dimension of the torus (a *side*
+        with q places). All ranks of a ring have the same chunk, each with a sum of its own, and
+        want the sum of these sums. The chunk is not cut: each rank first sends its own sum to the
+        next rank, and then, round by round, passes on what has just come to it. It also adds to
+        its sum all that comes. After q - 1 rounds every rank has added the sums of all others.
+
+        A rank has two memories for a chunk: `SUM` for its sum, and `PASSED` for what it has to
+        pass on. Data that come are added to the sum, and kept at `PASSED` beside it (kind `KEEP`);
+        in the last round they are only added (kind `REDUCE`), since nobody wants them any more.
 
         Parameters
         ----------
         side
-            The passed side.
+            The side whose rings carry the rounds, which are appended to ``self.rows``.
         root_chunk
-            ``root_chunk[rank]``: the chunk of which a rank has the sum; the same on a whole ring.
+            Int array of shape (ranks,): the chunk of which a rank has a sum; the same for all
+            ranks of a ring.
         """
-        is_sent = root_chunk[:, None] == self.chunks
+        is_sent = root_chunk[:, None] == self.chunks  # by rank and chunk, the same in all rounds
         for turn in range(side.places - 1):
             from_place = SUM if turn == 0 else PASSED
             if turn == side.places - 2:
@@ -472,8 +507,20 @@ class TurnedTorus(NamedTuple):
 def list_turned_tori(problem: Collective) -> Iterator[TurnedTorus]:
     """Yield the tori of two sides or more, all equal, that the ports of a rank can make.
 
-    With 64 ranks and three ports: 4 x 4 x 4. Two-way circuits make rings of two ranks only, so
-    their sides have two places.
+    A side is a dimension of the torus, along which ranks form rings. Each side needs a port of
+    every rank. With 64 ranks and three ports: 8 x 8, then 4 x 4 x 4. Two-way circuits make rings
+    of two ranks only, so their sides have two places.
+
+    Parameters
+    ----------
+    problem
+        An all-reduce; its number of ranks, its lanes (ports of a rank), and whether circuits are
+        two-way.
+
+    Yields
+    ------
+    TurnedTorus
+        How many ranks a ring has, the number of sides, and how many lanes lead along each of them.
     """
     n = problem.n_ranks
     for n_sides in range(2, min(problem.lanes, n.bit_length()) + 1):
@@ -487,8 +534,8 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
     """List the rounds of an all-reduce whose parts go over the sides of a torus in turned orders.
 
     A *torus* has several sides, along each of which ranks form rings. The buffer is cut into as
-    many parts as there are sides. All parts go once round all sides, and
-    are added up; but part p begins with side p, so that each side always carries one part.
+    many parts as there are sides. All parts go once round all sides, and are added up; but part p
+    begins with side p, so that each side always carries one part.
 
     Example: 4 ranks with two ports, 2 x 2. In round 0 neighbours along the first side exchange
     part 0, and those along the second side part 1; in round 1 it is the other way round.
@@ -591,9 +638,10 @@ def last_circuits(laid: Laid, planes: int) -> Any:
     Parameters
     ----------
     laid
-        The plan.
+        The plan, and for how long its circuits are held; None for that where planes (switches)
+        change circuits by themselves, so that each round has circuits of its own.
     planes
-        The number of switches, each with as many ports of a rank.
+        The number of planes, each with as many ports of a rank.
 
     Returns
     -------
@@ -604,6 +652,7 @@ def last_circuits(laid: Laid, planes: int) -> Any:
     plan = laid.plan
     if laid.held_s is not None:
         return plan.circuits[-1]
+    # Rounds ascend, so the last round in which a plane has a share overwrites earlier ones.
     n_rounds, _, n = plan.circuits.shape
     circuits_of_plane = plan.circuits.reshape(n_rounds, planes, -1, n)
     last = np.full(circuits_of_plane.shape[1:], IDLE, dtype=np.int32)
@@ -615,13 +664,17 @@ def last_circuits(laid: Laid, planes: int) -> Any:
 def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> Laid:
     """Make an all-reduce of a reduce-scatter and the all-gather that follows it.
 
+    An *epoch* of a plan are rounds in a row over the same circuits. A *plane* is a switch that may
+    change circuits by itself; it has a *share* of the bytes of each round then.
+
     Parameters
     ----------
     problem
         The all-reduce.
     first, second
         The two plans. Both have the same number of chunks; either both have shares of planes, or
-        none has.
+        none has. Sends are rows of round, source, destination, chunk and kind; links, of sends
+        that are forwarded, are rows of send, from and to.
 
     Returns
     -------
@@ -643,6 +696,8 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
     if (first.circuits[-1] == second.circuits[0]).all():
         circuits = np.delete(circuits, first.n_epochs, axis=0)
         first_epoch = first.n_epochs - 1
+
+    # Rounds, epochs and sends of the second plan count on from those of the first one.
     later_epochs = second.epoch_of_round + first_epoch
     later_links = second.links.astype(np.int64)
     later_links[:, 0] += len(first.sends)
@@ -663,6 +718,9 @@ def _join_shares(
     circuits: NDArray[np.int64],
 ) -> Laid:
     """Let a plan follow another one, where the planes of both change circuits by themselves.
+
+    A *plane* is a switch of its own, with a *share* of the bytes of each round. Times of the
+    second plan are moved by the time of the first one.
 
     Parameters
     ----------

@@ -196,7 +196,9 @@ def assemble(
 ) -> Laid:
     """Make a plan of sends and circuits, with the time that it takes.
 
-    Rounds follow each other without gaps, but for changes of circuits and ranks that are late.
+    Rounds follow each other without gaps, but for changes of circuits and ranks that are late. An
+    *epoch* are rounds in a row with the same circuits; a *lane* is a port of every rank; a *chunk*
+    is what one send carries, or a part of which it carries.
 
     Parameters
     ----------
@@ -276,11 +278,13 @@ def _list_hops(
     _HopLoads
         The round, the ends and the bytes of each hop, and the most hops of a send by round.
     """
+    # A send with links has a hop for each of them; all others have one, from source to target.
     turn, source, target = sends.T[:3]
     longest = np.zeros(n_rounds, dtype=np.int64)
     if links is None or not len(links):
         longest[turn] = 1
         return _HopLoads(turn, source, target, amounts, longest)
+    # Direct sends come first, then the links of all others; a send of no link counts as one hop.
     n_hops = np.bincount(links[:, 0], minlength=len(sends))
     np.maximum.at(longest, turn, np.maximum(n_hops, 1))
     direct = np.flatnonzero(n_hops == 0)
@@ -330,7 +334,8 @@ def _time_rounds(
         turn, source, target = turn[~inside], source[~inside], target[~inside]
         amount = amount[~inside]
 
-    # Equal circuits of several lanes share what goes from one rank to another evenly.
+    # Equal circuits of several lanes share what goes from one rank to another evenly. Hops with
+    # the same round, source and target are one key, whose bytes are added up.
     pair_of_round, which = _number_distinct((turn * n + source) * n + target)
     load = np.bincount(which, weights=amount, minlength=len(pair_of_round))
     round_of_pair, pair = np.divmod(pair_of_round, n * n)
@@ -350,8 +355,20 @@ def _time_rounds(
 def _number_distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct keys, ascending, and for each key the number of its equal among them.
 
-    As `numpy.unique` does, but without sorting where keys ascend already: the sends of most
-    algorithms are listed by round, source and destination.
+    `numpy.unique` does the same; here keys that ascend already are not sorted: the sends of most
+    algorithms are listed by round, source and destination. Example: the keys 4, 4, 7 give the
+    distinct keys 4, 7 and the numbers 0, 0, 1.
+
+    Parameters
+    ----------
+    keys
+        Int array, shape (keys,), in any order.
+
+    Returns
+    -------
+    distinct : int array, shape (distinct,)
+    number : int array, shape (keys,)
+        ``distinct[number]`` are the keys.
     """
     steps = np.diff(keys)
     if (steps < 0).any():
@@ -396,13 +413,20 @@ def _time_islands(
 
 
 def _count_late(problem: Collective, begin_s: FloatArray) -> int:
-    """Count the rounds that begin when the last late rank is ready, or later."""
+    """Count the rounds that begin when the last late rank is ready, or later; 0 if none is late.
+
+    ``begin_s[round]`` are seconds after the start of the collective.
+    """
     late = problem.late
     return int((begin_s >= late.max()).sum()) if late.any() else 0
 
 
 def _is_there(problem: Collective, circuits: IntArray) -> bool:
-    """Tell whether these first circuits ``[lane, rank]`` cost no delay."""
+    """Tell whether these first circuits cost no delay, because the problem starts with them.
+
+    The start is "free" (any circuits are there), "dark" (none are there), or the circuits
+    themselves: both arrays have shape (lanes, ranks), the peer of each port, -1 if it is dark.
+    """
     if isinstance(problem.start, str):
         return problem.start == "free"
     return bool((circuits == problem.start).all())
@@ -410,6 +434,9 @@ def _is_there(problem: Collective, circuits: IntArray) -> bool:
 
 def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> Laid:
     """Make a plan whose planes change circuits by themselves.
+
+    A *plane* is a switch with ports of all ranks, and a *step* a round whose bytes the planes
+    share. Each step has circuits of its own; planes without a share in it are dark.
 
     Parameters
     ----------
@@ -437,6 +464,9 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
     }
     if rounds is None:
         return Laid(CollectivePlan(**common))
+
+    # Planes that carry nothing in a step have no circuits in it, and each step is an epoch. A step
+    # begins with the first plane that takes part.
     used = shares.share_s > 0
     circuits = lay_circuits(problem, rounds).reshape(n_steps, planes, problem.ports, -1)
     circuits = np.where(used[:, :, None, None], circuits, -1)

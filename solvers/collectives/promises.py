@@ -61,12 +61,15 @@ class _Round(NamedTuple):
 def promise(problem: Collective, name: str) -> Promise:
     """Return the promise of a method for a problem that it takes.
 
+    A *promise* is what is known of the plan of a method before it is made: a time that the plan
+    does not beat, and how much CPU time it takes to make it.
+
     Parameters
     ----------
     problem
         The collective.
     name
-        The name of a method.
+        The name of a method, such as "ring" or "bruck".
 
     Returns
     -------
@@ -81,6 +84,7 @@ def promise(problem: Collective, name: str) -> Promise:
     # no formula applies.
     if n < 3 or problem.steps is not None or problem.island > 1:
         return Promise(bound_s, 0.0, is_formula=False)
+    # All-reduces over a torus: its sides are chosen, and their rounds are known by that.
     if name == "one-pass":
         sides = passing.choose(problem)
         chunks = math.prod(sides.scattered) * sides.windowed[1]
@@ -90,6 +94,8 @@ def promise(problem: Collective, name: str) -> Promise:
         return Promise(_mixed_radix_s(problem), _sends_s(_phases(problem) * n * n))
     if problem.operation == "broadcast" and name in ("ring", "bruck"):
         return _promise_broadcast(problem, name)
+    # Otherwise the rounds are listed: how many equal ones, with how many blocks from each rank. In
+    # `direct` each rank sends one block over each of its lanes in a round.
     if name == "direct" and problem.operation != "broadcast":
         n_rounds = -(-(n - 1) // problem.lanes)
         rounds: list[_Round] | None = [_Round(_phases(problem) * n_rounds, problem.lanes)]
@@ -148,7 +154,18 @@ def _sends_s(sends: float) -> float:
 
 
 def _search_s(problem: Collective, name: str) -> float:
-    """Return about how long a search takes until it has its first plan."""
+    """Estimate how many seconds of CPU a search takes until it has its first plan.
+
+    It lays out one send for each block of each gather, or several in an all-to-all, where blocks
+    go over several hops; some methods lay out several plans before the first one is returned.
+
+    Parameters
+    ----------
+    problem
+        The collective, for its operation and the number of its ranks.
+    name
+        The name of the method.
+    """
     n = problem.n_ranks
     blocks = n * n * (1 if problem.operation == "broadcast" else _phases(problem))
     hops = math.log2(n) if problem.operation == "all-to-all" else 1.0

@@ -105,17 +105,18 @@ def measure_farness(peer, sets):
 def exchange_ends(peer, lane, pair, two_way, is_crossed):
     """Let two circuits of a lane exchange their ends; return whether the graph has changed.
 
+    A lane is a port of every rank, and the circuits of a lane make a permutation of ranks.
     One-way circuits a -> b and c -> d become a -> d and c -> b. Two-way circuits a = b and c = d
     become a = d and c = b, or, crossed, a = c and b = d.
 
     Parameters
     ----------
     peer : int array, shape (lanes, ranks)
-        Changed.
+        ``peer[lane, rank]``: the rank to which a port leads; changed.
     lane : int
         The lane.
     pair : (int, int)
-        The ranks a and c.
+        The ranks a and c, at which the two circuits begin.
     two_way : bool
         Whether circuits lead both ways.
     is_crossed : bool
@@ -135,6 +136,8 @@ def exchange_ends(peer, lane, pair, two_way, is_crossed):
         peer[lane, a] = d
         peer[lane, c] = b
         return True
+
+    # Two-way circuits are entered at both of their ends.
     partner_of_a = d
     partner_of_b = c
     if is_crossed:
@@ -149,7 +152,19 @@ def exchange_ends(peer, lane, pair, two_way, is_crossed):
 
 @inner_kernel
 def take_back_exchange(peer, lane, pair, ends, two_way):
-    """Let two ranks of a lane have their former circuits again, which led to `ends`."""
+    """Let two ranks of a lane have their former circuits again, which led to `ends`.
+
+    Parameters
+    ----------
+    peer : int array, shape (lanes, ranks)
+        ``peer[lane, rank]``: the rank to which a port leads; changed.
+    lane : int
+        The lane, a port of every rank.
+    pair, ends : (int, int)
+        The two ranks, and the ranks to which their circuits led before the exchange.
+    two_way : bool
+        Whether each end leads back to its rank over the same lane.
+    """
     for k in range(2):
         peer[lane, pair[k]] = ends[k]
         if two_way:
@@ -160,10 +175,14 @@ def take_back_exchange(peer, lane, pair, ends, two_way):
 def set_ways_back(peer, lane, pair):
     """Let the ends of two circuits of a lane lead back, over the lane half of all lanes further.
 
+    An odd number of ranks cannot be paired, so two-way circuits make cycles: each lane of the
+    first half leads onward along them, and its counterpart in the second half back.
+
     Parameters
     ----------
     peer : int array, shape (lanes, ranks)
-        Lane k + lanes / 2 is the inverse of the permutation of lane k; changed.
+        ``peer[lane, rank]``: the rank to which a port leads; changed, so that lane k + lanes / 2
+        is the inverse of the permutation of lane k.
     lane : int
         A lane of the first half.
     pair : (int, int)
@@ -176,7 +195,11 @@ def set_ways_back(peer, lane, pair):
 
 @kernel
 def shorten_ways(peer, two_way, draws, sets):
-    """Exchange ends of circuits as long as ranks do not get farther from each other.
+    """Shorten the ways in a graph: exchange ends of circuits as long as ranks get no farther.
+
+    This is a local search with given draws. An exchange is taken back if the diameter grows, or
+    more pairs of ranks are so far apart as it says; it is kept if they are equally many, so that
+    the search can cross plateaus.
 
     Parameters
     ----------
@@ -190,7 +213,7 @@ def shorten_ways(peer, two_way, draws, sets):
     draws : int array, shape (exchanges, 4)
         The exchanges that are tried: lane, two ranks, and whether it is crossed.
     sets : ReachedSets
-        Scratch.
+        Scratch of `measure_farness`: two sets of bits for each rank.
 
     Returns
     -------
@@ -206,6 +229,7 @@ def shorten_ways(peer, two_way, draws, sets):
         ends = (peer[lane, pair[0]], peer[lane, pair[1]])
         if not exchange_ends(peer, lane, pair, has_pairs, draws[number, 3] == 1):
             continue
+        # Over cycles only lanes that lead onward are drawn; the lanes back follow them.
         if has_cycles:
             set_ways_back(peer, lane, pair)
         farness = measure_farness(peer, sets)
@@ -222,18 +246,33 @@ def shorten_ways(peer, two_way, draws, sets):
 
 @lru_cache(maxsize=256)
 def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
-    """Return the bytes of ``peer[lane, rank]``, so that nobody can change what is kept.
+    """Search for a regular graph of n ranks in which the farthest ranks are few hops apart.
+
+    The search begins with a random graph in which each rank has `degree` circuits. Then it
+    exchanges the ends of two random circuits, again and again, and takes an exchange back if ranks
+    get farther from each other by it (a local search). A *lane* is a port of every rank; its
+    circuits lead from each rank to one other, and to each rank from one.
 
     Parameters
     ----------
-    n, degree, two_way, seed
-        As in `find_regular_graph`.
+    n
+        The number of ranks.
+    degree
+        The number of circuits, and of lanes, of a rank. It is even if circuits are two-way and n
+        is odd.
+    two_way
+        Whether circuits lead both ways. The circuits of a lane then join ranks in pairs; or, for
+        odd n, lane k and lane k + degree / 2 lead onward and back along the same cycles.
+    seed
+        The seed of the random graph and of the exchanges.
 
     Returns
     -------
     bytes
-        Those of an int64 array of shape (degree, n): the rank to which each port leads.
+        The memory of an int64 array of shape (degree, n), ``peer[lane, rank]``: the rank to which
+        each port leads. Results are kept for further calls, and bytes cannot be changed.
     """
+    # The random graph, lane by lane: cycles or pairs along a random order of all ranks.
     rng = np.random.default_rng(seed)
     peer = np.empty((degree, n), dtype=np.int64)
     has_cycles = two_way and n % 2 == 1
@@ -253,7 +292,10 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
             peer[lane, order] = np.roll(order, -1)  # one cycle through all ranks
 
     # As many exchanges of ends as the effort allows, as each is followed by a breadth-first search
-    # from all ranks. They are drawn beforehand: lane, two ranks, and whether ends are crossed.
+    # from all ranks. The search takes about as many steps as the diameter, and each of them unites
+    # sets of `n_words` words for each rank and lane. A graph of degree d reaches some (d - 1)^h
+    # ranks in h hops over two-way circuits, or d^h, which gives the diameter.
+    # Exchanges are drawn beforehand: lane, two ranks, and whether ends are crossed.
     n_words = -(-n // _BITS)
     about_diameter = 1 + int(np.log(n) / np.log(max(2, degree - two_way)))
     effort_of_exchange = n * n_words * degree * about_diameter
@@ -267,6 +309,9 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
 
 def find_regular_graph(n: int, degree: int, *, two_way: bool, seed: int) -> IntArray:
     """Return a graph of small diameter in which each rank has `degree` circuits.
+
+    The diameter is the number of hops between the two ranks that are farthest from each other. It
+    is found by local search, and need not be the least one. A *lane* is a port of every rank.
 
     Parameters
     ----------

@@ -111,8 +111,9 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
 def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = None) -> Laid:
     """Make a plan of rounds of sends over the circuits that are chosen for them.
 
-    A send whose target is no neighbour is forwarded: inside its round if hops are allowed there;
-    otherwise each hop is a round of its own.
+    Rounds need not have the circuits that their sends ask for, which saves changes. A send whose
+    target is no neighbour is forwarded over several circuits, its *hops*: inside its round if hops
+    are allowed there; otherwise each hop is a round of its own.
 
     Parameters
     ----------
@@ -121,7 +122,9 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     rounds
         The algorithm.
     choice
-        The circuits of each round, as `choose` returns them, which is asked if they are not given.
+        The circuits of each round: ``pool[number, rank]``, the rank to which a rank transmits, and
+        ``number[round]``, which of them a round has. None: `choose` finds those with which the
+        last round ends first.
 
     Returns
     -------
@@ -188,14 +191,19 @@ def _follow_circuits(rounds: Rounds, next_rank: IntArray) -> list[IntArray]:
 def _make_hops_rounds(
     rounds: Rounds, hops: list[IntArray], n_rounds: int
 ) -> tuple[IntArray, IntArray]:
-    """Make each hop a round of its own.
+    """Make each hop a round of its own, for fabrics in which a round has one hop.
+
+    A *hop* is one circuit of the way of a send. All first hops of a round become a new round, then
+    all second hops, and so on.
 
     Parameters
     ----------
     rounds
-        The algorithm, with its sends by ascending rounds.
+        The algorithm: its sends by ascending rounds, in rows of round, source, destination, chunk
+        and kind.
     hops
-        For the first hop, the second, ... rows of send, from and to; see `_follow_circuits`.
+        For the first hop of all sends, the second, ...: an int array of shape (hops, 3), rows of
+        send, from and to.
     n_rounds
         The number of rounds of the algorithm.
 
@@ -206,6 +214,7 @@ def _make_hops_rounds(
     n_hops : int array, shape (rounds,)
         How many new rounds each round of the algorithm becomes; 0 if it sends nothing.
     """
+    # A round becomes as many rounds as its longest send has hops.
     n_hops = np.zeros(n_rounds, dtype=np.int64)
     for number, rows in enumerate(hops, 1):
         n_hops[rounds.sends[rows[:, 0], 0]] = number
@@ -221,6 +230,9 @@ def _make_hops_rounds(
 
 def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
     """List the circuits to choose from, and tell which of them are up at the start.
+
+    The list, called the *pool*, has the circuits that each round asks for, rings that lead 1, 2,
+    4, ... places onward if circuits are one-way, and those of the start.
 
     Parameters
     ----------
@@ -271,7 +283,8 @@ def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) 
     circuits
         ``circuits[rank]``: the rank to which it transmits, -1 for none.
     demands
-        What the rounds send.
+        The sends of all rounds: ``partner[round, rank]``, to whom a rank sends (-1 for nobody),
+        ``amount[round, rank]`` in bytes, and ``adds[round]``, whether receivers add it up.
 
     Returns
     -------
@@ -316,7 +329,9 @@ def _load_circuits(
     Parameters
     ----------
     lines
-        The circuits, laid one after another: the circuit of a rank has its place.
+        The rings and lines that circuits make, laid one after another: the place of each rank, the
+        first place of its ring or line, and how many ranks its ring has (0 on a line). The circuit
+        from a rank to the next one has the place of the rank.
     turn
         ``turn[send]``: its round.
     ends

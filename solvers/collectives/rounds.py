@@ -40,14 +40,17 @@ class Rounds(NamedTuple):
         return int(self.sends[-1, 0]) + 1 if len(self.sends) else 0
 
     def partners(self, n: int) -> NDArray[np.int64]:
-        """Return ``partner[round, rank]``: to whom each of n ranks sends, -1 for nobody."""
+        """Return ``partner[round, rank]``: to whom each of n ranks sends, -1 for nobody.
+
+        If a rank sends to several others in a round, the last of its sends counts.
+        """
         partner = np.full((self.n_rounds, n), -1)
         turn, source, destination = self.sends.T[:3]
         partner[turn, source] = destination
         return partner
 
     def bytes_sent(self, problem: Collective) -> NDArray[np.float64]:
-        """Return ``bytes_[round, rank]``: how much each rank sends."""
+        """Return how many bytes each rank sends in each round, shape (rounds, ranks)."""
         n = problem.n_ranks
         turn, source, _, chunk, _ = self.sends.T
         sizes = chunk_sizes(problem, self.chunk_count)[chunk]
@@ -56,14 +59,21 @@ class Rounds(NamedTuple):
 
 
 def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Return ``ready_s[round]``: when the last rank that takes part in each round is ready.
+    """Return when the last rank that takes part in each round is ready.
 
     Parameters
     ----------
+    problem
+        The collective; ``late[rank]`` is when a rank joins, in seconds after the start.
     sends
-        Rows that begin with round, source and destination.
+        Int array of at least three columns: round, source and destination of each send.
     count
         The number of rounds.
+
+    Returns
+    -------
+    float array, shape (rounds,)
+        Seconds; 0 in rounds whose ranks are all in time, and in rounds without sends.
     """
     ready = np.zeros(count)
     late = problem.late
@@ -75,14 +85,23 @@ def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArra
 def as_rounds(
     parts: Sequence[tuple[NDArray[np.int64], ...]], kind: int, chunk_count: int
 ) -> Rounds:
-    """Put together the sends of rounds.
+    """Make one record of the sends of rounds, of which each is given by itself.
 
     Parameters
     ----------
     parts
-        For each round arrays of sources, destinations and chunks, one entry for each send.
+        For each round three int arrays of the same length: the sources, destinations and chunks of
+        its sends.
     kind
-        All sends copy, or all reduce.
+        The work of the receivers of all sends: `COPY`, or `REDUCE` (add it up).
+    chunk_count
+        The number of chunks (equal parts of a buffer, or blocks of an all-to-all).
+
+    Returns
+    -------
+    Rounds
+        The sends in rows of round, source, destination, chunk and kind. Circuits are not stated:
+        each rank sends to one other in a round, over all its lanes.
     """
     rows = [np.empty((0, 5), dtype=np.int64)]
     for turn, (source, destination, chunk) in enumerate(parts):
@@ -96,7 +115,19 @@ def backwards(gather: Rounds) -> Rounds:
     """Turn an all-gather into the reduce-scatter that runs backwards.
 
     Each copy becomes a sum from its receiver to its sender, in the opposite order; circuits lead
-    the other way.
+    the other way. Where an all-gather brings a chunk from its owner to all ranks, the sums of this
+    chunk come from all ranks to its owner.
+
+    Parameters
+    ----------
+    gather
+        The rounds of an all-gather: rows of round, source, destination, chunk and kind, and the
+        circuits if they are stated.
+
+    Returns
+    -------
+    Rounds
+        As many rounds, whose sends are all of kind `REDUCE`, sorted by round.
     """
     turn, source, destination, chunk, _ = gather.sends.T
     turn = gather.n_rounds - 1 - turn
@@ -109,7 +140,10 @@ def backwards(gather: Rounds) -> Rounds:
 
 
 def _invert_matchings(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the one-way circuits ``[round, lane, rank]`` that lead the other way."""
+    """Return the one-way circuits that lead the other way, each in its own round and lane.
+
+    Both arrays have shape (rounds, lanes, ranks): the peer of each port, -1 if it is dark.
+    """
     inverse = np.full_like(matchings, -1)
     turn, lane, rank = np.nonzero(matchings >= 0)
     inverse[turn, lane, matchings[turn, lane, rank]] = rank
@@ -117,7 +151,19 @@ def _invert_matchings(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def one_after_another(first: Rounds, second: Rounds) -> Rounds:
-    """Let one collective follow another: a reduce-scatter and an all-gather are an all-reduce."""
+    """Let one collective follow another: a reduce-scatter and an all-gather are an all-reduce.
+
+    Parameters
+    ----------
+    first, second
+        The rounds of both, with chunks of the same sizes.
+
+    Returns
+    -------
+    Rounds
+        The rounds of the second one come after those of the first one. Circuits are stated only
+        if both state them.
+    """
     later = second.sends.copy()
     later[:, 0] += first.n_rounds
     matchings = None
@@ -129,11 +175,21 @@ def one_after_another(first: Rounds, second: Rounds) -> Rounds:
 def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
     """Make an all-gather, or the sums that are made of it; other operations stay as they are.
 
+    A reduce-scatter is an all-gather that runs backwards, and an all-reduce is a reduce-scatter
+    and the all-gather after it.
+
     Parameters
     ----------
+    operation
+        The name of the collective, such as "all-reduce".
     gather
         Makes rounds in which chunks go round in a direction, 1 or -1. The two halves of an
         all-reduce go opposite ways, so that its middle rounds have the same circuits.
+
+    Returns
+    -------
+    Rounds
+        The rounds of the collective.
     """
     if operation not in ("all-reduce", "reduce-scatter"):
         return gather(1)
@@ -144,7 +200,19 @@ def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
 def chunk_sizes(problem: Collective, count: int) -> NDArray[np.float64]:
     """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``.
 
-    The chunks of an all-to-all are its blocks; other buffers are cut evenly.
+    Parameters
+    ----------
+    problem
+        The collective. The chunks of an all-to-all are its blocks (what one rank sends to one
+        other), source by source; the buffers of other collectives are cut evenly. If
+        ``align_bytes`` is 0 nothing is padded.
+    count
+        The number of chunks; n^2 in an all-to-all of n ranks.
+
+    Returns
+    -------
+    float array, shape (chunks,)
+        Bytes.
     """
     if problem.operation == "all-to-all":
         sizes = problem.demand.reshape(-1)
@@ -156,9 +224,22 @@ def chunk_sizes(problem: Collective, count: int) -> NDArray[np.float64]:
 
 
 def without_nothing(problem: Collective, rounds: Rounds) -> Rounds:
-    """Leave out chunks of an uneven all-to-all that have no bytes, and rounds without any.
+    """Leave out sends of an uneven all-to-all that have no bytes, and rounds without any.
 
-    Other collectives, and even all-to-alls, keep all their sends.
+    Parameters
+    ----------
+    problem
+        The collective. If it states no demand of its own (``demand_bytes`` is None), all chunks
+        have bytes, and all sends are kept.
+    rounds
+        The sends in rows of round, source, destination, chunk and kind, where the chunk from
+        source to destination has the number ``source * ranks + destination``.
+
+    Returns
+    -------
+    Rounds
+        The sends that are left, in rounds that are numbered anew without gaps, and the circuits of
+        these rounds.
     """
     if problem.demand_bytes is None:
         return rounds

@@ -73,7 +73,13 @@ class Scheme(NamedTuple):
 
 
 def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
-    """List schemes that are worth a try for a collective.
+    """List schemes of a collective between islands that are worth a try.
+
+    An *island* is a group of ranks with links among them. Each rank has one *rail*, a circuit to
+    the rank with the same number in another island; its *shift* is how many islands onward that
+    is. A *scheme* says what rails there are in each phase, and which sends go over rails or inside
+    islands, for the data of one island: all others do the same. A *block* is what a rank has for
+    others: its data in a gather, in an all-to-all what it sends to one other rank.
 
     Parameters
     ----------
@@ -87,6 +93,8 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
     Yields
     ------
     Scheme
+        The shifts of rails by phase, sets of sends (moves) with their loads, and which phases wait
+        for sends inside islands.
     """
     # Rails with the same shift share their load, so numbers of shifts that divide rails evenly
     # into equal shares are enough.
@@ -114,14 +122,26 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
 
 
 def _share_rails(shifts: range | tuple[int, ...], places: int) -> Shifts:
-    """Give the rails of `places` places the shifts in turn."""
+    """Give the rails of `places` ranks of an island the shifts in turn: shift k to rail k, k + n.
+
+    A rail is the circuit of a rank to another island, and its shift how many islands onward it
+    leads; n is the number of shifts.
+    """
     return tuple(shifts[place % len(shifts)] for place in range(places))
 
 
 def _choose_gather(islands: int, places: int, count: int) -> Scheme:
-    """Return the gather with the fewest phases, then the least loads, over `count` shifts.
+    """Choose circuits between islands over which the data of each reach all others soonest.
 
-    The sets of shifts are enumerated, or sampled if there are more than `SAMPLES`.
+    An *island* is a group of ranks with links of its own; each of its ranks has one *rail*, a
+    circuit to an island some number of islands onward, its *shift*. In a *gather* the blocks of
+    an island (one for each of its ranks) come to all other islands, in *phases*: in each of them a
+    block takes one rail at most, and is then copied inside the island where it arrives. The
+    *load* of a rank is how many blocks it sends, or receives, in a set of sends made together.
+
+    Sets of `count` different shifts are compared by the number of phases that they need, and then
+    by the sum of the largest loads. They are enumerated, or sampled if there are more than
+    `SAMPLES`.
 
     Example: 5 islands and two shifts. With the shifts (1, 4), which lead to both neighbours on a
     ring, 2 phases reach all islands.
@@ -138,7 +158,8 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     Returns
     -------
     Scheme
-        The gather of the blocks of island 0; in each phase rails have the same shifts.
+        The shifts of rails by phase, the same in all phases, and the sends of the blocks of island
+        0: over rails, and inside islands. All other islands do the same.
     """
     # All islands are reached at once if there are enough shifts; with one, islands form a ring.
     other_islands = range(1, islands)
@@ -157,7 +178,8 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
         )
         shift_sets = iter([nearest, *samples])
 
-    # Whole gathers take longer to make than phases to count.
+    # Whole gathers take longer to make than phases to count, so only the `COUNTED` sets with the
+    # fewest phases are made. `_share_rails` gives the shifts of a set to the rails in turn.
     by_phases = sorted(shift_sets, key=lambda shifts: len(_list_phases(islands, shifts)))
     gathers = [
         _gather(islands, _share_rails(shifts, places)) for shifts in islice(by_phases, COUNTED)
@@ -199,7 +221,25 @@ def _list_phases(islands: int, shifts: Shifts) -> list[list[int]]:
 
 
 def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> Scheme:
-    """Make a scheme of the moves that are not empty, and count their loads."""
+    """Make a scheme of the moves that are not empty, and count their loads.
+
+    Parameters
+    ----------
+    shifts
+        ``shifts[phase][place]``: how many islands onward the rail (circuit) of a rank leads.
+    moves
+        Sets of sends that are made together. The rows of a move are source island and place,
+        destination island and place, and block, where a place is the number of a rank in its
+        island. At least one move has rows.
+    waits
+        For each phase, whether its rails wait for moves inside islands.
+
+    Returns
+    -------
+    Scheme
+        The moves with rows, and for each of them how many blocks each place sends, and then how
+        many each place receives.
+    """
     used = [move for move in moves if move.rows]
     ends_of_move = [np.array(move.rows)[:, [1, 3]].T for move in used]  # sender, receiver
     places = 1 + max(ends.max() for ends in ends_of_move)
@@ -261,6 +301,9 @@ class _IslandSpread:
 
     def __init__(self, islands: int, shifts: Shifts, most_load: int) -> None:
         """Begin with the blocks of island 0, each at the place (rank) of the island that owns it.
+
+        An *island* is a group of ranks. The *block* of a rank has to come to all other islands, in
+        *phases*: stages in which each block takes one circuit between islands at most.
 
         Parameters
         ----------
@@ -351,6 +394,8 @@ class _IslandSpread:
             The copies inside islands that have to come first: a block has to be at the place of
             the rail that it takes.
         """
+        # When all islands have been reached only postponed blocks are left, and rails take more
+        # than their limit. `rails_of` lists the places that can send each block that is lacking.
         is_last_chance = self.phase >= len(self.islands_of_phase)
         rails_of = {wanted: self._list_rails(*wanted) for wanted in self._list_lacking_blocks()}
 
@@ -380,8 +425,16 @@ class _IslandSpread:
     def _list_lacking_blocks(self) -> list[tuple[int, int]]:
         """List (island, block) that have to come in this phase, those postponed first.
 
-        The islands that are reached in this phase lack all blocks. Each island begins with another
-        block, so that equal choices spread over all rails.
+        In each phase (stage of a gather, in which a block takes one circuit at most) the islands
+        are reached that are one circuit farther from island 0 than those before. They lack all
+        blocks. Each island begins with another block, so that equal choices spread over all rails,
+        the circuits between islands.
+
+        Returns
+        -------
+        list of (int, int)
+            Numbers of islands and blocks; blocks are numbered by the rank of island 0 that owns
+            them. Postponed ones found no room on a rail in the phase before.
         """
         reached: list[int] = []
         if self.phase < len(self.islands_of_phase):
@@ -391,7 +444,12 @@ class _IslandSpread:
         ]
 
     def _list_rails(self, island: int, block: int) -> list[int]:
-        """List the places whose rails lead to an island from one that has a block already."""
+        """List the places whose rails lead to an island from one that has a block already.
+
+        A place is the number of a rank in its island, and its rail a circuit to another island. An
+        island has a block from the phase on that ``self.phase_of`` says; without an entry it has
+        it in no phase up to now.
+        """
         never = self.phase + 1
         return [
             place
@@ -463,7 +521,11 @@ class _ExchangeSends:
     """
 
     def __init__(self, shifts: list[Shifts]) -> None:
-        """Begin without any send; each phase (a stage with the same circuits) has empty lists."""
+        """Begin without any send; each phase (a stage with the same circuits) has empty lists.
+
+        ``shifts[phase][place]`` says how many islands onward the rail of a place leads: the one
+        circuit of a rank, whose number in its island is its place.
+        """
         self.shifts = shifts
         """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
         self.over_rails: list[list[Row]] = [[] for _ in shifts]
@@ -521,6 +583,8 @@ class _ExchangeSends:
                     self.before_first_hop[hop.phase].append(row)
                 else:
                     self.between_hops[hop.phase].append(row)
+
+            # The rail leads to the same place of an island some shift onward.
             next_island = (island + self.shifts[hop.phase][hop.place]) % islands
             self.over_rails[hop.phase].append((island, hop.place, next_island, hop.place, block))
             island = next_island
@@ -535,7 +599,17 @@ class _ExchangeSends:
                 self.inside_own_island.append(row)
 
     def make_scheme(self) -> Scheme:
-        """Return the moves, and which phases wait for copies inside islands."""
+        """Put all sends together into a scheme of an all-to-all among islands.
+
+        A *phase* is a stage in which the circuits between islands (*rails*) stay the same. A
+        *move* is a set of sends of a phase that are made together, over rails or inside islands.
+
+        Returns
+        -------
+        Scheme
+            The shifts of rails by phase, the moves and the loads of each of them, and for each
+            phase whether its rails wait for moves inside islands.
+        """
         # Blocks that stay in their island may move at any time, and first hops of later phases are
         # prepared while rails carry earlier phases.
         moves = [Move(self.inside_own_island, 0, over=False, spare=True)]
@@ -562,8 +636,11 @@ def _takes_several_hops(shifts: list[Shifts]) -> bool:
 def _list_arrival_phases(islands: int, shifts: list[Shifts]) -> dict[int, int]:
     """Return for each island other than the sender's the phase in which its blocks arrive.
 
-    Islands count from the sender's, which is island 0. With one hop it is the last phase with a
-    circuit to the island, with several hops the least number of hops, less one.
+    An *island* is a group of ranks; each rank, named by its *place* in the island, has a circuit
+    to another island. A *phase* is a stage of an all-to-all in which circuits stay the same, and a
+    *block* is what one rank sends to one other, in one hop or in several. Islands count from the
+    sender's, which is island 0. With one hop it is the last phase with a circuit to the island,
+    with several hops the least number of hops, less one.
 
     Parameters
     ----------

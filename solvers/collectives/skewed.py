@@ -57,9 +57,12 @@ class GreedyRound(NamedTuple):
 def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
     """Return the fastest plan of some greedy rounds and a rest over circulants.
 
-    Greedy rounds are added one by one. Now and then each of the circulants is timed for what is
-    left then; the number of greedy rounds and the circulant with the least sum are taken. It ends
-    when the greedy rounds alone take as long as the best plan so far.
+    A *block* is what one rank sends to one other. In a *greedy round* each rank sends a part of
+    one block directly to its receiver, as a maximum-weight matching says. All that is left goes
+    over a *circulant*: circuits that lead from all ranks equally many places onward. Greedy rounds
+    are added one by one. Now and then each of the circulants is timed for what is left then; the
+    number of greedy rounds and the circulant with the least sum are taken. It ends when the greedy
+    rounds alone take as long as the best plan so far.
 
     Parameters
     ----------
@@ -74,6 +77,7 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
         The plan (sends with their parts of blocks, circuits by epoch, time), and for how many
         seconds the circuits of each epoch are held.
     """
+    # `left` has the bytes of each block that greedy rounds have not carried yet.
     rests = list(_list_rests(problem, clock))
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     left = problem.demand.copy()
@@ -113,8 +117,9 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
 def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
     """Choose the matchings of a round, one for each lane, and take what they carry from `left`.
 
-    A cap is the most that a circuit carries in the round, and with it the length of the round. The
-    cap with which the first matching carries most bytes a second is taken for all lanes.
+    A *block* is what one rank sends to one other, and a *lane* is a port of every rank. A cap is
+    the most that a circuit carries in the round, and with it the length of the round. The cap with
+    which the first matching carries most bytes a second is taken for all lanes.
 
     Parameters
     ----------
@@ -136,7 +141,8 @@ def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
     n = problem.n_ranks
     ranks = np.arange(n)
 
-    # The cap that carries most bytes a second, with the matching of the first lane.
+    # The cap that carries most bytes a second, with the matching of the first lane. A small cap
+    # makes the round short, so that few circuits wait for the largest block.
     fixed_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
     largest = float(left.max())
     best_bytes_per_s = -1.0
@@ -167,11 +173,26 @@ def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
 
 
 def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
-    """Yield circulants for the rest: Bruck's, and those with fewer configurations.
+    """Yield circulants over which what is left of all blocks can go.
 
-    Bruck's algorithm has the shifts 1, 2, 4, ...; the block for the rank o places onward takes the
-    shifts of the bits of o. Those with fewer configurations, or with up to two more, are the best
-    that hill climbing finds for each number, and only for up to `MOST_CLIMBED` ranks.
+    In a *circulant* all ranks send the same number of places onward, a *shift*, in each
+    configuration (a set of circuits that is held for some rounds). Bruck's algorithm has the
+    shifts 1, 2, 4, ...; the block for the rank o places onward takes the shifts of the bits of o.
+    Those with fewer configurations, or with up to two more, are the best that hill climbing finds
+    for each number, and only for up to `MOST_CLIMBED` ranks.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, for the number of its ranks.
+    clock
+        The limits of the search for shifts.
+
+    Yields
+    ------
+    Circulant
+        The shift of each configuration, and ``exponents[offset, configuration]``: how often the
+        blocks for the rank so many places onward take it.
     """
     n = problem.n_ranks
     powers = np.array([1 << k for k in range((n - 1).bit_length())])
@@ -185,8 +206,16 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
 def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:
     """Yield what moves in each round of an all-to-all over a circulant.
 
-    Blocks are named by their offset: how many places from its source the destination is. All
-    ranks do the same.
+    A *block* is what one rank sends to one other, and its *offset* is how many places from its
+    source the destination is. In a *circulant* each configuration of circuits leads from every
+    rank the same number of places onward, its *shift*; a block takes shifts that add up to its
+    offset. All ranks do the same.
+
+    Parameters
+    ----------
+    circulant
+        ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take
+        the shift of a configuration.
 
     Yields
     ------
@@ -249,9 +278,12 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
 def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant | None) -> Laid:
     """Lay out greedy rounds, and then the rest; a block that is cut goes in parts.
 
-    Each greedy round sends one part of some blocks directly. The rest of each block, one more
-    part, then goes over the circulant: it moves from the rank that holds it to the rank one shift
-    onward, in as many rounds as its offset needs.
+    A *block* is what one rank sends to one other, and its *offset* is how many places onward the
+    receiver is. In a *circulant* the circuits of a round lead from all ranks equally many places
+    onward, a *shift*; the shifts that a block takes add up to its offset. Each greedy round sends
+    one part of some blocks directly. The rest of each block, one more part, then goes over the
+    circulant: it moves from the rank that holds it to the rank one shift onward, in as many rounds
+    as its offset needs.
 
     Example: 4 ranks, where rank 0 has 10 bytes for rank 3 and each other block has 2. A greedy
     round of at most 7 bytes a circuit carries the first 7 bytes of the large block over 0 -> 3.

@@ -98,7 +98,10 @@ class SplitSearch:
     """
 
     def __init__(self, problem: Collective, clock: Clock) -> None:
-        """Begin without a plan; blocks are counted in seconds of one circuit.
+        """Begin a search for a fast plan of an uneven all-to-all; there is none yet.
+
+        Circuits of each round and the paths of data over them are searched for in turn. A *block*
+        is what one rank sends to one other; blocks are counted in seconds of one circuit.
 
         Parameters
         ----------
@@ -120,6 +123,8 @@ class SplitSearch:
         """The fastest sequence of circuits until now, with its routes."""
         self.effort = EFFORT
         """The paths that programmes may still have."""
+
+        # Rounds without the ranks that are ready last can begin before these are.
         late = problem.late
         self.prompt = np.ones(problem.n_ranks, dtype=np.bool_)
         """``prompt[rank]``: whether a rank is ready before the last of the late ranks are; True of
@@ -134,10 +139,12 @@ class SplitSearch:
         """What a path costs in a programme, as measured with the last one."""
 
     def run(self) -> Laid | None:
-        """Return the fastest plan that is found; None if there is none.
+        """Search for a fast plan of the all-to-all, and return the best one.
 
-        First come new sequences (the circuits of each round), then local search: the first change
-        that is faster is taken.
+        A *sequence* says which circuits there are in each round. First come new sequences: all
+        short ones between few ranks, and greedy ones between many. Then follows local search from
+        the best of them: the first change that is faster is taken. Each sequence is routed by a
+        linear programme, which shares out the blocks among paths over its circuits.
 
         Returns
         -------
@@ -151,6 +158,8 @@ class SplitSearch:
             if not self._may_go_on():
                 break
             self._try(sequence)
+
+        # Local search: `any` stops at the first change that is faster, from which it goes on.
         is_better = True
         while is_better and self.best is not None and self._may_go_on():
             is_better = any(
@@ -165,8 +174,22 @@ class SplitSearch:
     def fixed_s(self, sequence: Sequence) -> float:
         """Return the seconds of a sequence without bytes: its rounds, and the delays of circuits.
 
-        The first circuits cost a delay unless the problem starts with them.
+        Each round has a fixed time, and each change of circuits between two rounds takes a delay.
+        The first circuits cost a delay, too, unless the problem starts with them.
+
+        Parameters
+        ----------
+        sequence
+            Int array of shape (rounds, lanes, ranks): to whom a rank transmits; itself stands for
+            nobody. A lane is a port of every rank.
+
+        Returns
+        -------
+        float
+            Seconds.
         """
+        # The start is "free" (the first circuits are there), "dark" (none are), or an array like
+        # one round of the sequence, in which -1 stands for nobody.
         n_changes = int((np.diff(sequence, axis=0) != 0).any(axis=(1, 2)).sum())
         start = self.problem.start
         if isinstance(start, str):
@@ -186,14 +209,16 @@ class SplitSearch:
         Parameters
         ----------
         sequence
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
+            lane is a port of every rank.
 
         Returns
         -------
         bool
             False also for sequences that were tried before, or cannot be routed.
         """
-        # Without a look at routes: it is known, or too long even if nothing took a detour.
+        # Without a look at routes: it is known, or too long even if nothing took a detour. The
+        # key of a sequence are the bytes of its array.
         limit_s = np.inf
         if self.best is not None:
             limit_s = self.best.time_s * (1 - 1e-9)
@@ -215,8 +240,16 @@ class SplitSearch:
     def _list_greedy_sequences(self) -> Iterator[Sequence]:
         """Yield greedy sequences of the lengths that an estimate says are the fastest.
 
-        Short ones come first, as their programmes are small. Lengths whose estimate is no better
-        than the best plan so far are left out.
+        A *sequence* says which circuits there are in each round; its circuits come from
+        maximum-weight matchings of what is left to send, and each set of them (*configuration*) is
+        held for some rounds. Short sequences come first, as their linear programmes are small.
+        Lengths whose estimate is no better than the best plan so far are left out.
+
+        Yields
+        ------
+        int array, shape (rounds, lanes, ranks)
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
+            lane is a port of every rank.
         """
         best_lengths = sorted(self._estimate_lengths())[:TRIED]
         for n_configs, held, estimate_s in sorted((k, held, s) for s, k, held in best_lengths):
@@ -337,14 +370,16 @@ class SplitSearch:
     def _list_short_sequences(self) -> Iterator[Sequence]:
         """Yield all sequences of up to three rounds, then longer ones made of the best of them.
 
-        The best sequences of three rounds get a fourth one in any place, and the best of those a
-        fifth one. The caller routes each sequence before it takes the next one, which puts its
-        seconds into `routed`.
+        A *sequence* says which circuits there are in each round of an all-to-all between few
+        ranks. The `BEAM` best ones of three rounds get a fourth round in any place, and the best
+        of those a fifth one (beam search). The caller routes each sequence before it takes the
+        next one, which puts its seconds into ``self.routed``; that is how the best are known here.
 
         Yields
         ------
         int array, shape (rounds, lanes, ranks)
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
+            lane is a port of every rank.
         """
         choices = self._list_all_circuits()
         for n_rounds in (1, 2, 3):
@@ -358,10 +393,18 @@ class SplitSearch:
                     yield np.insert(sequence, turn, peer_of_lane, axis=0)
 
     def _list_all_circuits(self) -> list[NDArray[np.int64]]:
-        """List what few ranks can have in a round, as ``peer[lane, rank]``.
+        """List the circuits that few ranks can have in a round.
 
-        All lanes have the same matching, to which no circuit can be added: at most one rank faces
-        itself. The circuits that are there at the start come last, if the problem says them.
+        All lanes (ports of a rank) have the same matching of senders and receivers, to which no
+        circuit can be added: at most one rank faces itself, which stands for no circuit. The
+        circuits that are there at the start come last, if the problem says them.
+
+        Returns
+        -------
+        list of int arrays, shape (lanes, ranks)
+            ``peer[lane, rank]``: to whom a rank transmits; itself stands for nobody. With 4 ranks
+            there are 17 matchings of that kind: 9 without a rank that faces itself, and 8 with
+            one.
         """
         n = self.problem.n_ranks
         ranks = np.arange(n)
@@ -376,10 +419,12 @@ class SplitSearch:
     def _change(self, best: _Routed) -> Iterator[Sequence]:
         """Yield the neighbours of a sequence in the local search, the most promising moves first.
 
-        In this order: whole configurations whose circuits exchange their ends (between many ranks
-        alone, where the moves of single rounds are left out, as each costs a programme); other
-        circuits in one round; a round removed; a round added; a round repeated, so that its
-        circuits are held for longer. Rounds are taken in ascending order of their lengths.
+        A *sequence* says which circuits there are in each round, and a *configuration* is a set of
+        circuits that is held for some rounds in a row. In this order: whole configurations whose
+        circuits exchange their ends (between many ranks alone, where the moves of single rounds
+        are left out, as each costs a programme); other circuits in one round; a round removed; a
+        round added; a round repeated, so that its circuits are held for longer. Rounds are taken
+        in ascending order of their lengths.
 
         Parameters
         ----------
@@ -406,8 +451,21 @@ class SplitSearch:
     def _exchange_ends(self, best: _Routed) -> Iterator[Sequence]:
         """Yield the sequence after two, four, ... exchanges of ends in all its configurations.
 
-        One sweep of two exchanges follows another, each from where the last one ended; all go by
-        the prices of the best sequence.
+        A *configuration* is a set of circuits that is held for some rounds. In an exchange of ends
+        two of its circuits, a to b and c to d, become a to d and c to b. One sweep of two
+        exchanges follows another, each from where the last one ended; all go by the dual prices
+        that the linear programme of the best sequence gives to its circuits.
+
+        Parameters
+        ----------
+        best
+            The best sequence so far, and the price of a second of each circuit in each round.
+
+        Yields
+        ------
+        int array, shape (rounds, lanes, ranks)
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
+            lane is a port of every rank.
         """
         changed = best.sequence
         for _ in range(SWEEPS):
@@ -418,6 +476,7 @@ class SplitSearch:
     def _replace_rounds(self, best: _Routed, turns: list[int]) -> Iterator[Sequence]:
         """Yield copies of the sequence in which the circuits of one round are replaced.
 
+        A *sequence* says which circuits there are in each round; a *lane* is a port of every rank.
         Up to `FEW` ranks, all circuits are tried in each of the rounds, in all lanes together.
         With more ranks, one lane of one round at a time gets the circuits that are worth most by
         the dual prices of the routes.
@@ -449,8 +508,19 @@ class SplitSearch:
     def _add_rounds(self, best: _Routed) -> Iterator[Sequence]:
         """Yield the sequence with one round more, before each round and after the last one.
 
-        The circuits are all that there are, of few ranks; else those that are worth most there,
-        the same in all lanes.
+        The circuits of this round are all that there are, one after another, between few ranks;
+        else those that are worth most there by the dual prices of the routes, the same in all
+        lanes (ports of a rank).
+
+        Parameters
+        ----------
+        best
+            The best sequence so far, with the prices of its circuits and the worth of blocks.
+
+        Yields
+        ------
+        int array, shape (rounds + 1, lanes, ranks)
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
         """
         for turn in range(len(best.sequence) + 1):
             if self.problem.n_ranks <= FEW:
@@ -476,7 +546,8 @@ class SplitSearch:
         ----------
         best
             ``best.sequence[round, lane, rank]``: to whom a rank transmits; ``best.price[round,
-            lane, rank]``: the price of this circuit; ``best.worth[source, target]``.
+            lane, rank]``: the price of this circuit; ``best.worth[source, target]``. A lane is a
+            port of every rank.
         turn
             The number of the round; the number of rounds stands for the end.
 
@@ -525,7 +596,8 @@ class SplitSearch:
         Parameters
         ----------
         sequence
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
+            lane is a port of every rank.
 
         Returns
         -------
@@ -540,6 +612,8 @@ class SplitSearch:
             paths = draw_paths(self.demand_s, sequence)
         if paths is None:
             return None
+        # A programme that would take longer than there is time is not begun. Its time is estimated
+        # by that of a path in the last programme.
         n_paths = len(paths.source)
         if 1.5 * n_paths * self.path_s > self.clock.remaining_s:  # it would not stop in time
             return None
@@ -550,7 +624,8 @@ class SplitSearch:
         if solved.status != 0:
             return None
 
-        # Parts of each block are scaled so that they make up the whole in spite of tolerances.
+        # Parts of each block are scaled so that they make up the whole in spite of tolerances. The
+        # programme counts in units of the least time; amounts are seconds of a circuit.
         rounds, lanes, _ = sequence.shape
         wanted = self.demand_s > 0
         block_of_path = self._number_blocks()[paths.source, paths.target]
@@ -569,7 +644,14 @@ class SplitSearch:
         return routed._replace(time_s=self._lay(routed).plan.time_s)
 
     def _number_blocks(self) -> NDArray[np.int64]:
-        """Return ``number[source, target]`` of the blocks that have bytes."""
+        """Return the numbers of the blocks (what one rank sends to one other) that have bytes.
+
+        Returns
+        -------
+        int array, shape (ranks, ranks)
+            ``number[source, target]``, from 0, row by row; entries of blocks without bytes mean
+            nothing.
+        """
         wanted = self.demand_s > 0
         return np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
 
@@ -589,7 +671,8 @@ class SplitSearch:
         Parameters
         ----------
         sequence
-            ``sequence[round, lane, rank]``: the rank to which a rank transmits.
+            ``sequence[round, lane, rank]``: the rank to which a rank transmits. A lane is a port
+            of every rank.
         paths
             Paths of later and later circuits from the source of each block to its target.
 
@@ -641,6 +724,8 @@ class SplitSearch:
         carried = csr_array(
             (np.ones(n_paths), (block_of_path, np.arange(n_paths))), shape=blocks_shape
         )
+
+        # The simplex method is faster for few paths, an interior-point method for many.
         options: dict[str, Any] = {}
         if np.isfinite(self.clock.remaining_s):
             options["time_limit"] = max(self.clock.remaining_s, 0.01)
@@ -656,7 +741,20 @@ class SplitSearch:
         )
 
     def _first_late_round(self, sequence: Sequence, paths: Paths) -> int:
-        """Return the first round in which a path leaves or enters a rank that is late last."""
+        """Return the first round in which a path leaves or enters a rank that is ready last.
+
+        Parameters
+        ----------
+        sequence
+            Int array of shape (rounds, lanes, ranks): to whom a rank transmits.
+        paths
+            The paths of data; rows of ``hop`` are path, round, lane and the rank that sends.
+
+        Returns
+        -------
+        int
+            The number of the round; the number of rounds if there is none.
+        """
         _, turn, lane, rank = paths.hop.T
         leaves_late = ~self.prompt[rank]
         enters_late = ~self.prompt[sequence[turn, lane, rank]]

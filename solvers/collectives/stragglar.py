@@ -85,11 +85,14 @@ class WasteCounts(NamedTuple):
 def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts | None:
     """Choose how many ranks keep a chunk of the three oldest classes back in each round.
 
-    A chunk that spreads doubles its holders in each of q - 1 rounds, to 2^(q - 1), but only as
-    many are wanted as there are pairs of ranks. Each time that a rank with a chunk of class q - 2,
-    which spreads for one round more, keeps it back, there is one holder less in the end; of class
-    q - 3 there are two less, and of class q - 4 four. A rank keeps a chunk back because it holds
-    two (a *double*) and gives the other one. The numbers that are chosen make up the surplus.
+    In an all-reduce around one late rank, the late rank meets another rank in each round, which
+    makes one more chunk whole; this chunk then spreads by copies for q rounds. Its *class* is the
+    number of rounds since then, from 0 to q - 1. It doubles its holders in each of q - 1 rounds,
+    to 2^(q - 1), but only as many are wanted as there are pairs of ranks: the others are the
+    *surplus*. Each time that a rank with a chunk of class q - 2, which spreads for one round more,
+    keeps it back, there is one holder less in the end; of class q - 3 there are two less, and of
+    class q - 4 four. A rank keeps a chunk back (it *wastes* the chunk) because it holds two (it is
+    a *double*) and gives the other one. The numbers that are chosen make up the surplus.
 
     Example: 26 ranks have q = 5 and a surplus of 16 - 13 = 3: ``WasteCounts(3, 0, 0)``.
 
@@ -106,12 +109,14 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
     Returns
     -------
     WasteCounts or None
-        The choice with the fewest doubles of class q - 4, such that oldest + 2 second + 4 third is
-        the surplus; None if no choice keeps to the limits.
+        How many doubles waste class q - 2 (oldest), q - 3 (second) and q - 4 (third) in a round:
+        the choice with the fewest of class q - 4, such that oldest + 2 second + 4 third is the
+        surplus. None if no choice keeps to the limits.
     """
-    # Doubles take the chunks that they keep back from ranks that give them. A chunk of a class has
-    # only so many holders, and one double on its way from the late rank, and its partner, hold it
-    # without giving it.
+    # Doubles take the chunks that they keep back from ranks that give them, when these have one
+    # class less. A chunk of class c has 2^c holders at most: 2^(q - 3), 2^(q - 4) and 2^(q - 5)
+    # for the three classes. One or two of them do not count: a double on its way from the late
+    # rank, and its partner, hold the chunk without giving it.
     most_third = max(1, (1 << n_active >> 5) - 1)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(shortest, most_third):
@@ -146,6 +151,9 @@ class _Doubles:
     def __init__(self, n_doubles: int, *, may_lose: bool) -> None:
         """Begin with doubles that are free: in no run, and without a swap to come.
 
+        A *double* is a rank that holds two chunks that spread. In a *run* it keeps one of them for
+        several rounds; in a *swap* it gives its younger chunk for one that is nearly the oldest.
+
         Parameters
         ----------
         n_doubles
@@ -171,10 +179,17 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
 
     The late rank meets another rank in each round, and the chunk of this rank is then summed over
     all. It spreads by copies, to twice as many ranks a round, while further chunks follow it. A
-    chunk has class a if it met the late rank a + 1 rounds ago; the q youngest ones are active, and
-    most ranks hold one of them. The few *doubles*, whose moves are planned here, hold two. A
-    double either gives its oldest chunk and takes one of another class for it, or meets the late
-    rank, or swaps until it has an oldest chunk again.
+    chunk has *class* a if it met the late rank a + 1 rounds ago; the q youngest ones are *active*,
+    with classes 0 to q - 1, and most ranks hold one of them. The few *doubles*, whose moves are
+    planned here, hold two. A double either gives its oldest chunk and takes one of another class
+    for it, or meets the late rank, or swaps (gives its young chunk for one of class q - 2) until
+    it has an oldest chunk again.
+
+    A chunk that a double holds and does not give in a round is *wasted*. Chunks would come to too
+    many ranks otherwise, and `waste` says how many doubles have to waste each class. Doubles do so
+    in *runs*: a run of length k + 1 are k + 1 rounds in a row in which a double wastes the same
+    chunk, while its class grows from q - 2 - k to q - 2. In each round as many runs of each length
+    begin as end.
 
     Example: 14 ranks have 13 chunks, q = 4, and ``WasteCounts(1, 0, 0)``: one double. By rounds
     its moves are ``-1 -1 1 1 -2 -3 -3 1 1 1 ...``: nothing in two rounds (`IDLE`); twice it takes
@@ -186,8 +201,8 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     n_active
         The number of active chunks, q.
     waste
-        How many doubles hold, but do not give, a chunk of each old class in a round, as
-        `choose_runs` returns it.
+        How many doubles waste a chunk of class q - 2, q - 3 and q - 4 in each round. Its property
+        ``n_runs_of_length[k]`` says how many runs of length k + 1 begin in a round.
     n_chunks
         The number of chunks: all ranks but the late one have one each.
     odd
@@ -213,10 +228,11 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     for round_ in range(n_active - 1, n_rounds):
         _plan_round(round_, n_active, waste.n_runs_of_length, doubles, moves[round_])
 
-    # Two doubles that both waste class q - 2 have no run of length 3 in which to miss a chunk.
-    # Then double 0 faces the absent rank in the last round. It holds the oldest chunk by then,
-    # so it needs nothing, and no rank misses a chunk: it takes class 0 two rounds before, which is
-    # a copy of the last chunk at this time, and class q - 2 in the round between.
+    # Two doubles that both waste class q - 2, ``WasteCounts(2, 0, 0)``, have no run of length 3
+    # in which to miss a chunk. Then double 0 faces the absent rank in the last round. It holds the
+    # oldest chunk by then, so it needs nothing, and no rank misses a chunk: it takes class 0 two
+    # rounds before, which is a copy of the last chunk at this time, and class q - 2 in the round
+    # between.
     if odd and waste == WasteCounts(2, 0, 0):
         moves[-3, 0] = 0
         moves[-2, 0] = n_active - 2
@@ -229,10 +245,12 @@ def _plan_ramp(
 ) -> None:
     """Plan the first rounds, in which each double gets its second chunk and its place in a run.
 
-    A *run* of length k + 1 are k + 1 rounds in which a double keeps one chunk without giving it
-    away, until this has class q - 2. At the end of these rounds as many doubles are within runs of
-    each length, with so many rounds left, as in every later round: with two runs of length 2 in a
-    round, two doubles have one round left, and two begin anew.
+    Chunks spread for q rounds each, and the *class* of a chunk is how many rounds it has been
+    spreading. A *double* is a rank that holds two such chunks. A *run* of length k + 1 are k + 1
+    rounds in which a double keeps one chunk without giving it away, until this has class q - 2. At
+    the end of these rounds as many doubles are within runs of each length, with so many rounds
+    left, as in every later round: with two runs of length 2 in a round, two doubles have one round
+    left, and two begin anew.
 
     Parameters
     ----------
@@ -241,16 +259,18 @@ def _plan_ramp(
     n_runs_of_length
         ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
     doubles
-        `rounds_left` is written.
+        The states of the doubles. ``rounds_left[double]`` is written: after how many rounds the
+        run ends in which the double is when these rounds are over; 0 if it begins a new one.
     moves
-        ``moves[round, double]``: the move in the round in which a double gets its second chunk is
-        written, which is the class of this chunk.
+        Int8 array of shape (rounds, doubles), ``moves[round, double]``: the move in the round in
+        which a double gets its second chunk is written, which is the class of this chunk.
     """
     double = 0
     longest = len(n_runs_of_length) - 1
     for rounds_left in range(longest + 1):
         for rounds_past in range(longest - rounds_left, -1, -1):
-            # A run that began `rounds_past` rounds ago; its chunk was that much younger then.
+            # A run that began `rounds_past` rounds ago; its chunk was that much younger then. Its
+            # length is rounds_left + rounds_past + 1, and that is a place in `n_runs_of_length`.
             for _ in range(n_runs_of_length[rounds_left + rounds_past]):
                 round_ = n_active - 2 - rounds_past
                 moves[round_, double] = n_active - 3 - rounds_past - rounds_left
@@ -267,24 +287,27 @@ def _plan_round(
 ) -> None:
     """Plan the moves of all doubles in one round, and go on with their states.
 
-    A double is a rank that holds two chunks which still spread. It is within a run (some rounds in
-    which it keeps one of them), or swaps after it met the late rank, or is free for either. The
-    *class* of a chunk counts the rounds for which it has been spreading, from 0 to q - 1.
+    In each round the *late rank* meets one other rank, and a further chunk begins to spread from
+    the two. A double is a rank that holds two chunks which still spread. It is within a *run*
+    (some rounds in which it keeps one of them without giving it away), or *swaps* after it met the
+    late rank (gives its young chunk for one of class q - 2), or is free for either. The *class* of
+    a chunk counts the rounds for which it has been spreading, from 0 to q - 1.
 
     Parameters
     ----------
     round_
-        The number of the round.
+        The number of the round; from round q on a double may meet the late rank.
     n_active
         The number of chunks that still spread, q.
     n_runs_of_length
         ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
     doubles
-        The states of the doubles; changed.
+        The states of the doubles, lists by double; changed: the rounds and swaps that are left,
+        and whether it has met the late rank, or missed a chunk.
     moves
-        ``moves[double]``, written: a class from 0, if it gives its oldest chunk and takes one of
-        this class; `EXCHANGE`, if it meets the late rank; `SWAP`; or `LOSE`, if it faces a rank
-        that is not there.
+        Int8 array of shape (doubles,), written: a class from 0, if the double gives its oldest
+        chunk and takes one of this class; `EXCHANGE`, if it meets the late rank; `SWAP`; or
+        `LOSE`, if it faces a rank that is not there.
     """
     # Doubles whose run or swaps are over choose anew; all others go on.
     free = [
@@ -298,6 +321,7 @@ def _plan_round(
     # A free double that has not met the late rank meets it, if not too many swap after that. Each
     # swap costs class q - 2 one holder, like a run of length 1, whose place it takes. The new
     # chunk of a double is of class 0 in the next round, and swaps last until it has class q - 2.
+    # After sorting, the last free double is one that has not met the late rank, if there is any.
     free.sort(key=lambda double: (not doubles.has_met[double], doubles.has_lost[double]))
     may_exchange = round_ >= n_active and n_swapping < n_runs_of_length[0]
     if may_exchange and not doubles.has_met[free[-1]]:
@@ -306,7 +330,8 @@ def _plan_round(
         doubles.has_met[double] = True
         doubles.swaps_left[double] = n_active - 2
 
-    # The others begin new runs, the longest first; what is left begins runs of length 1.
+    # The others begin new runs, the longest first; what is left begins runs of length 1. A run of
+    # length k + 1 begins as its double takes class q - 3 - k, which is q - 2 - k a round later.
     for k in range(len(n_runs_of_length) - 1, -1, -1):
         n_begin = n_runs_of_length[k]
         beginning = free[:n_begin] if k > 0 else free
@@ -322,8 +347,9 @@ def _continue_runs(
     """Plan the moves of the doubles that are within a run, or swap after they met the late rank.
 
     A *double* is a rank with two chunks that spread, and a *run* are the rounds in a row in which
-    it keeps one of them and gives other ones. The *class* of a chunk counts the rounds for which
-    it has been spreading, from 0 to q - 1. Within a run a double takes class q - 2 in each round:
+    it keeps one of them and gives other ones. In a *swap* it gives its young chunk for one that is
+    the oldest a round later. The *class* of a chunk counts the rounds for which it has been
+    spreading, from 0 to q - 1. Within a run a double takes class q - 2 in each round:
     a chunk that is the oldest a round later, and is given then. If ranks are odd in number, one
     rank faces an absent one in each round and misses a chunk. A double in a run of length 3 may be
     this rank, once: the round before it takes class q - 3 instead.
@@ -335,8 +361,9 @@ def _continue_runs(
     doubles
         The states of all doubles before the round; changed.
     moves
-        ``moves[double]``, written for these doubles: the class that it takes, `SWAP`, or `LOSE`,
-        if it faces the absent rank.
+        Int8 array of shape (doubles,), written for these doubles: the class that one takes, or
+        `SWAP`, which gives its young chunk for one of class q - 2, or `LOSE`, if it faces the
+        absent rank.
     may_lose
         Whether a double may be chosen to face the absent rank in the next round.
     """
@@ -351,6 +378,8 @@ def _continue_runs(
             doubles.has_lost[double] = True
             doubles.rounds_left[double] -= 1
         elif doubles.rounds_left[double]:
+            # Of the doubles with two rounds left one may be chosen to face the absent rank in the
+            # next round; it gives class q - 2 then, so it takes class q - 3 now.
             moves[double] = n_active - 2
             is_candidate = doubles.rounds_left[double] == 2 and not doubles.has_lost[double]
             if is_candidate and doubles.next_loser < 0 and may_lose:
@@ -410,7 +439,8 @@ def schedule(n: int, seed: int = 0) -> Sends:
     if copies is not None:
         return _with_exchanges(n, copies)
     is_odd = n % 2 == 1
-    # The late rank is none of `n_ranks`; if n is odd, the absent one is the last of them.
+    # The late rank is none of `n_ranks`; if n is odd, the absent one is the last of them, and one
+    # round more than for even n, in which missed chunks come, is good enough to stop.
     n_ranks = n if is_odd else n - 1
     n_active = _count_active(n)
     fewest_rounds = n + n_active - 2 + is_odd
@@ -442,30 +472,40 @@ def schedule(n: int, seed: int = 0) -> Sends:
 
 
 def _count_active(n: int) -> int:
-    """Return q, how many chunks are active at once: ceil(log2 m), where m is n or n + 1."""
+    """Return q, how many chunks spread at once among n ranks: ceil(log2 m).
+
+    Here m is the least even number that is not below n.
+    """
     return (n + n % 2 - 1).bit_length()
 
 
 def _count_surplus(n: int) -> int:
-    """Return D, how many more ranks a chunk can spread to than the m / 2 that are wanted."""
+    """Return D, how many more ranks a chunk can spread to than are wanted, among n ranks.
+
+    A chunk doubles its holders to 2^(q - 1) before its last round. Then m / 2 of them are enough,
+    where m is the least even number that is not below n, as each gives it to one more rank.
+    """
     return (1 << _count_active(n) >> 1) - (n + n % 2) // 2
 
 
 @cache
 def stored() -> Any:
-    """Return the content of the file."""
+    """Return the content of the file `STORED`: schedules and searches by number of ranks."""
     return json.loads(STORED.read_text("utf-8"))
 
 
 def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
     """Return a stored schedule, with the exchange of rank t and the late one in round t.
 
+    In an *exchange* two ranks send each other what they have of a chunk, and both add it up.
+
     Parameters
     ----------
     n
         The number of ranks; the last one is late.
     copies
-        Rows of round, source, destination and chunk.
+        The sends between all other ranks, which are only copied: rows of round, source,
+        destination and chunk.
 
     Returns
     -------
@@ -482,8 +522,12 @@ def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
     """Yield plans for the ranks that hold two spreading chunks at once, the best plan first.
 
-    If n is a power of two there are no such ranks. Otherwise there is a closed form for many n,
-    and a depth-first search for the others.
+    In an all-reduce around one late rank, chunks that are summed over all ranks spread by copies,
+    a further one from each round on. Most ranks hold one of them; the few *doubles* hold two, so
+    that chunks do not come to more ranks than are wanted (that would be the *surplus*). If n is a
+    power of two there is no surplus, and there are no doubles. Otherwise there is a closed form
+    for many n, in which doubles keep chunks back in *runs* (several rounds in a row), and a
+    depth-first search for the others.
 
     Parameters
     ----------
@@ -495,7 +539,9 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
     Yields
     ------
     int8 array, shape (rounds, doubles)
-        ``moves[round, double]``, as `plan_runs` returns it.
+        ``moves[round, double]``: a class from 0 (how many rounds a chunk has been spreading), if
+        the double gives its oldest chunk and takes one of this class; else one of the constants of
+        moves, such as `EXCHANGE` and `SWAP`. Without doubles it has no columns.
     """
     surplus = _count_surplus(n)
     is_odd = n % 2 == 1
@@ -503,7 +549,8 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
         yield np.empty((n + n_active - 2, 0), dtype=np.int8)
         return
 
-    # Runs are plans in closed form.
+    # Runs are plans in closed form. If ranks are odd in number, those with a run of length 3 come
+    # first, as a double can miss a chunk in it.
     has_runs = False
     for shortest in (1, 0) if is_odd and surplus > 1 else (0,):
         runs = choose_runs(n_active, surplus, shortest)
@@ -511,6 +558,7 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
             has_runs = True
             yield plan_runs(n_active, runs, n - 1, odd=is_odd)
 
+    # One seed is enough where runs are an alternative; a stored one is known to succeed.
     known = stored()["searches"].get(str(n))
     tries = [known] if known else searches(n, 1 if has_runs else SEEDS)
     for n_doubles, seed in tries:
@@ -522,8 +570,10 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 def searches(n: int, seeds: int) -> list[tuple[int, int]]:
     """List numbers of doubles and seeds, in the order in which they are tried.
 
-    A double is a rank with two chunks that spread. The least number of doubles is how many ones
-    the surplus has as a binary number, but two; with each seed up to two more are tried, too.
+    A double is a rank with two chunks that spread. The *surplus* is how many ranks too many a
+    chunk could spread to; doubles hold chunks back to make up for it. The least number of doubles
+    is how many ones the surplus has as a binary number, but two at least; with each seed up to two
+    more are tried, too.
 
     Parameters
     ----------
@@ -535,13 +585,25 @@ def searches(n: int, seeds: int) -> list[tuple[int, int]]:
     Returns
     -------
     list of (n_doubles, seed)
+        Example for a surplus of 3 and one seed: ``[(2, 0), (3, 0), (4, 0)]``.
     """
     fewest_doubles = max(2, _count_surplus(n).bit_count())
     return [(fewest_doubles + more, seed) for seed in range(seeds) for more in range(3)]
 
 
 def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
-    """Return a search for a plan for n ranks."""
+    """Return a search for a plan of an all-reduce around one late rank, for n ranks.
+
+    Parameters
+    ----------
+    n
+        The number of ranks, the late one included.
+    n_doubles
+        How many ranks hold two chunks that spread; if n is odd, all of them but one have to miss a
+        chunk each, when they face the rank that is not there.
+    seed
+        The seed of the order in which equally good moves are tried.
+    """
     n_missing = (n % 2) * (n_doubles - 1)
     return DoublesSearch(_count_active(n), _count_surplus(n), n - 1, n_doubles, n_missing, seed)
 
@@ -549,7 +611,9 @@ def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
 def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
     """Add rounds in which ranks get missed chunks from ranks that miss other ones.
 
-    In each round the rank that misses most comes first, and takes a partner that needs a chunk of
+    The sends are those of an all-reduce around one late rank. If ranks are odd in number, one of
+    them has no partner in each round and may *miss* a chunk, which comes at the end. In each of
+    these rounds the rank that misses most comes first, and takes a partner that needs a chunk of
     it in return, if there is one.
 
     Parameters
@@ -572,7 +636,7 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
     round can be given in the next one.
     """
     owner_of_chunk = sends[sends[:, 4] == REDUCE][::2, 3]
-    needs = [set(np.flatnonzero(lacked).tolist()) for lacked in lacks.T]
+    needs = [set(np.flatnonzero(lacked).tolist()) for lacked in lacks.T]  # chunks, by rank
     rows = []
     round_ = int(sends[-1, 0])
     while any(needs):
@@ -583,6 +647,7 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
             rank = free.pop(0)
             place = _choose_partner(needs_before, rank, free)
             partner = free.pop(place)
+            # Each of the two gets the first chunk that it needs and the other one has, if any.
             for target, source in ((rank, partner), (partner, rank)):
                 for chunk in sorted(needs_before[target] - needs_before[source])[:1]:
                     needs[target].remove(chunk)

@@ -117,9 +117,24 @@ class MatchingRound(NamedTuple):
 
 
 def new_ranks(n_active: int, n_ranks: int) -> Ranks:
-    """Allocate the workspace of `lay`, for so many active chunks."""
+    """Allocate the workspace of `lay`, which pairs the ranks of each round; nothing is set yet.
+
+    Parameters
+    ----------
+    n_active
+        How many chunks spread at once, q. There is a bucket (a list of the ranks that give a
+        chunk) for each of their classes, and three more as scratch.
+    n_ranks
+        The number of ranks without the late one; the absent rank of odd numbers counts.
+
+    Returns
+    -------
+    Ranks
+        Arrays of shape (n_ranks,), but for `hold` with two slots for each rank, and buckets.
+    """
 
     def of_ranks() -> NDArray[np.int64]:
+        """Allocate one number for each rank."""
         return np.empty(n_ranks, dtype=np.int64)
 
     return Ranks(
@@ -139,16 +154,23 @@ def new_ranks(n_active: int, n_ranks: int) -> Ranks:
 
 @inner_kernel
 def _choose_rank(ranks, given_class, key):
-    """Return the free rank of a class that has the least key, the first of equals; -1 if none is.
+    """Choose a partner: the free rank with the least key among those that give a certain chunk.
 
     Parameters
     ----------
     ranks : Ranks
-        Reads the bucket of the class (the ranks that give its chunk), and `taken`.
+        Reads the bucket of the class (the ranks that give its chunk), and `taken`, which says
+        which ranks have a partner already.
     given_class : int
-        The class of the chunk that the rank gives in this round.
+        The class of the chunk that the rank gives in this round: for how many rounds the chunk has
+        been spreading.
     key : int array, shape (ranks,)
         The lower, the better; by rank.
+
+    Returns
+    -------
+    int
+        The rank, the first in its bucket of equal ones; -1 if no free rank gives the chunk.
     """
     best = -1
     for place in range(ranks.size[given_class]):
@@ -160,7 +182,10 @@ def _choose_rank(ranks, given_class, key):
 
 @inner_kernel
 def _join(ranks, rank, mate):
-    """Let two ranks be partners, by the entry of the first alone."""
+    """Let two ranks be partners in a round: both are taken, and `mate` has an entry of the first.
+
+    Pairs are gone through by the entries of `mate`, so each pair may have only one.
+    """
     ranks.taken[rank] = True
     ranks.taken[mate] = True
     ranks.mate[rank] = mate
@@ -191,10 +216,12 @@ def _record_send(log, number, source, target, chunk, kind):
 def _sort_ranks(turn, order, ranks):
     """Sort ranks by the class that they give; return the double that meets the late rank, or -1.
 
-    The class of a chunk is how many rounds it has been spreading, and a bucket lists the ranks
-    that give the chunk of one class. Doubles (ranks with two chunks) that take a chunk, and ranks
-    that are owed one since a swap, stand in no bucket. An empty rank acts like one that holds the
-    oldest chunk.
+    In each round the *late rank* meets one rank, and chunk t, for round t, begins to spread from
+    these two. The *class* of a chunk is how many rounds it has been spreading, 0 to q - 1, and a
+    *bucket* lists the ranks that give the chunk of one class in this round. *Doubles* (ranks with
+    two chunks) that take a chunk, and ranks that are *owed* one since a *swap* (they got a younger
+    chunk in place of the oldest one), stand in no bucket. An empty rank acts like one that holds
+    the oldest chunk.
 
     Example, q = 3 active chunks, before round 5: chunk 4 has class 0, chunk 3 class 1, and chunk 2
     class 2. A rank that holds chunk 3 alone goes into bucket 1, and gives chunk 3. A double with
@@ -203,11 +230,13 @@ def _sort_ranks(turn, order, ranks):
     Parameters
     ----------
     turn : MatchingRound
-        The round and its moves.
+        The number of the round, q (`n_active`), the absent rank, and ``moves[double]``: a class
+        that the double takes, `SEND` plus a class that it gives, or a constant such as `SWAP`.
     order : int array, shape (ranks,)
         All ranks in the order in which they stand in the bucket of their class.
     ranks : Ranks
-        Reads `hold` and `owed`; writes `mate`, `taken`, `gives`, `bucket` and `size`.
+        Reads `hold`, the chunks of a rank, and `owed`. Writes `gives`, the chunk that a rank
+        gives, and the buckets with their sizes, and clears the partners (`mate`, `taken`).
 
     Returns
     -------
@@ -240,6 +269,8 @@ def _sort_ranks(turn, order, ranks):
             elif move >= SEND:
                 given_class = move - SEND
                 ranks.gives[rank] = newest - given_class
+
+        # The absent rank gives nothing, and who is owed a chunk has a partner chosen for it.
         if given_class >= 0 and ranks.owed[rank] == NONE and rank != turn.absent:
             ranks.bucket[given_class, ranks.size[given_class]] = rank
             ranks.size[given_class] += 1
@@ -250,8 +281,14 @@ def _sort_ranks(turn, order, ranks):
 def _meet_late(number, partner, lacks, log, ranks):
     """Let a rank meet the late one, whose rank number equals the number of chunks.
 
-    In the rounds with a new chunk both add what the other has of it, and the partner owns the
-    chunk. After them the partner only gets the last chunk if it lacks it.
+    All ranks but the late one have summed up their data before, in chunks: each of them has one
+    chunk, which it *owns*, and which still lacks the data of the late rank. In round t the late
+    rank meets a rank that it has not met, and both add what the other has of the chunk of this
+    rank. This chunk, whole now, is chunk t. In the rounds after the last chunk the partner only
+    gets that chunk if it lacks it.
+
+    Chunks thus have two names: `lacks` and `owner` number them by round, while the rows of the log
+    name the rank that owns the chunk.
 
     Parameters
     ----------
@@ -260,11 +297,14 @@ def _meet_late(number, partner, lacks, log, ranks):
     partner : int
         The rank that meets the late one.
     lacks : bool array, shape (chunks, ranks)
-        Which rank does not have which chunk reduced over all; written.
+        ``lacks[chunk, rank]``: whether the rank does not have the chunk, summed over all ranks;
+        chunks are numbered by round. Set to False for the chunk and the partner.
     log : SendLog
-        Gets the two reduces of an exchange, or one copy, or nothing.
+        Gets two sends that are added (an exchange), or one copy, or nothing: rows of round,
+        source, destination, owner of the chunk, and kind.
     ranks : Ranks
-        Writes `taken`, `met` and `owner`.
+        Writes `taken` (the partner is no longer free in this round), `met` (it has met the late
+        rank), and ``owner[chunk]``.
     """
     n_chunks = lacks.shape[0]
     late_rank = n_chunks
@@ -284,9 +324,10 @@ def _meet_late(number, partner, lacks, log, ranks):
 def _repay(turn, lacks, ranks):
     """Give ranks that swapped in the last round the chunks owed to them; False if that fails.
 
-    In a swap a rank gets a younger chunk in place of the oldest one, which it is owed. It gets it
+    Chunks spread from rank to rank for q rounds; the *oldest* one is in its last round. In a
+    *swap* a rank gets a younger chunk in place of the oldest one, which it is *owed*. It gets it
     now from a rank that gives the oldest chunk and has the owed one, too; preferably from one that
-    has met the late rank.
+    has met the late rank (which all ranks have to meet once).
 
     Example, q = 4: in round 9 rank 7 got chunk 7 in a swap, and is owed chunk 5, which was the
     oldest one. In round 10 chunk 6 is the oldest. A rank that gives chunk 6, and has chunk 5 since
@@ -295,12 +336,14 @@ def _repay(turn, lacks, ranks):
     Parameters
     ----------
     turn : MatchingRound
-        The round.
+        The round: how many chunks spread at once, q, and the absent rank, which stands for a
+        missing partner (-1 if there is none).
     lacks : bool array, shape (chunks, ranks)
-        Which rank does not have which chunk reduced over all.
+        ``lacks[chunk, rank]``: whether the rank does not have the chunk summed over all ranks.
     ranks : Ranks
-        Reads `owed`, `met`, `hold` and the bucket of the oldest class (the ranks that give it);
-        writes `mate`, `taken` and `gives`, and uses `key` as scratch.
+        Reads `owed` (the number of a chunk, or `NONE`), `met`, `hold` and the bucket of the oldest
+        class (the ranks that give it). Writes the pairs (`mate`, `taken`) and the chunks that they
+        give each other (`gives`), and uses `key` as scratch.
 
     Returns
     -------
@@ -315,7 +358,7 @@ def _repay(turn, lacks, ranks):
         # Payers that have met the late rank come first: what a payer takes may be a young chunk,
         # and ranks that have not met it should take old ones (see `_pair_rest`). A rank without
         # the owed chunk cannot pay; the absent rank, of which `lacks` is not asked, is in no
-        # bucket.
+        # bucket. Chunks after the last one are copies of it, hence the least of two numbers.
         for rank in range(len(ranks.owed)):
             ranks.key[rank] = 1 - ranks.met[rank]
             if rank != turn.absent and owed >= 0 and lacks[min(owed, last_chunk), rank]:
@@ -323,6 +366,7 @@ def _repay(turn, lacks, ranks):
         payer = _choose_rank(ranks, turn.n_active - 1, ranks.key)
         if payer < 0 or ranks.key[payer] == _NOT_CHOSEN:
             return False
+        # The creditor gives the young chunk that it got in the swap, which is in its second slot.
         _join(ranks, creditor, payer)
         ranks.gives[creditor] = ranks.hold[1, creditor]
         ranks.gives[payer] = owed
@@ -379,25 +423,32 @@ def _swap(turn, ranks):
 
 @inner_kernel
 def _face_absent(turn, ranks):
-    """Choose the rank that faces the absent one; False if that fails.
+    """Choose the rank that has no partner in a round (faces the absent one); False if that fails.
 
-    The absent rank stands in for the partner that one of an odd number of ranks does not have.
-    Whoever faces it would have got the oldest chunk, and misses it. If no double (a rank with two
-    chunks) is planned to face it, it is a rank of class q - 2 that has missed the fewest chunks;
-    of equals one that is no double, and has met the late rank.
+    The *absent rank* stands in for the partner that one of an odd number of ranks does not have.
+    Chunks spread from rank to rank for q rounds, and the *class* of a chunk is how many rounds it
+    has been spreading: the chunk of class q - 1 is the oldest one, and goes to ranks that give a
+    younger one for it. A rank that gives class q - 2 faces the absent rank with the least harm: it
+    *misses* the oldest chunk, which it would have got, but holds the oldest one a round later.
+
+    If no *double* (a rank with two chunks) is planned to face the absent rank, it is a rank of
+    class q - 2 that has missed the fewest chunks before; of equals one that has met the late rank
+    (whom all ranks have to meet once, while they hold the oldest chunk), and is no double.
 
     Parameters
     ----------
     turn : MatchingRound
-        The round; a double with the move `LOSE` or `REST` is the one.
+        The round: its number, q, and ``moves[double]``. A double with the move `LOSE` faces the
+        absent rank, and one with the move `REST` as well, but that misses nothing.
     ranks : Ranks
-        Reads `met`, `missed` and the bucket of class q - 2, which lists the ranks that give its
-        chunk; writes `taken` and `missed`, and uses `key` as scratch.
+        Reads `met` (1 for ranks that have met the late rank), `missed` (how many chunks a rank has
+        missed) and the bucket of class q - 2, the list of ranks that give its chunk. Writes
+        `taken` and `missed` of the rank that is chosen, and uses `key` as scratch.
 
     Returns
     -------
     bool
-        False if there is no such rank.
+        False if no rank is left that gives class q - 2; the plan cannot be laid then.
     """
     n_doubles = len(turn.moves)
     loser = -1
@@ -406,7 +457,8 @@ def _face_absent(turn, ranks):
             loser = double
     if loser < 0:
         for rank in range(len(ranks.key)):
-            # One missed chunk counts more than both other reasons together.
+            # The least key is chosen. One missed chunk counts 4, and more than both other reasons
+            # together: being a double counts 2, and not having met the late rank 1.
             ranks.key[rank] = 4 * ranks.missed[rank] - ranks.met[rank]
             if rank < n_doubles:
                 ranks.key[rank] += 2
@@ -427,7 +479,9 @@ def _take_planned_classes(turn, n_chunks, ranks):
 
     A *double* is a rank with two chunks that spread. The *class* of a chunk says for how many
     rounds it has spread: in round t, chunk t - 1 has class 0, and chunk t - 1 - c class c. A
-    double whose move is a class takes the chunk of this class, and gives its oldest one.
+    double whose *move* (what is planned for it in this round) is a class takes the chunk of this
+    class, and gives its oldest one. A *bucket* is the list of ranks that give the chunk of a
+    class in this round.
 
     When the last chunk has begun to spread no new ones come. The ranks that would hold newer
     chunks hold copies of the last one, so all classes up to that of the last chunk are the same
@@ -436,7 +490,8 @@ def _take_planned_classes(turn, n_chunks, ranks):
     Parameters
     ----------
     turn : MatchingRound
-        The round; moves from 0 to ``SEND - 1`` are classes that are taken.
+        The number of the round, q (how many chunks spread at once), and ``moves[double]``, of
+        which those from 0 to ``SEND - 1`` are classes that are taken. Doubles are the first ranks.
     n_chunks : int
         How many chunks there are; the last one has the number ``n_chunks - 1``.
     ranks : Ranks
@@ -468,17 +523,22 @@ def _take_planned_classes(turn, n_chunks, ranks):
 def _pair_rest(n_active, ranks):
     """Pair the ranks that give the oldest chunk with all others; False if that fails.
 
-    The *class* of a chunk is how many rounds it has been spreading. A rank that takes an old class
-    soon holds the oldest chunk again, and is free to meet the late rank; so ranks that have not
-    met it yet take the oldest classes.
+    Chunks spread from rank to rank for q rounds, and the *class* of a chunk is how many rounds it
+    has been spreading, 0 to q - 1. Each rank gives one chunk to its partner: ranks that hold the
+    oldest chunk take a younger one for it. The late rank, which joined last, has to meet each rank
+    once, while that holds the oldest chunk. A rank that takes an old class soon holds the oldest
+    chunk again, and is free to meet the late rank; so ranks that have not met it yet take the
+    oldest classes.
 
     Parameters
     ----------
     n_active : int
         How many classes there are, q; class q - 1 is the oldest.
     ranks : Ranks
-        Reads `bucket` and `size`, the ranks that give each class, and `taken`, `met` and `missed`;
-        writes `mate`. The last three buckets are scratch.
+        Reads ``bucket[class]`` and ``size[class]``, the ranks that give each class, and for each
+        rank whether it has a partner in this round (`taken`), has met the late rank (`met`), or
+        has missed a chunk (`missed`). Writes the pairs into `mate`. The last three buckets are
+        scratch.
 
     Returns
     -------
@@ -517,6 +577,7 @@ def _pair_rest(n_active, ranks):
             giver = bucket[given_class, index]
             if ranks.taken[giver]:
                 continue
+            # The partner comes from the first of the three groups that is not empty.
             group = third
             if size[not_met] > 0:
                 group = not_met
@@ -534,8 +595,10 @@ def _exchange_chunks(turn, lacks, log, ranks):
     """Send the chunks that the pairs of a round give each other, and update what ranks hold.
 
     A pair exchanges one chunk each way; a send is left out if its receiver has the chunk already.
-    Each rank *holds* one chunk or two that still spread. In a swap a rank gets a younger chunk in
-    place of the oldest one, and is *owed* that one, which comes in the next round.
+    Chunks spread for q rounds each, and the *oldest* one is in its last round. Each rank *holds*
+    one chunk or two that still spread. In a swap a rank gets a younger chunk in place of the
+    oldest one, and is *owed* that one, which comes in the next round. The chunks that a rank holds
+    are those that it can give later on; all that it has for good is told by `lacks`.
 
     Parameters
     ----------
@@ -543,9 +606,10 @@ def _exchange_chunks(turn, lacks, log, ranks):
         The number of the round; q, how many chunks spread at a time; and the moves of the ranks
         with two chunks.
     lacks : bool array, shape (chunks, ranks)
-        Which rank does not have which chunk reduced over all; written.
+        ``lacks[chunk, rank]``: whether the rank does not have the chunk summed over all ranks, by
+        the numbers of chunks; written.
     log : SendLog
-        Gets the sends: rows of round, source, destination, chunk and kind.
+        Gets the sends: rows of round, source, destination, owner of the chunk, and kind.
     ranks : Ranks
         Reads `mate`, the partner of a rank; `gives`, the chunk that it gives; and `owner`, the
         rank that had a chunk first. Writes `hold`, the chunks that a rank holds, and `owed`, the
@@ -589,12 +653,19 @@ def _exchange_chunks(turn, lacks, log, ranks):
 def _pair_ranks(turn, n_chunks, lacks, ranks):
     """Pair all ranks that do not meet the late one; False if that fails.
 
-    The doubles, ranks with two chunks, come first, since fewer partners suit them.
+    In each round of the all-reduce one rank meets the late rank, which joined last, and all others
+    exchange chunks in pairs. Most ranks hold one chunk that still spreads; *doubles* hold two, and
+    what they do (their *moves*) is planned. In a *swap* a double gives its younger chunk, and its
+    partner is *owed* the oldest chunk for a round. The doubles, ranks with two chunks, come first,
+    since fewer partners suit them. In order: ranks that are owed a chunk since a swap of the round
+    before, doubles that swap now, the rank without a partner if their number is odd, doubles that
+    take a chunk as planned, and all others.
 
     Parameters
     ----------
     turn : MatchingRound
-        The round and the moves of the doubles.
+        The round and ``moves[double]``: the class of the chunk that it takes, or a constant such
+        as `SWAP`.
     n_chunks : int
         The number of chunks.
     lacks : bool array, shape (chunks, ranks)
@@ -626,19 +697,23 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     In each round one rank meets the late rank, and all others are paired. Their *active* chunks
     are those that met the late rank in the last q rounds and still spread. A rank with the oldest
     one gives it to a rank without, and takes a younger one for it: chunks thus double in number.
+    Ranks that hold two active chunks are *doubles*, and their *moves* are planned beforehand: what
+    each of them gives or takes in a round. All other ranks hold one, and are equal but for it.
 
     Parameters
     ----------
     n_active : int
         How many chunks are active, q.
     moves : int8 array, shape (rounds, doubles)
-        The moves of the doubles, the ranks 0, 1, ... that hold two active chunks: each is a class,
-        or one of the constants of this module, as in `MatchingRound.moves`.
+        The moves of the doubles, the ranks 0, 1, ... that hold two active chunks. Each is a class
+        (the number of rounds that a chunk has been spreading) whose chunk the double takes for its
+        oldest one, `SEND` plus a class that it gives, or `IDLE`, `EXCHANGE` (meets the late rank),
+        `SWAP` (gives its young chunk), `LOSE` or `REST` (has no partner).
     orders : int array, shape (orders, ranks)
         ``orders[k]``: the order of equal ranks in rounds k, k + len(orders), ... If there is one
         rank more than chunks, the last is absent: who faces it misses the oldest chunk.
     log : SendLog
-        Gets the sends.
+        Gets the sends: rows of round, source, destination, owner of the chunk, and kind.
     lacks : bool array, shape (chunks, ranks)
         Which rank does not have which chunk reduced over all; all true at first, and written.
     ranks : Ranks
@@ -654,6 +729,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     absent = -1
     if n_ranks > n_chunks:
         absent = n_ranks - 1
+
+    # At first no rank holds a chunk that spreads, which counts as holding an oldest one.
     ranks.hold[:] = NONE
     ranks.owed[:] = NONE
     ranks.met[:] = 0

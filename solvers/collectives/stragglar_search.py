@@ -148,10 +148,15 @@ class DoublesSearch:
     def plan(self) -> NDArray[np.int8] | None:
         """Return the moves of all doubles, or None if the search found none.
 
+        A *double* is a rank that holds two chunks that still spread from rank to rank. Its *move*
+        says what it does in one round of an all-reduce around a late rank.
+
         Returns
         -------
         int8 array, shape (n_chunks + q - 1, doubles), or None
-            ``moves[round, double]``: numbers as in `_Option.move`.
+            ``moves[round, double]``: a class from 0 (for how many rounds a chunk has been
+            spreading) whose chunk the double takes for its oldest one, `SEND` plus a class that it
+            gives, or `EXCHANGE` (meets the late rank), `SWAP`, `LOSE` or `IDLE`.
         """
         # Before round 0 no double holds a chunk, and chunk 0, of class 0 from round 1 on, has its
         # whole surplus still to waste.
@@ -167,7 +172,13 @@ class DoublesSearch:
     ) -> list[tuple[int, ...]] | None:
         """Return the moves of all doubles from a round on, by depth-first search.
 
-        States from which no plan leads to the end are remembered, and not entered again.
+        A *double* is a rank that holds two chunks that still spread. The *class* of a chunk is how
+        many rounds it has been spreading, 0 to q - 1. A double *wastes* a chunk while it holds it
+        without giving it, so that the chunk has fewer holders in the end, and the *budget* of a
+        class says how many fewer they have still to be. In a *swap* a double gives its younger
+        chunk for one of class q - 2, and its partner goes without the oldest one until the next
+        round: a *debt*. States from which no plan leads to the end
+        are remembered, and not entered again.
 
         Parameters
         ----------
@@ -179,7 +190,8 @@ class DoublesSearch:
             ``budgets[class]``: how many of the holders that the chunk of a class could have are
             still to be wasted.
         debts
-            Classes of the chunks that partners of doubles got in swaps of the round before.
+            One class for each swap of the round before: the partner of a double got this younger
+            chunk in place of the oldest one, which some rank has to pay to it in this round.
 
         Returns
         -------
@@ -206,25 +218,37 @@ class DoublesSearch:
         """List the moves that all doubles together can make in a round, the most promising first.
 
         A *double* is a rank with two chunks that spread. The *class* of a chunk counts the rounds
-        for which it has been spreading, from 0. A chunk has the fewer holders at the end, the more
-        doubles hold it without giving it: they *waste* its class.
+        for which it has been spreading, from 0 to q - 1. A chunk has the fewer holders at the end,
+        the more doubles hold it without giving it: they *waste* its class. In each round one rank
+        meets the *late rank*, whose data are wanted by all (a double *exchanges* with it once),
+        and if ranks are odd in number one has no partner, and *loses* a chunk. In a *swap* a
+        double gives its younger chunk for one of class q - 2, and its partner goes without the
+        oldest chunk until the next round: that is a *debt*.
+
+        A list of moves is allowed if only one double exchanges, and one loses; if no class is
+        wasted beyond its budget, and the oldest one is wasted as often as it has to be; if enough
+        ranks give each class that doubles take; and if enough rounds are left for what each double
+        has to do once.
 
         Parameters
         ----------
         turn
             The number of the round.
         doubles
-            The doubles before the round.
+            The doubles before the round: the classes of their two chunks, and whether they have
+            exchanged and lost before.
         budgets
             ``budgets[class]``: how many of the holders that a chunk could have are still to be
             wasted, by doubles that do not give it.
         debts
-            Classes that ranks got in swaps of the round before.
+            One class for each swap of the round before. The rank that got a chunk of this class in
+            it gives that to the rank that pays its debt, and thus to no double.
 
         Returns
         -------
         list of (DoublesStep, Budgets)
-            The moves, and the budgets after them.
+            The moves of all doubles with the doubles, wasted classes and debts after them; and the
+            budgets of the next round.
         """
         # Combine the options of all doubles, and drop what already breaks a rule.
         none_of_each = (0,) * self.q
@@ -293,11 +317,32 @@ class DoublesSearch:
         return self._options_with_oldest_chunk(turn, double, no_chunk)
 
     def _class_without_chunk(self, turn: int) -> int:
-        """Return the class that stands for no chunk: older than all that there are in a round."""
+        """Return the class that stands for no chunk: older than all that there are in a round.
+
+        The class of a chunk is how many rounds it has been spreading, and the oldest one has class
+        q - 1. Rounds before q have no chunk as old as that, so class q - 1 is free for this use.
+        """
         return self.q - 1 if turn < self.q else self.q
 
     def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
-        """Return a double after a round in which it has two classes, which grow older by one."""
+        """Return a double after a round: a rank with two chunks, each one round older than before.
+
+        Parameters
+        ----------
+        double
+            The double before the round.
+        turn
+            The number of the round.
+        kept
+            The classes, as counted in this round, of the two chunks that it has at the end of the
+            round. A class of -1 is a chunk that begins to spread in this round, and the class that
+            stands for no chunk (`_class_without_chunk`) does not grow.
+
+        Returns
+        -------
+        Double
+            Its classes in the next round; whether it has met the late rank, or lost, is kept.
+        """
         no_chunk = self._class_without_chunk(turn)
         classes = [c if c == no_chunk else c + 1 for c in kept]
         return Double(min(classes), max(classes), double.met, double.lost)
@@ -305,8 +350,24 @@ class DoublesSearch:
     def _options_with_young_chunks(self, turn: int, double: Double) -> list[_Option]:
         """List the moves of a double without the oldest chunk: it gives one, and wastes the other.
 
-        Whoever gets a chunk of it holds the oldest one and gives that; the double has no use for
-        it, and keeps both of its own. Parameters and result are those of `_list_options`.
+        A *double* is a rank that holds two chunks that still spread. The *class* of a chunk is how
+        many rounds it has been spreading, 0 to q - 1. Whoever gets a chunk of the double holds the
+        oldest one and gives that; the double has no use for it beyond this round, and keeps both
+        of its own. It *wastes* the chunk that it does not give.
+
+        Parameters
+        ----------
+        turn
+            The number of the round.
+        double
+            The classes of its two chunks, of which none is the oldest, and whether it has missed a
+            chunk already (`lost`).
+
+        Returns
+        -------
+        list of _Option
+            For each move (`SEND` plus the class that it gives, or `LOSE`), the class that it
+            wastes, and the double in the next round.
         """
         young = double.young
         old = double.old
@@ -359,7 +420,8 @@ class DoublesSearch:
 
         # It takes any class but its own. After the last chunk no new ones come, and the ranks that
         # would have them have copies of the last chunk instead. All these classes are the same
-        # chunk, so one of them, the first, is enough.
+        # chunk, so one of them, the first, is enough. Example: with 13 chunks, the last of which
+        # began to spread in round 12, the classes 0, 1 and 2 of round 15 are all this chunk.
         last_copied_class = turn - self.n_chunks
         takes = [c for c in range(min(turn, q - 1)) if c != young]
         takes = takes[:1] + [c for c in takes[1:] if c > last_copied_class]
@@ -388,18 +450,22 @@ class DoublesSearch:
     ) -> DoublesStep | None:
         """Let one more double move in a round, and count what all of them waste and take together.
 
-        A double is a rank with two chunks that spread, one of which it can give in a round; the
-        other one is *wasted*. A chunk has class c if it began to spread c + 1 rounds ago; q chunks
-        spread at a time, so classes are 0 to q - 1.
+        A *double* is a rank with two chunks that spread, one of which it can give in a round; the
+        other one is *wasted*. A chunk has *class* c if it began to spread c + 1 rounds ago; q
+        chunks spread at a time, so classes are 0 to q - 1. In an *exchange* the double meets the
+        late rank; it *loses* if it has no partner, where ranks are odd in number; in a *swap* it
+        gives its younger chunk for one of class q - 2, and the partner has to be paid its oldest
+        chunk in the next round, a *debt*.
 
         Parameters
         ----------
         turn
             The number of the round.
         step
-            The moves of the doubles before this one, and what they waste and take.
+            The moves of the doubles before this one, how many of them waste (``wasted[class]``)
+            and take (``asked[class]``) each class, and the debts of their swaps.
         option
-            The move of this double.
+            The move of this double, the class that it wastes, and the double after the round.
         budgets
             ``budgets[class]``: how many of the holders that the chunk of a class could have may
             still be wasted; a double that does not give class c wastes 2^(q - 2 - c) of them.
@@ -451,8 +517,9 @@ class DoublesSearch:
         """Check the moves of all doubles in a round; return the budgets of the next round.
 
         A *double* is a rank with two chunks that spread. Chunks could spread to 2^(q - 1) ranks,
-        which is too many by the surplus; the *budget* of a class is the part of the surplus that
-        its chunk has still to lose. A double that does not give a chunk of class c for one round
+        which is too many by the *surplus*; the *budget* of a class is the part of the surplus that
+        its chunk has still to lose. The class of a chunk is how many rounds it has been spreading,
+        0 to q - 1. A double that does not give a chunk of class c for one round
         *wastes* it: there are 2^(q - 2 - c) holders less at the end.
 
         Parameters
@@ -461,8 +528,13 @@ class DoublesSearch:
             The number of the round.
         step
             The moves of all doubles.
-        doubles, budgets, debts
-            The state before the round, as in `_extend`.
+        doubles
+            The classes of the two chunks of each double before the round.
+        budgets
+            ``budgets[class]``: how many holders are still to be wasted before the round.
+        debts
+            One class for each swap of the round before (a double gave its younger chunk in place
+            of the oldest one): the rank that got this class in it cannot give it to a double now.
 
         Returns
         -------
@@ -472,6 +544,8 @@ class DoublesSearch:
         """
         if not self._has_rounds_for_meetings(turn, step):
             return None
+
+        # A new chunk begins with the whole surplus; all others have grown older by one class.
         q = self.q
         budgets_after = [self.surplus] + [0] * (q - 1)
         for c in range(min(turn, q - 1)):
@@ -479,8 +553,9 @@ class DoublesSearch:
             if is_last_chunk:
                 continue
 
-            # The surplus has to be wasted by the oldest class, but for what swaps waste there;
-            # before that all doubles together must be able to waste the rest.
+            # The surplus has to be wasted by the oldest class, but for what swaps waste there, one
+            # holder each; before that all doubles together must be able to waste the rest. One
+            # double can waste 2^(q - 3 - c) + ... + 2 + 1 = 2^(q - 2 - c) - 1 more after class c.
             budget = budgets[c] - (step.wasted[c] << (q - 2 - c))
             budgets_after[c + 1] = budget
             if c == q - 2:
@@ -491,7 +566,8 @@ class DoublesSearch:
             if not self._has_enough_givers(c, step, doubles, budgets[c], debts):
                 return None
 
-        # When the ramp ends, all ranks hold one active chunk, and doubles two.
+        # When the ramp (the first q rounds) ends, all ranks but the late one hold one active
+        # chunk, and doubles two. A chunk is wanted at m / 2 = 2^(q - 1) - surplus ranks.
         if turn == q - 1:
             n_ranks = 2 * ((1 << (q - 1)) - self.surplus) - 1
             holders = sum(self._count_holders(c, budgets_after[c]) for c in range(q))
@@ -502,15 +578,18 @@ class DoublesSearch:
     def _has_rounds_for_meetings(self, turn: int, step: DoublesStep) -> bool:
         """Tell whether enough rounds are left, after round `turn`, for what each double does once.
 
-        Each double has to meet the late rank, and `n_losers` of them face the absent rank; one
-        double can do each of that in a round. The late rank has no new chunks after n_chunks.
+        A double is a rank with two chunks that spread. Each has to meet the late rank, and
+        `n_losers` of them face the absent rank (have no partner, where ranks are odd in number);
+        one double can do each of that in a round. The late rank has no new chunks after n_chunks
+        rounds, while the absent rank is faced up to the last round, n_chunks + q - 2.
 
         Parameters
         ----------
         turn
             The number of the round of the step.
         step
-            The moves of all doubles, and the doubles after them.
+            The moves of all doubles, and the doubles after them: whether they have met the late
+            rank (`met`), and faced the absent one (`lost`).
         """
         n_to_meet = sum(not double.met for double in step.doubles)
         if n_to_meet > max(0, self.n_chunks - 1 - turn):
@@ -529,10 +608,13 @@ class DoublesSearch:
         """Tell whether there are as many ranks that give the chunk of class c as doubles take it.
 
         The chunk of class c began to spread c + 1 rounds ago. A rank that holds one chunk gives it
-        in every round. A *double* is a rank that holds two, and gives the one that its move says.
-        Givers of class c are hence all its holders, less the doubles among them that give their
-        other chunk, and less the ranks that pay a debt in this round. One giver may be needed for
-        the *absent* rank, which stands for a missing partner where ranks are odd in number.
+        in every round. A *double* is a rank that holds two, and gives the one that its move says;
+        it *wastes* the other one, which has fewer holders in later rounds for that. Givers of
+        class c are hence all its holders, less the doubles among them that give their other chunk,
+        and less the ranks that are in *debt*: those that got a younger chunk in place of the
+        oldest one in a swap of the round before, and give that to the rank that makes up for it.
+        One giver may be needed for the *absent* rank, which stands for a missing partner where
+        ranks are odd in number; a double that faces it (`LOSE`) makes that needless.
 
         Parameters
         ----------
@@ -548,7 +630,12 @@ class DoublesSearch:
             `_count_holders` says how many ranks hold the chunk now.
         debts
             One class for each swap of the round before: the rank that got a chunk of this class in
-            it gives that to its creditor, and to nobody else.
+            it gives that to the rank that pays its debt, and to nobody else.
+
+        Returns
+        -------
+        bool
+            Whether doubles, and the absent rank if it needs one, find enough givers of the class.
         """
         n_doubles_with_it = sum(c in (double.young, double.old) for double in doubles)
         n_doubles_that_give = sum(move == SEND + c for move in step.moves)
@@ -561,8 +648,10 @@ class DoublesSearch:
     def _count_holders(self, c: int, budget: int) -> int:
         """Return how many ranks hold the chunk of class c, of which `budget` is still to waste.
 
-        A chunk that is never wasted is held by 2^c ranks when it has class c. The waste is counted
-        in holders by class q - 1, and is half as much for each class before that.
+        The class of a chunk is how many rounds it has been spreading, 0 to q - 1. A chunk that is
+        never *wasted* (held without being given) is held by 2^c ranks when it has class c. The
+        waste is counted in holders by class q - 1, and is half as much for each class before that.
+        Example, q = 5: with 2 of a surplus of 3 wasted until class 3, there are 2^3 - 2 / 2 = 7.
         """
         wasted = self.surplus - budget
         return (1 << c) - (wasted >> (self.q - 1 - c))

@@ -44,9 +44,10 @@ class Topology(NamedTuple):
 def list_topologies(problem: Collective) -> list[Topology]:
     """List graphs of circuits that stay, in which each rank has as many circuits as ports.
 
-    Circulants for rings and small distances; for two-way circuits also a path, and graphs of small
-    diameter; for one-way circuits de Bruijn and Kautz graphs. With as many ports as other ranks
-    all ranks are joined directly.
+    These are circulants, in which rank r is joined to r + s for each of some *shifts* s, for rings
+    and small distances; for two-way circuits also a path, and graphs of small diameter; for
+    one-way circuits de Bruijn and Kautz graphs. With as many ports as other ranks all ranks are
+    joined directly. A *lane* is a port of a rank on some *plane*, which is a switch of its own.
 
     Parameters
     ----------
@@ -83,7 +84,8 @@ def list_topologies(problem: Collective) -> list[Topology]:
 def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int, ...]]:
     """Yield sets of shifts for circulants; of two-way circuits a shift stands for both directions.
 
-    The first set makes rings around all ranks, over which data travel farthest and no byte is
+    In a *circulant* rank r is joined to r + s, modulo the number of ranks, for each *shift* s. The
+    first set makes rings around all ranks, over which data travel farthest and no byte is
     sent in vain. The others are geometric, with steps from 2 up to the root of n that makes the
     diameter least, so that small data need fewer rounds.
 
@@ -105,6 +107,8 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
         Different shifts, ascending: how many places onward a circuit leads. There are as many as
         lanes allow, or fewer.
     """
+    # The shifts nearest to 1 that have no factor in common with n: each makes one ring of all
+    # ranks. A two-way shift above n / 2 is the opposite of one below.
     count = lanes // 2 if two_way else lanes
     if not count:
         return
@@ -114,6 +118,8 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
     yield tuple(coprime[:count])
     if count == 1:
         return
+    # Powers of a base; sets that do not join all ranks are left out (their common divisor with n
+    # is not 1).
     root = round(n ** (1 / count))
     for base in range(2, max(4, root + 3)):
         shifts = {base**power % n for power in range(count)} - {0}
@@ -128,7 +134,7 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
 def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
     """Return ``source[..., lane, rank]``: the rank whose data come in over this port, -1 if none.
 
-    Two-way circuits bring data from where they lead.
+    Two-way circuits bring data from where they lead. The shape is that of the argument.
 
     Parameters
     ----------
@@ -148,9 +154,18 @@ def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
 
 
 def count_parallel(peer: IntArray) -> IntArray:
-    """Return ``width[lane, rank]``: how many ports of a rank have the same peer.
+    """Count how many ports of a rank lead to the same peer, over parallel circuits.
 
-    It stands at the first lane with this peer; the others, and dark ports, have 0.
+    Parameters
+    ----------
+    peer
+        Int array, shape (lanes, ranks): the rank to which a port leads, -1 if it is dark.
+
+    Returns
+    -------
+    int array, shape (lanes, ranks)
+        ``width[lane, rank]``: the number of circuits of the rank to this peer, at the first lane
+        that leads there; 0 at its other lanes, and at dark ports.
     """
     width = np.zeros_like(peer)
     for lane, row in enumerate(peer):
@@ -163,14 +178,19 @@ def count_parallel(peer: IntArray) -> IntArray:
 def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:
     """Lay a circulant graph over the ports: rank r is joined to r + s for each of some shifts s.
 
-    Shifts are taken in turn until all ports are used. One-way circuits take one lane, a port of a
-    plane, for each shift; two-way circuits take two, which lead onward and back, or one if they
-    join opposite ranks.
+    Ranks count modulo their number n. Shifts are taken in turn until all ports are used. A *plane*
+    is a switch of its own, and a *lane* a port of a rank on some plane. One-way circuits take one
+    lane for each shift; two-way circuits take two, which lead onward and back, or one if they join
+    opposite ranks.
+
+    Example: 6 ranks with three two-way lanes and the shift 1. Lanes 0 and 1 lead from each rank to
+    the next one and to the one before, and lane 2 to the rank opposite, three places onward.
 
     Parameters
     ----------
     problem
-        The collective, with the number of ports and planes.
+        The collective, with its ranks, its planes, the ports of a rank on each of them, and
+        whether circuits are two-way.
     shifts
         The shifts that are wanted, in the order in which they get ports.
 
@@ -225,7 +245,11 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
 
 
 def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, int] | None:
-    """Choose two lanes of one plane, or else of any; None if fewer are free."""
+    """Choose two lanes of one plane, or else of any; None if fewer are free.
+
+    A plane is a switch of its own; a lane is a port of a rank on some plane, with the number
+    ``plane * ports + port``. The free lanes are given in ascending order.
+    """
     for place, lane in enumerate(free_lanes[:-1]):
         if lane // problem.ports == free_lanes[place + 1] // problem.ports:
             return lane, free_lanes[place + 1]
@@ -244,7 +268,14 @@ def _place_in_cycle(n: int, shift: int) -> IntArray:
 def _lay_path(problem: Collective) -> Topology | None:
     """Join neighbours of a line: even pairs by the one half of the ports, odd pairs by the other.
 
-    Paths need no odd cycle, so they fit where each plane has one port and n is odd.
+    Circuits are two-way. Paths need no odd cycle, so they fit where each plane (a switch of its
+    own) has one port and n is odd.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its ranks and its lanes, the ports of a rank on all planes. An odd
+        lane stays dark.
 
     Returns
     -------
@@ -306,8 +337,10 @@ def _join_ranks_with_loops(counts: IntArray) -> None:
     ----------
     counts
         ``counts[source, destination]``: the number of circuits, shape (ranks, ranks); changed.
-        Rows and columns keep their sums. A single loop stays, as there is nobody to join it to.
+        Rows and columns keep their sums. A single loop stays, as there is nobody to join it to,
+        and so do all loops if some rank has several.
     """
+    # A rank with several loops is listed as often, so that it would follow itself.
     looped = np.repeat(np.arange(len(counts)), counts.diagonal())
     following = np.roll(looped, -1)
     is_other = looped != following
@@ -317,7 +350,19 @@ def _join_ranks_with_loops(counts: IntArray) -> None:
 
 
 def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
-    """Lay de Bruijn and Kautz graphs whose arcs carry both directions, two ports for each arc."""
+    """Lay de Bruijn and Kautz graphs whose arcs carry both directions, two ports for each arc.
+
+    With d the number of arcs that leave a rank, half of its lanes (ports), rank x of n is joined
+    to d x + k modulo n for k = 0 ... d - 1 (de Bruijn), or to - (d x + k) - 1 (Kautz). Arcs of a
+    rank to itself are left out.
+
+    Yields
+    ------
+    Topology or None
+        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. None if the
+        circuits find no ports. Nothing is listed with fewer than four lanes, or with so many that
+        all ranks can be joined directly.
+    """
     n = problem.n_ranks
     degree = problem.lanes // 2
     if degree < 2 or problem.lanes >= n - 1:
@@ -335,11 +380,22 @@ def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
 def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
     """Lay random regular graphs whose ways are shortened by local search, some of them.
 
-    Two-way circuits take a perfect matching for each lane if n is even. If it is odd they take
-    cycles, over two lanes each: one port of a rank leads onward and another one back, so that an
-    odd lane is left dark. One-way circuits have de Bruijn and Kautz graphs besides, so one graph
-    of another kind is enough. Nothing is listed if a rank has too few lanes (ports), or so many
-    that all ranks can be joined directly.
+    A random graph in which all ranks have the same number of circuits has few hops between any two
+    ranks. Two-way circuits take a perfect matching for each lane if n is even. If it is odd they
+    take cycles, over two lanes each: one port of a rank leads onward and another one back, so that
+    an odd lane is left dark. One-way circuits have de Bruijn and Kautz graphs besides, so one
+    graph of another kind is enough.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its ranks, its lanes (ports of a rank), and the kind of circuits.
+
+    Yields
+    ------
+    Topology
+        With ``peer[lane, rank]``, the rank to which a port leads. Nothing is listed if a rank has
+        too few lanes, or so many that all ranks can be joined directly.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -358,8 +414,20 @@ def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
 def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
     """Lay random regular graphs of an odd number of ranks, made of cycles of two-way circuits.
 
-    Nothing is listed with less than four lanes, where there is one cycle alone, or if planes have
-    no two ports for both neighbours of a rank on a cycle.
+    An odd number of ranks has no perfect matching, so the circuits of two lanes (ports of a rank)
+    make cycles: one leads to the next rank, and one to the rank before.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its ranks, its planes (switches of their own), and ports.
+
+    Yields
+    ------
+    Topology
+        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. Nothing is
+        listed with less than four lanes, where there is one cycle alone, or if planes have no two
+        ports for both neighbours of a rank on a cycle.
     """
     n_cycles = problem.lanes // 2
     if n_cycles < 2:
@@ -431,6 +499,8 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
     peer = np.full((planes, ports, n), IDLE)
     for first, second in _in_path_order(pairs) if ports == 1 else pairs:
+        # A port of the same number that is free at both ranks, on the first plane that has one;
+        # else any free ports of both on the same plane.
         free_first = peer[:, :, first] == IDLE
         free_second = peer[:, :, second] == IDLE
         both = np.argwhere(free_first & free_second)
@@ -470,6 +540,8 @@ def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     ordered = list[tuple[int, int]]()
     done = set[int]()
     for start in range(len(pairs)):
+        # Walk from circuit to circuit: over each one to its other rank, and on over a circuit of
+        # this rank that has not been listed yet.
         following: int | None = start
         rank = pairs[start][0]
         while following is not None and following not in done:

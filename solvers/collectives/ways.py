@@ -56,7 +56,7 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
         blocks of 0 have no paths.
     sequence
         ``sequence[round, lane, rank]``: to whom a rank transmits over a lane in a round; itself
-        stands for nobody.
+        stands for nobody. A lane is a port of every rank.
     every
         Whether blocks that have enough paths get all longer ones, too.
 
@@ -96,6 +96,8 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
                 is_path = is_open[ranks, visited[-1]]
                 for earlier, later in combinations(range(length + 1), 2):
                     is_path &= visited[earlier] != visited[later]
+
+                # Its paths get the next numbers, and a row for each of their hops.
                 source = np.flatnonzero(is_path)
                 target = visited[-1, source]
                 number = total + np.arange(len(source))
@@ -110,6 +112,8 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
         n_paths += n_new
         if total > MOST:
             return None
+
+    # Every block needs a path. Hops are sorted by path, and those of a path by round.
     if (wanted & (n_paths == 0)).any():
         return None
     rows = np.concatenate(hops)
@@ -192,6 +196,7 @@ class _Steps:
         improves = np.zeros((n_steps, self.n, self.n), dtype=np.bool_)
         before = cost
         for step, origin in enumerate(self.origins):
+            # The first lane of a round: all its lanes start from the costs before the round.
             if step % self.lanes == 0:
                 before = cost.copy()
             peer = self.peer[step, origin]
@@ -202,7 +207,8 @@ class _Steps:
             return None
 
         # Backwards from the targets: a block came over the last step that improved its cost, at
-        # most one of each round.
+        # most one of each round. Steps of a round are tried from where the block is after the
+        # round (`rank_after`), since all of them started from the costs before it.
         used = np.zeros((n_steps, len(self.source)), dtype=np.bool_)
         loads = np.zeros((n_steps, self.n))
         rank = self.target.copy()
@@ -250,14 +256,17 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     """Draw the cheapest path of each block again and again, by prices that follow the loads.
 
     Method of Frank and Wolfe: each draw takes a part of all blocks over, which is less and less.
-    A circuit that is busier than others of its round gets a higher price for the next draw.
+    A circuit that is busier than others of its round gets a higher price for the next draw. A
+    *block* is what one rank sends to one other, and a *path* takes circuits of later and later
+    rounds from the one to the other.
 
     Parameters
     ----------
     demand_s
         ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit.
     sequence
-        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A lane
+        is a port of every rank.
 
     Returns
     -------
@@ -269,7 +278,8 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     n_blocks = len(steps.source)
     rng = np.random.default_rng(0)
 
-    # A path has the sum of random marks of its steps and of its block as its name.
+    # A path has the sum of random marks of its steps and of its block as its name, so that equal
+    # paths of several draws are found. A step is one lane (port of every rank) of one round.
     marks = rng.integers(1 << 62, size=(n_steps + 1, n_blocks), dtype=np.int64)
     step_mark = marks[:-1, 0]
     block_mark = marks[-1]
@@ -285,7 +295,8 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
         names[number] = block_mark + step_mark @ drawn.used
         loads += 2 / (number + 2) * (drawn.loads - loads)
 
-        # The softmax of the loads of each round, sharper and sharper.
+        # Prices are the softmax of the loads of each round, sharper and sharper: those of a round
+        # add up to 1, and in the end the busiest circuit alone has a price.
         longest = loads.reshape(steps.rounds, -1).max(axis=1).repeat(steps.lanes)[:, None]
         smoothing = longest.mean() * 0.2 * 0.03 ** (number / DRAWS)
         price = np.exp((loads - longest) / smoothing)
@@ -309,6 +320,12 @@ def exchange(
 ) -> Sequence:
     """Let circuits of a configuration exchange their ends where blocks then have cheaper paths.
 
+    A *configuration* is a set of circuits that stays for some rounds, and a *block* is what one
+    rank sends to one other, over a path of circuits of later and later rounds. Where ranks a and b
+    transmit to c and d, they transmit to d and c after an exchange. The configurations are gone
+    through in order; in each of them those exchanges are made that save most, by the prices of
+    circuits, and have no rank in common.
+
     Parameters
     ----------
     sequence
@@ -324,11 +341,15 @@ def exchange(
     int array, shape (rounds, lanes, ranks)
         A copy of the sequence, with other circuits in the first lane of each configuration.
     """
+    # The toll of a circuit: 2, so that ways of few circuits are cheaper, and for either port what
+    # it costs in all rounds together, compared with the mean port.
     n = len(demand_s)
     changed = sequence.copy()
     sent = price.sum(axis=(0, 1))
     received = np.bincount(best.reshape(-1), price.reshape(-1), n)
     toll = 2.0 + sent[:, None] / sent.mean() + received / received.mean()  # toll[rank, peer]
+
+    # Rounds `first` to `last` - 1 have the same circuits: a configuration.
     is_first = np.append(True, (np.diff(sequence, axis=0) != 0).any(axis=(1, 2)))
     for first, last in pairwise([*np.flatnonzero(is_first).tolist(), len(sequence)]):
         peer = changed[first, 0]
@@ -356,21 +377,22 @@ def _gains_of_exchange(
 ) -> FloatArray:
     """Return what all blocks save if two ranks of a configuration exchange their peers.
 
-    A block takes the cheapest path: up to the configuration, over one of its circuits, and on from
-    there; or it passes the configuration by. If a and b exchange their peers, paths over these two
-    circuits are lost, and paths over the two new ones may be cheaper.
+    A *configuration* is a set of circuits that stays for some rounds. A *block*, what one rank
+    sends to one other, takes the cheapest path: up to the configuration, over one of its circuits,
+    and on from there; or it passes the configuration by. If a and b exchange their peers, paths
+    over these two circuits are lost, and paths over the two new ones may be cheaper.
 
     Parameters
     ----------
     peer
-        ``peer[rank]``: the circuits of the configuration.
+        ``peer[rank]``: to whom a rank transmits in the configuration.
     toll
-        ``toll[rank, peer]``: what a circuit costs.
+        ``toll[rank, peer]``: what a circuit between the two costs, a number without a unit.
     demand_s
-        ``demand_s[source, target]``: the blocks.
+        ``demand_s[source, target]``: the bytes of each block, as seconds of one circuit.
     before, after
-        ``cost[source, rank]`` of the cheapest paths up to the configuration, and
-        ``cost[rank, target]`` from it on.
+        ``cost[source, rank]``: the tolls of the cheapest path up to the configuration; and
+        ``cost[rank, target]``: those from it on. `NO_PATH` where there is none.
 
     Returns
     -------
@@ -378,6 +400,8 @@ def _gains_of_exchange(
         ``gain[a, b]`` for a < b, in seconds times toll; 0 elsewhere, and where a rank would face
         itself.
     """
+    # The cheapest paths that pass the configuration by, and, in `cheapest`, the three cheapest
+    # ways over it or beside it, as ``[place, source, target]``.
     n = len(peer)
     without = np.minimum.reduce(before[:, :, None] + after[None], axis=1, initial=NO_PATH)
     to_rank = before.T  # to_rank[rank, source]
@@ -418,7 +442,8 @@ def _cheapest_paths(sequence: Sequence, toll: FloatArray) -> FloatArray:
     Parameters
     ----------
     sequence
-        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A lane
+        is a port of every rank.
     toll
         ``toll[rank, peer]``: what a circuit between the two costs.
 

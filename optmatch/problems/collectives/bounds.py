@@ -40,10 +40,26 @@ class BoundTerms(NamedTuple):
 
 
 def reach(rounds: int, lanes: int, two_way: bool) -> int:
-    """Count the ranks that one knows after so many rounds with the same circuits, itself too.
+    """Count the ranks that one can know after so many rounds with the same circuits, itself too.
 
-    In the first round it hears from a rank over each lane. Each of those hears from so many others
-    over its other lanes; a two-way circuit that data came over leads back to where they go.
+    This is the Moore bound. In the first round a rank hears from one rank over each lane, a port
+    of its own. In each further round these have heard from others, over all their lanes, or, if
+    circuits are two-way, over all but the one that leads to the rank itself. With 3 two-way lanes
+    a rank knows 1 + 3 = 4 ranks after one round, and 1 + 3 + 3 * 2 = 10 after two.
+
+    Parameters
+    ----------
+    rounds
+        The number of rounds; also the diameter of the graph, in hops.
+    lanes
+        The number of circuits of each rank (its degree).
+    two_way
+        Whether circuits lead both ways.
+
+    Returns
+    -------
+    int
+        The most ranks that can be known.
     """
     onward = lanes - 1 if two_way else lanes
     if onward == 1:
@@ -57,7 +73,9 @@ def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bo
     """Bound the rounds in which each of n ranks can know of each, with K configurations in a row.
 
     Configuration k, a set of circuits, is held for r_k rounds, and so the data of a rank can come
-    to a certain number of ranks, its reach; reaches of configurations in a row multiply.
+    to a certain number of ranks, its *reach*; reaches of configurations in a row multiply. Example
+    of 8 ranks with one one-way lane (port) each: one configuration, a ring, reaches 1 + r ranks in
+    r rounds, so it takes 7; two of them reach (1 + 2) (1 + 2) = 9 ranks in 4 rounds.
 
     Parameters
     ----------
@@ -123,6 +141,7 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[I
         n_at_hop = [1]
         n_reached = 0
         while n_reached < n_others and len(n_at_hop) <= n_others:
+            # The three kinds of ranks that are named above, at `hop` hops.
             hop = len(n_at_hop)
             n_here = onward * n_at_hop[-1]
             if hop < len(n_at_hop_before):
@@ -133,6 +152,8 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[I
             if n_at_hop[-1] == 0:
                 break
             n_reached += n_at_hop[-1]
+
+        # One entry for each rank, without the rank itself at 0 hops.
         hops = np.repeat(np.arange(len(n_at_hop)), n_at_hop)
         yield hops[1 : n_others + 1]
         n_at_hop_before = n_at_hop
@@ -144,10 +165,12 @@ def hops_within(
 ) -> IntArray:
     """Bound the hops to the n - 1 others, ascending, if K configurations are held so many rounds.
 
-    Within one that is held r rounds ``1, lanes, lanes onward, ...`` ranks are at 0 to r hops. The
-    counts of all together are those of the product of these polynomials, whose coefficients are
-    all largest where the rounds are spread evenly. There are fewer than n - 1 if not all can be
-    reached.
+    A *configuration* is a set of circuits, as many at each rank as it has lanes (ports). Within
+    one that is held r rounds ``1, lanes, lanes onward, ...`` ranks are at 0 to r hops, where
+    `onward` is the number of circuits over which data can go on: all lanes, or, if circuits are
+    two-way, all but the one over which they came. The counts of all configurations together are
+    those of the product of these polynomials, whose coefficients are all largest where the rounds
+    are spread evenly. There are fewer than n - 1 if not all can be reached.
 
     Parameters
     ----------
@@ -184,7 +207,12 @@ def hops_within(
 
 
 def bound_terms(problem: Any) -> BoundTerms:
-    """Return the best lower bound of a `Collective`, whose module imports this one."""
+    """Return the best lower bound of the time of a `Collective` without islands.
+
+    A problem with steps (rounds given from outside) has a bound of its own; otherwise it is the
+    larger one of the bounds with and without waiting for late ranks. The argument is typed as Any,
+    as the module of `Collective` imports this one.
+    """
     if problem.steps is not None:
         return BoundTerms(_bound_steps(problem), "steps")
     return max(_bound_without_waiting(problem), _bound_late(problem))
@@ -207,21 +235,46 @@ class _Traffic(NamedTuple):
     def bytes_over(self, hops: IntArray) -> float:
         """Return the bytes that cross a circuit, counted at each hop, for each rank on average.
 
-        The largest blocks go over the fewest hops. `hops` are those to the others, ascending.
+        The largest blocks go over the fewest hops: the k-th largest one is multiplied by the hops
+        to the k-th nearest rank.
+
+        Parameters
+        ----------
+        hops
+            Int array, shape (others,): the hops to the other ranks, ascending.
+
+        Returns
+        -------
+        float
+            Bytes: those that are sent or those that are received, whichever are more, and those
+            that ports cannot carry.
         """
         carried = self.sorted_bytes[:, : len(hops)] @ hops
         return float(carried.max()) + self.idle_bytes
 
 
 def _measure_traffic(problem: Any) -> _Traffic:
-    """Return what the busiest rank of a collective has to send or to receive, in bytes.
+    """Measure what the ranks of a collective have to send or to receive at least.
 
-    Blocks of an all-to-all are sorted for each rank, and the mean over ranks is taken: as they are
-    sent, and as they are received.
+    Parameters
+    ----------
+    problem
+        The `Collective`. In an all-to-all ``demand[source, destination]`` has the bytes of each
+        *block*, which is what one rank sends to one other.
+
+    Returns
+    -------
+    _Traffic
+        The bytes of the busiest rank, and the most ranks that some rank has to know. In an
+        all-to-all also the blocks of a rank in descending order, as the mean over ranks, once as
+        they are sent and once as they are received; and the bytes for which ports are idle where
+        a rank sends more than it receives, or less. These are 0 in other operations.
     """
     sorted_bytes = np.zeros((2, problem.n_ranks - 1))
     idle_bytes = 0.0
     if problem.operation == "all-to-all":
+        # Sorted rows ascend; read backwards without the first entry they descend, and the block of
+        # a rank for itself, which has 0 bytes, is left out.
         sent_and_received = (problem.demand, problem.demand.T)
         sorted_bytes = np.array(
             [np.sort(blocks, axis=1)[:, :0:-1].mean(axis=0) for blocks in sent_and_received]
@@ -237,10 +290,11 @@ def _measure_traffic(problem: Any) -> _Traffic:
 
 
 def _bound_without_waiting(problem: Any) -> BoundTerms:
-    """Bound the time as if no rank were late.
+    """Bound the time of a collective as if no rank were late.
 
-    Each number of configurations of circuits in a row has a bound of its own, and the least of
-    them holds for all plans.
+    A *configuration* is a set of circuits that is held for some rounds; between two of them there
+    is a delay. How many of them the best plan has is not known: each number of configurations in
+    a row has a bound of its own, and the least of them holds for all plans.
 
     Parameters
     ----------
@@ -283,16 +337,20 @@ def _bound_configurations(
 ) -> list[BoundTerms]:
     """Bound the time with so many configurations in a row, for each number of rounds.
 
-    Time is the sum of delays, start-ups of rounds, and bytes. More rounds have more start-ups, but
-    let data take shorter ways, so that circuits carry fewer bytes: each number of rounds has its
-    own bound, and the least of them holds.
+    A *configuration* is a set of circuits that is held for some rounds. Time is the sum of the
+    delays between them, of the start-ups of rounds, and of bytes. More rounds have more start-ups,
+    but let data take shorter ways, so that circuits carry fewer bytes: each number of rounds has
+    its own bound, and the least of them holds.
 
     Parameters
     ----------
-    problem, traffic
-        The collective, and what its ranks have to send.
+    problem
+        The collective: its delay, start-ups and rates.
+    traffic
+        The data that its ranks have to send: the bytes of the busiest rank (`least_bytes`), how
+        many ranks some rank has to know (`n_known`), and of an all-to-all the sizes of blocks.
     configurations
-        How many there are.
+        How many configurations there are.
     hops
         The fewest hops to the other ranks with so many configurations, ascending.
     terms
@@ -317,7 +375,8 @@ def _bound_configurations(
         round_s = problem.hop_s
         fixed_s += problem.alpha_s * configurations
 
-    # With any number of rounds bytes go over the fewest hops, at least.
+    # With any number of rounds bytes go over the fewest hops, at least. The bound gets the name of
+    # the count that raises it: distance if hops do, reach if rounds or delays take time, or bytes.
     least_bytes = traffic.least_bytes
     if problem.operation == "all-to-all":
         least_bytes = max(least_bytes, traffic.bytes_over(hops))
@@ -327,6 +386,7 @@ def _bound_configurations(
     elif fixed_s + round_s * rounds > 0:
         name = "reach"
 
+    # One more round costs its start-up, and is of use only while it lets data take shorter ways.
     found: list[BoundTerms] = []
     best_s = min(terms).seconds if terms else math.inf
     has_detours = bool(traffic.sorted_bytes.any()) and round_s > 0
@@ -383,7 +443,11 @@ def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
 
 
 def _tells_all_to_all(problem: Any) -> bool:
-    """Tell whether each rank needs something of every other one."""
+    """Tell whether each rank needs something of every other one.
+
+    That is so in all operations but broadcasts, and all-to-alls in which some pair of ranks has no
+    bytes.
+    """
     if problem.operation == "broadcast":
         return False
     if problem.operation != "all-to-all":
@@ -394,9 +458,10 @@ def _tells_all_to_all(problem: Any) -> bool:
 def _leaves_rank_over(problem: Any, configurations: int) -> bool:
     """Tell whether pairs of an odd number of ranks need more configurations (gossip).
 
-    With one two-way circuit each rank meets one other in a configuration, after which it knows at
-    most twice as many ranks. If n is odd, one rank is left over in each configuration; with K
-    of them it knows at most 2^(K - 1) in the end, which have to be all (Knoedel 1975).
+    A configuration is a set of circuits that is held for some rounds. With one two-way circuit
+    each rank meets one other in a configuration, after which it knows at most twice as many ranks.
+    If n is odd, one rank is left over in each configuration; with K of them it knows at most
+    2^(K - 1) in the end, which have to be all (Knoedel 1975).
     """
     is_paired = problem.lanes == 1 and problem.two_way and problem.n_ranks % 2 == 1
     return bool(is_paired and 2 ** (configurations - 1) < problem.n_ranks)
@@ -421,6 +486,11 @@ def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool
         The most hops from any rank to any other one; one is always possible if counting allows it.
     two_way
         Whether circuits lead both ways.
+
+    Returns
+    -------
+    bool
+        False if there is such a graph, or if nothing is known.
     """
     if diameter < 2 or degree < 2 or (two_way and degree == 2):
         return False
@@ -435,8 +505,9 @@ def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool
 def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
     """Bound a broadcast over circuits that stay, by the cuts that its bytes pass one by one.
 
-    Some rank is so many hops from the root, at least. With R rounds each byte makes hop j in one
-    of the m rounds from j on, where m = R - distance + 1 is the *window*: it has left the root by
+    The data leave one rank, the root, and go over circuits that are the same in all rounds. Some
+    rank is `distance` hops from the root, at least. With R rounds each byte makes hop j in one of
+    the m rounds from j on, where m = R - distance + 1 is the *window*: it has left the root by
     round m. Each window has two bounds, and the least one over all windows holds for all plans.
 
     - Hop j crosses a cut, so the rounds from j to j + m - 1 together last as long as the cut takes
@@ -457,12 +528,16 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
     Returns
     -------
     BoundTerms
-        The bound in seconds, and the name of the count.
+        The bound in seconds, the name of the count ("cut", or "reach" if nothing has bytes), and
+        1, the number of configurations of circuits.
     """
+    # `whole_s` is how long one rank sends the whole buffer over all its ports, and `gap` is g.
     whole_s = _sending_s(problem, problem.size_bytes)
     gap = distance - 1
     least_s = math.inf
     for window in range(1, distance + 1):
+        # The larger one of the two bounds. With window 1 there are as many rounds as hops, for
+        # which a third bound holds.
         sending_s = _bound_by_cuts(problem, distance, window)
         if window == 1:
             sending_s = max(sending_s, _bound_in_fewest_rounds(problem, distance))
@@ -473,7 +548,8 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
         if rounds_s >= least_s:
             break
 
-    # Beyond these windows the second bound alone counts. With c parts of g rounds each it is
+    # Beyond these windows the second bound alone counts (a byte leaves the root in one of more
+    # rounds than it takes hops). With c parts of g rounds each it is
     # convex in c: alpha (c g + 1) + whole (1 + 1 / c), least near the root of whole / (alpha g).
     if gap:
         least_parts = distance // gap + 1
@@ -496,6 +572,7 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
 def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
     """Bound the time in which circuits carry the bytes of a broadcast, by cuts one after another.
 
+    The data go from one rank, the root, over circuits that stay; each circuit on the way is a hop.
     Hop j of each byte falls into one of the `window` rounds from j on, and crosses two cuts: from
     the ranks j - 1 hops from the root to those at j hops; and from those that are so many hops
     before the farthest rank. Times of cuts whose rounds do not overlap add up.
@@ -557,6 +634,8 @@ def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes
     n_ranks = problem.n_ranks
+    # At least `n_far` ranks are at the last hop, and circuits could reach `n_spare` ranks more
+    # than there are.
     n_far = n_ranks - reach(distance - 1, lanes, problem.two_way)
     n_spare = reach(distance, lanes, problem.two_way) - n_ranks
     bytes_s = problem.size_bytes / problem.rate_bytes_per_s  # over one circuit
@@ -575,7 +654,10 @@ def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
 
 
 def _first_delay_s(problem: Any) -> float:
-    """Return the delay before the first circuits are there."""
+    """Return the delay before the first circuits are there, in seconds.
+
+    It is 0 unless the problem starts "dark", without circuits.
+    """
     is_dark = isinstance(problem.start, str) and problem.start == "dark"
     return float(problem.delay_s) if is_dark else 0.0
 
@@ -605,6 +687,9 @@ def _bound_late(problem: Any) -> BoundTerms:
     n_ranks = problem.n_ranks
     if n_ranks == 1 or not late_s.any():
         return BoundTerms(0.0, "late")
+
+    # The bytes that the rank which is ready last has to send, or to receive, and with how many
+    # others: all but in broadcasts and uneven all-to-alls.
     last_rank = int(late_s.argmax())
     n_partners = n_ranks - 1
     if problem.operation == "all-to-all":
@@ -694,7 +779,10 @@ def _least_bytes(problem: Any) -> float:
 
 
 def _most_partners(problem: Any) -> int:
-    """Return how many others some rank has to reach."""
+    """Return how many others some rank has to reach, or to hear from, at most.
+
+    In an all-to-all these are the pairs of ranks with bytes, by row or by column of the demand.
+    """
     if problem.operation != "all-to-all":
         return int(problem.n_ranks) - 1
     is_wanted = problem.demand > 0
@@ -702,7 +790,11 @@ def _most_partners(problem: Any) -> int:
 
 
 def _doublings(n_known: int, lanes: int) -> int:
-    """Count the rounds in which n ranks can be reached if circuits change as they have to."""
+    """Count the rounds in which n ranks can be reached if circuits change as they have to.
+
+    In each round a rank that knows something tells one other over each of its lanes (ports), and
+    thus the ranks that know it become ``lanes + 1`` times as many.
+    """
     n_rounds = 0
     n_reached = 1
     while n_reached < n_known:

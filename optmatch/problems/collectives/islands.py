@@ -35,9 +35,16 @@ class _Reach(NamedTuple):
 def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
     """Yield, for 1, 2, ... rounds over rails, how many others are needed to reach all; or -1.
 
-    The data of one rank spread over rails (a circuit of each rank to another island) and inside
-    islands. In a round over rails members of islands are told, too; the other rounds are those
-    inside islands alone. All states that can be reached are followed, breadth first.
+    An *island* is a group of ranks, its *members*, with links among them; each member also has a
+    *rail*, a circuit to another island. The data of one rank spread over rails and inside islands.
+    In a round over rails a rank that knows them tells one other island, and may also tell all
+    members of its own; the other rounds are those inside islands alone. All states that can be
+    reached are followed, breadth first: how many islands know with all ranks, and how many with
+    one rank.
+
+    Example: 2 islands of 2 ranks. One round over rails is enough together with one more: the other
+    island hears over one rail, and then tells its second rank. With two rounds over rails none
+    other is needed.
 
     Parameters
     ----------
@@ -96,9 +103,11 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
 def bound_islands(problem: Any) -> BoundTerms:
     """Return the best lower bound of a `Collective` between islands.
 
-    Each number of configurations of circuits in a row has a bound: the delays between them, and
-    the time of rounds and bytes. The least one holds for all plans, as does what rails and links
-    can carry together.
+    An *island* is a group of ranks with links among them; each rank also has a *rail*, a circuit
+    to another island. A *configuration* is a set of these circuits that is held for some rounds.
+    Each number of configurations in a row has a bound: the delays between them, and the time of
+    rounds and bytes. The least one holds for all plans, as does what rails and links can carry
+    together.
 
     Parameters
     ----------
@@ -112,6 +121,8 @@ def bound_islands(problem: Any) -> BoundTerms:
     """
     members = problem.island
     islands = problem.n_ranks // members
+    # Each of n blocks comes to, or leaves, n - 1 ranks; in an all-reduce it does both. With one
+    # island all of that goes over links.
     n_times = 2 if problem.operation == "all-reduce" else 1
     moved_bytes = n_times * (problem.n_ranks - 1) * _block_bytes(problem)
     if islands == 1:
@@ -141,7 +152,10 @@ def bound_islands(problem: Any) -> BoundTerms:
 
 
 def _block_bytes(problem: Any) -> float:
-    """Return the bytes of the block of a rank."""
+    """Return the bytes of a block, an n-th of the buffer: what one rank sends to, or has for, one.
+
+    The problem is a `Collective` of n ranks.
+    """
     return float(problem.size_bytes / problem.n_ranks)
 
 
@@ -157,6 +171,8 @@ class _RoundsBound(NamedTuple):
 def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     """Bound the time with so many configurations in a row, without reconfiguration delays.
 
+    An *island* is a group of ranks with links among them, and a *rail* the circuit of a rank to
+    another island; a *configuration* is a set of these circuits that is held for some rounds.
     The number of rounds in which rails are used is not known, so each number has a bound of its
     own: the start-ups of these rounds, and of the rounds without rails that are needed beside them
     (`extra_rounds`), the time in which rails carry the bytes, and the rest, in which links inside
@@ -186,6 +202,8 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     # that have no rest only grow. All numbers of rounds that a programme may raise are listed.
     counted_rounds = MOST_PROGRAMMED if is_sum else 2
 
+    # The bound of each number of rounds over rails: start-ups of these rounds, start-ups of the
+    # other rounds inside islands, bytes over rails, and the rest.
     least_s = math.inf
     seconds_of_rounds = dict[int, float]()
     all_rounds = enumerate(extra_rounds(islands, members, configurations == 1), start=1)
@@ -220,10 +238,16 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
 def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> float:
     """Bound an all-reduce by linear programmes where these can say more than the counts.
 
+    Ranks are in islands, groups with links among them, and have *rails*, circuits between islands.
+    How many rounds over rails the best plan has is not known, so the least bound of all numbers of
+    rounds holds. Counting bounds each of them; a programme may raise that for 2 rounds up to
+    `MOST_PROGRAMMED`.
+
     Parameters
     ----------
     problem
-        The collective.
+        The all-reduce: its start-ups in seconds and rates in bytes per second, of rails and of
+        links inside islands.
     seconds_of_rounds
         The bound that counting gives, in seconds, by rounds over rails (circuits between islands);
         changed where a programme bounds more.
@@ -245,7 +269,8 @@ def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> floa
         seconds for rounds, seconds in seconds_of_rounds.items() if rounds > MOST_PROGRAMMED
     ]
     least_s = min(unprogrammed_s, default=math.inf)
-    # The least counts come first: the others may need no programme.
+    # The least counts come first: once a bound is at most the count of all others, they need no
+    # programme, as it would only raise them.
     for rounds in sorted(seconds_of_rounds, key=seconds_of_rounds.__getitem__):
         if 1 < rounds <= MOST_PROGRAMMED and seconds_of_rounds[rounds] < least_s:
             programme_s = bound_sums_s(islands, members, problem.size_bytes, costs, rounds)
@@ -259,7 +284,8 @@ def _bound_bytes(
 ) -> _RoundsBound:
     """Bound the time of the bytes with so many rounds over rails.
 
-    A *rail* is the circuit of a rank to another island; other bytes go over links inside islands.
+    An *island* is a group of ranks with links among them. A *rail* is the circuit of a rank to
+    another island; other bytes go over links inside islands.
 
     Parameters
     ----------
@@ -294,10 +320,16 @@ def _bound_bytes(
 def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
     """Bound the time of the bytes of an all-gather or a reduce-scatter.
 
+    An *island* is a group of ranks with links among them, and a *rail* the circuit of a rank to
+    another island. In an all-gather the *block* of each rank has to come to all others: over a
+    rail to each other island, and over links inside it. Bytes that come in the last rounds are
+    handed on inside islands after that, which is the *rest*. A reduce-scatter is an all-gather
+    backwards.
+
     Parameters
     ----------
     problem
-        The collective.
+        The `Collective`; its blocks have the same size.
     rounds
         The number of rounds over rails.
     n_extra
@@ -316,10 +348,11 @@ def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
     rails_s = moved_bytes / problem.rate_bytes_per_s
     if rounds == 1:
         # All of an island goes over the circuits of some pair, or over its only one.
-        n_circuits_of_pair = members // (islands - 1)
+        n_circuits_of_pair = members // (islands - 1)  # of the pair that has the fewest of them
         rails_s = members * block_bytes / n_circuits_of_pair / problem.rate_bytes_per_s
 
-    # Members have told each other before the first round over rails, or each has its own block.
+    # Either members told each other their blocks before the first round over rails, which takes a
+    # round of its own, or each port has the block of its rank alone to send in the first round.
     rest_s = _rest_s(problem, moved_bytes, rounds, members, members * block_bytes)
     if n_extra < 2:
         alone_s = _rest_s(problem, moved_bytes, rounds, members, block_bytes)
@@ -330,27 +363,38 @@ def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
 def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
     """Bound the time of the bytes of an all-reduce with two rounds over rails or more.
 
-    Each byte of each of I islands has to be added up and brought back: 2 (I - 1) messages over
-    rails, which all ports share.
+    An island is a group of ranks with links among them, and a *rail* the circuit of a rank to
+    another island. Each byte of each of I islands has to be added up and brought back: 2 (I - 1)
+    messages over rails, which all ports share. Bytes that come in the last rounds are handed on
+    inside islands afterwards: this time is the *rest*.
 
     Parameters
     ----------
     problem
-        The collective.
+        The `Collective`, an all-reduce among islands.
     rounds
-        The number of rounds over rails.
+        The number of rounds over rails, at least 2.
+
+    Returns
+    -------
+    _RoundsBound
+        Seconds while rails carry bytes, and seconds of the rest; neither counts start-ups. For two
+        rounds both are added up in the first field.
     """
     members = problem.island
     islands = problem.n_ranks // members
     block_bytes = _block_bytes(problem)
     moved_bytes = 2 * (islands - 1) * block_bytes
     rails_s = moved_bytes / problem.rate_bytes_per_s
+    # All ranks want each sum, and 2 (I - 1) messages carry it: so many ranks for each message.
     copies = members * islands / (2 * (islands - 1))
     rest_s = _rest_s(problem, moved_bytes, rounds, copies, moved_bytes)
     if rounds > 2:
         return _RoundsBound(rails_s, rest_s)
 
-    # A sum that is whole before the second round has come from all islands in the first.
+    # A sum that is whole before the second round has come from all islands in the first. Hence a
+    # byte over rails counts for `spread` bytes of those that are wanted, at most; links inside
+    # islands, or more bytes over rails, have to make up for what is left of them.
     spread = members / (islands - 1) + 1
     wanted_bytes = 2 * members * islands * block_bytes
     left_s = (wanted_bytes - spread * moved_bytes) / problem.island_rate_bytes_per_s
@@ -361,25 +405,44 @@ def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
 def _rest_s(
     problem: Any, moved_bytes: float, rounds: int, copies: float, first_bytes: float
 ) -> float:
-    """Bound the time of island links without rails beside.
+    """Bound the *rest*: seconds beyond those in which rails carry each byte once.
+
+    An island is a group of ranks with fast links among them; each rank also has a *rail*, a
+    circuit to another island. A byte comes to an island over one rail, and the links inside the
+    island then bring it to its other ranks. Links work while later rounds go over rails, but what
+    comes in the last rounds has little time left: the whole plan has to take some seconds more.
+
+    Bytes that come in a certain round or later are handed on only after that round. Let x be the
+    rest, and y_k the bytes of a port that come in the last k + 1 rounds. Each of them is needed at
+    ``copies - 1`` more places, which gives, with y_(-1) = 0,
+
+        ``(copies - 1) y_k <= k s + (L / R) y_(k - 1) + (L + R) x``,
+
+    where L and R are the rates of links and of a rail. On the right side are the bytes that links
+    carry during the start-ups of k later rounds (s each), those that they carry while rails carry
+    y_(k - 1), and all that links and rails can carry in the rest. By recursion y_k is at most
+    ``fixed_bytes + slope x``, and as all rounds together bring ``moved_bytes``, that bounds x from
+    below.
 
     Parameters
     ----------
     problem
-        The collective.
+        The `Collective`: rates of a rail and of the links of a rank, in bytes per second, and the
+        start-ups of rounds over rails and inside islands, in seconds.
     moved_bytes
-        The bytes that come to each port over rails in all rounds together.
+        The bytes that come to each port over rails in all rounds together, each byte once.
     rounds
         How many rounds over rails there are.
     copies
-        How often an island wants each byte that comes.
+        At how many ranks of an island each byte that comes is wanted, on average.
     first_bytes
-        The most bytes of each port that come in the first round.
+        The most bytes of each port that can come in the first round.
 
     Returns
     -------
     float
-        0 if an island wants each byte once.
+        The least rest, in seconds; 0 if an island wants each byte once, or if the last rounds can
+        bring all bytes without it.
     """
     if copies <= 1:
         return 0.0
@@ -387,7 +450,9 @@ def _rest_s(
     link_rate = problem.island_rate_bytes_per_s
     bytes_beside_start_up = link_rate * max(problem.alpha_s - problem.island_alpha_s, 0.0)
 
-    # The last rounds may bring, for a rest of x seconds, ``fixed + slope x`` bytes.
+    # With a rest of x seconds, the last k + 1 rounds bring ``fixed_bytes + slope x`` bytes or
+    # fewer, where k is `n_later_rounds`. All rounds but the first one have to bring what the first
+    # one cannot, and all rounds together everything: both bound x.
     rest_s = 0.0
     fixed_bytes = 0.0
     slope = 0.0
@@ -405,30 +470,38 @@ def _rest_s(
 
 
 def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -> float:
-    """Bound the time of the bytes of an all-to-all, in seconds.
+    """Bound the time of the bytes of an all-to-all between islands.
 
-    A *block* is what one rank sends to one other; between islands it goes over *rails*, the
-    circuits of ranks to other islands, one hop each.
+    An island is a group of ranks with links among them. A *block* is what one rank sends to one
+    other; between islands it goes over *rails*, the circuits of ranks to other islands, one hop
+    each.
 
     Parameters
     ----------
     problem
-        The collective.
+        The `Collective`, an all-to-all among islands with blocks of equal size.
     configurations
-        How many configurations of circuits there are in a row.
+        How many configurations (sets of circuits) follow each other.
     n_hops
         The hops from an island to all others together; 0 if they are unknown, which counts as one
         hop to each.
     rounds
         The number of rounds over rails.
+
+    Returns
+    -------
+    float
+        Seconds, without start-ups and delays. With a single round over rails they include what
+        links inside islands have to carry before and after it.
     """
     members = problem.island
     block_bytes = _block_bytes(problem)
     n_others = problem.n_ranks // members - 1
     n_blocks = members * (n_hops or n_others)
 
-    # One circuit alone joins so many of the pairs that an island is in; other ranks can only help
-    # by two hops.
+    # With one configuration an island can have so few circuits that at least `n_single` of the
+    # others are reached over one circuit alone: with 7 circuits to 5 other islands 2 * 5 - 7 = 3.
+    # Other ranks can help there only by two hops over a third island.
     n_single = 2 * n_others - members
     if configurations == 1 and members >= n_others and n_single > 0:
         n_blocks_with_help = members**2 * (n_others + n_single) / (members + n_single)

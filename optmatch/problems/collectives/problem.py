@@ -163,6 +163,8 @@ class Collective(Displayed):
         InputError
             Naming the first field that is wrong.
         """
+        # An ideal switch of as many ports as needed is the default fabric. It is made before all
+        # fields are checked, so the numbers that it depends on are checked here.
         if self.fabric is None:
             ranks = integer("n_ranks", self.n_ranks, at_least=1)
             check_size("ranks", ranks, "n_ranks")
@@ -222,7 +224,13 @@ def _set_fabric(problem: Collective) -> None:
     """Refuse a switch that has too few ports, or other ports than the problem says.
 
     The ports of all ranks on one plane are those of the switch: port p of rank r is ``r * ports +
-    p``, and none of them may be dead.
+    p``, and none of them may be dead. A switch of bidirectional ports takes two-way circuits
+    alone, and one with cells inside cannot be several planes.
+
+    Raises
+    ------
+    InputError
+        Naming the field that does not fit.
     """
     needed = problem.n_ranks * problem.ports
     fabric = problem.fabric
@@ -239,9 +247,18 @@ def _set_fabric(problem: Collective) -> None:
 def _set_sizes(problem: Collective) -> None:
     """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column.
 
-    ``demand_bytes[source, destination]``, shape (ranks, ranks), belongs to all-to-alls alone;
-    `size_bytes` may be left at 0 beside it. The size that is set, in bytes, is the most that one
-    rank sends or receives.
+    Parameters
+    ----------
+    problem
+        The collective; its ``size_bytes`` is set. ``demand_bytes[source, destination]``, shape
+        (ranks, ranks), belongs to all-to-alls alone, and ``size_bytes`` may be left at 0 beside
+        it. The size that is set, in bytes, is the most that one rank sends or receives.
+
+    Raises
+    ------
+    InputError
+        If there is a demand of another operation or shape, if ranks send to themselves, or if a
+        size is given that differs from it; and if there is neither a demand nor a size.
     """
     n = problem.n_ranks
     demand = problem.demand_bytes
@@ -261,8 +278,9 @@ def _set_sizes(problem: Collective) -> None:
 def _check_times(problem: Collective) -> None:
     """Refuse what would last too long, or so short that parts of it would last no time.
 
-    Times may be `LONGEST_S` at most, and bytes no more than are sent in this time. Amounts that
-    are sent have to last `_SHORTEST_S` at least.
+    Times may be `LONGEST_S` at most, and bytes no more than are sent in this time over one port.
+    Amounts that are sent have to last `_SHORTEST_S` at least. Beyond these limits rounding errors
+    would hide parts of the time.
 
     Parameters
     ----------
@@ -322,6 +340,8 @@ def _check_islands(problem: Collective) -> None:
     if problem.size_bytes > LONGEST_S * problem.island_rate_bytes_per_s:
         rate = problem.island_rate_bytes_per_s
         _refuse("island_rate_bytes_per_s", rate, f"what takes {LONGEST_S:g} s at most")
+
+    # Fields that have to keep their defaults, since each rank has one rail and nothing else.
     alone = {"ports": 1, "planes": 1, "two_way": False, "hop_s": None, "align_bytes": 0}
     for name, value in alone.items():
         if getattr(problem, name) != value:
@@ -346,7 +366,11 @@ def _set_root(problem: Collective) -> None:
 
 
 def _set_start(problem: Collective) -> None:
-    """Refuse first circuits that the ports cannot hold, or a name that says none."""
+    """Refuse first circuits that the ports cannot hold, or a name that says none.
+
+    The start is one of `STARTS`, which are texts, or an int array of shape (lanes, ranks): the
+    rank to which each port leads, -1 if it is dark.
+    """
     if isinstance(problem.start, str):
         if problem.start not in STARTS:
             _refuse("start", problem.start, f"{' or '.join(STARTS)}, or circuits")
@@ -360,8 +384,16 @@ def _set_start(problem: Collective) -> None:
 def _set_late(problem: Collective) -> None:
     """Refuse wrong late ranks; leave out those that are not late, and order the others by rank.
 
-    ``late_s[rank]`` are seconds, with the number of the rank as text; one rank has to be ready at
-    0, since all times count from it.
+    Parameters
+    ----------
+    problem
+        The collective; its ``late_s`` is set: when a rank is ready, in seconds, by the number of
+        the rank as text. One rank has to be ready at 0, since all times count from it.
+
+    Raises
+    ------
+    InputError
+        If a key is no rank, if a time is too long, or if all ranks are late.
     """
     late: dict[int, float] = {}
     names = {str(rank) for rank in range(problem.n_ranks)}  # "03" is none
@@ -378,7 +410,11 @@ def _set_late(problem: Collective) -> None:
 
 
 def _set_steps(problem: Collective) -> None:
-    """Refuse given steps that are wrong, or that come with late ranks or first circuits."""
+    """Refuse given steps that are wrong, or that come with late ranks or first circuits.
+
+    Steps are rows of configuration (a whole number, which names the circuits that a step needs)
+    and bytes, shape (steps, 2); None if the problem gives none.
+    """
     if problem.steps is None:
         return
     wrong = (problem.steps[:, 0] % 1 != 0) | (problem.steps[:, 1] == 0)
@@ -422,10 +458,14 @@ def check_circuits(
     rows = lanes_of_epochs.reshape(-1, n)
 
     def refuse(rule: str) -> None:
+        """Raise the error for the array, with what is wrong."""
         raise InputError(f"{name}: {rule}", where=name)
 
     for row, rank in np.argwhere((rows < IDLE) | (rows >= n))[:1].tolist():
         refuse(f"rank {rank} sends to {rows[row, rank]} of {n}")
+
+    # A row is a lane of an epoch. In a sorted row a rank that is reached twice has equal
+    # neighbours.
     if not two_way:
         peers = np.sort(rows, axis=1)
         repeated = (np.diff(peers, axis=1) == 0) & (peers[:, 1:] != IDLE)
@@ -433,6 +473,8 @@ def check_circuits(
             refuse(f"lane {row % n_lanes} leads to rank {peers[row, place]} more than once")
     for _, rank in np.argwhere(rows == np.arange(n))[:1].tolist():
         refuse(f"rank {rank} sends to itself")
+
+    # Two-way circuits have a lane at their other end that leads back.
     if two_way:
         lane_of_end = facing_lanes(lanes_of_epochs, ports or n_lanes)
         alone = (lanes_of_epochs != IDLE) & (lane_of_end == IDLE)
@@ -452,14 +494,17 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     Parameters
     ----------
     circuits
-        ``circuits[epoch, lane, rank]`` as of a plan; its entries are ranks, or -1.
+        ``circuits[epoch, lane, rank]``: the rank to which a port leads, or -1. A lane is a port of
+        a rank on some plane (a switch of its own), with the number ``plane * ports + port``; an
+        epoch are rounds in a row with the same circuits.
     ports
         The ports of a rank on each plane.
 
     Returns
     -------
-    ``facing[epoch, lane, rank]``: the lane of the peer; -1 where no circuit leads back, or none
-    is there.
+    int array, shape (epochs, lanes, ranks)
+        ``facing[epoch, lane, rank]``: the lane of the peer; -1 where no circuit leads back, or
+        none is there.
 
     Examples
     --------
@@ -468,6 +513,7 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     >>> facing_lanes(np.array([[[1, 2, 0], [2, 0, 1]]]), ports=2).tolist()
     [[[1, 1, 1], [0, 0, 0]]]
     """
+    # Arrays are by circuit from here on; planes of different epochs have different numbers.
     n = circuits.shape[2]
     epoch, lane, rank = np.nonzero(circuits != IDLE)
     peer = circuits[epoch, lane, rank]
@@ -480,7 +526,8 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     number = np.empty(len(there), dtype=np.int64)
     number[order] = np.arange(len(there)) - first_of_pair
 
-    # The circuit back with the same number ends at the lane that this one faces.
+    # The circuit back with the same number ends at the lane that this one faces. It is looked up
+    # in the order of pairs; a place that holds another pair means that no circuit leads back.
     by_pair = np.lexsort((number, there))
     back = (plane * n + peer) * n + rank
     place = np.searchsorted(there[by_pair], back) + number
@@ -494,6 +541,9 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
 
 def check_rails(name: str, circuits: NDArray[np.int32], island: int) -> None:
     """Refuse circuits between ranks that have different places in their islands.
+
+    An *island* is a group of ranks with links of its own. Ranks with the same place in all islands
+    are joined by one *rail*, and circuits have to stay on it.
 
     Parameters
     ----------

@@ -31,7 +31,25 @@ def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Rou
     left that belongs to the other side, farthest partners first. Doubling, the same backwards,
     gathers shards; an all-reduce is one after the other. A binomial tree sums up whole buffers
     from the leaves to the first member, and brings them back; a broadcast is the way back.
+
+    Parameters
+    ----------
+    algorithm
+        ``"ring"``, ``"halving"`` or ``"tree"``.
+    operation
+        The name of the collective, such as ``"all-reduce"``.
+    members
+        The number of members of the group.
+
+    Returns
+    -------
+    tuple of Round
+        For each round how far apart partners are, the part of the size of the operation that a
+        member sends, and which of two partners sends. A *shard* is the part of one member: an
+        n-th of the size, or all of it in an all-gather, whose size is that of one member's data.
     """
+    # Distances 1, 2, 4, ... below the number of members. In a round of doubling a member sends as
+    # many shards as the partners are apart.
     distances = [1 << r for r in range((members - 1).bit_length())]
     shard = 1.0 if operation == "all-gather" else 1.0 / members
     gather = tuple(Round(distance, distance * shard) for distance in distances)

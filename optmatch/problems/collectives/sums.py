@@ -136,6 +136,11 @@ def bound_sums_s(
 ) -> float:
     """Bound the time of an all-reduce with a given number of rounds over rails, without delays.
 
+    An *island* is a group of ranks with links among them; a *rail* is the circuit of a rank to
+    another island. A linear programme counts the sends of a byte, as means over all bytes: over
+    rails and inside islands, round by round. It minimises the sum of the lengths of all rounds and
+    of the pauses between them, in which bytes go inside islands alone.
+
     Parameters
     ----------
     islands
@@ -153,7 +158,8 @@ def bound_sums_s(
     Returns
     -------
     float
-        Seconds that no such all-reduce can beat; 0 if the solver fails.
+        Seconds that no such all-reduce can beat; 0 if the solver fails. It is `_MOST` times what
+        rounds and bytes over rails take at most, though more may be true.
     """
     alpha_s, rate, island_alpha_s, island_rate = costs
     n_ranks = islands * members
@@ -194,7 +200,20 @@ def bound_sums_s(
 
 
 def _number_variables(rounds: int) -> Variables:
-    """Give columns to the variables of a programme of so many rounds over rails."""
+    """Give columns to the variables of a programme of so many rounds over rails.
+
+    Parameters
+    ----------
+    rounds
+        The number of rounds over rails, which are circuits between islands.
+
+    Returns
+    -------
+    Variables
+        A slice of columns for each kind of variable. Five kinds have a column for each round, the
+        shares three for each round, and sends inside islands and lengths one for each time: rounds
+        and the pauses before, between and after them.
+    """
     by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
     first_time = 8 * rounds
     times = 2 * rounds + 1
@@ -218,21 +237,25 @@ def _require_gossip(
 ) -> None:
     """Add what gossip among islands asks of one round over rails.
 
-    A byte of an all-reduce is collected until some island has it of all ranks, in round t, and
-    spread from then on. An island is *collected* in the last round in which its data leave it
-    before that, and *informed* in the first one in which it hears of the whole. Four inequalities
-    say that members of such islands have to send or to hear; two say how many islands there are.
+    The rows belong to a linear programme that bounds an all-reduce. An island is a group of ranks,
+    its *members*, and *rails* are the circuits between islands. A byte of an all-reduce is
+    collected until some island has it of all ranks, in round t, and spread from then on: sends
+    over rails are *collecting* sends or *spreading* ones. An island is *collected* in the last
+    round in which its data leave it before that, and *informed* in the first one in which it hears
+    of the whole. Four inequalities say that members of such islands have to send or to hear; two
+    say how many islands there are.
 
     Parameters
     ----------
     inequalities
         Gets six rows, each a sum of variables that is at least a number.
     variables
-        The columns: means over all bytes.
+        The columns, all of them means over all bytes: sends and islands by round, and sends inside
+        islands by time. Time ``2 r + 1`` is round r, and even times are the pauses between rounds.
     sizes
-        The number of islands, and of members of each.
+        The number of islands, and the number of members of each.
     place
-        The round, and the number of rounds.
+        The round, from 0, and the number of rounds over rails.
     """
     _, members = sizes
     round_, rounds = place
@@ -272,22 +295,30 @@ def _require_islands(
 ) -> None:
     """Add how many islands are collected up to a round, or informed after it.
 
-    All islands but one are collected and informed, I - 1 each. Up to round t, in which f islands
-    have the byte of all ranks for the first time, nothing is informed; from then on nothing is
-    collected. Therefore a byte whose t is another round counts I - 1 islands, and one whose t is
-    this round about twice as many; the fourth paragraph of the module derives what is missing, by
-    f and by the excess of sends.
+    The rows belong to a linear programme that bounds an all-reduce among islands (groups of ranks
+    with circuits, *rails*, between them). Its variables are means over all bytes of the buffer.
+    For one byte, t is the first round after which f islands, f >= 1, have its sum over all ranks.
+    An island is *collected* in the round in which its data leave it for the last time before that,
+    and *informed* in the first round in which it hears of the whole. The *excess* are the sends
+    over rails beyond the least number, 2 (I - 1).
+
+    All islands but one are collected and informed, I - 1 each. Before round t none is informed,
+    and after it none is collected. Therefore a byte whose t is another round counts I - 1 islands,
+    and one whose t is this round about twice as many; how many are missing depends on f and on the
+    excess (the fourth paragraph of the module derives it).
 
     Parameters
     ----------
     inequalities
-        Gets two rows.
+        Gets two rows, each a sum of variables that is at least a number.
     variables
-        The columns: ``share`` is the part of bytes with this t, for f = 1 or f > 3, f = 2, f = 3.
+        The columns, one for each round: how many islands are collected, informed, and the excess.
+        ``share`` has three times as many: the part of bytes whose t is a round, for f = 1 or
+        f > 3, then for f = 2, then for f = 3.
     islands
         The number of islands, I.
     place
-        The round, and the number of rounds.
+        The round, from 0, and the number of rounds over rails.
     """
     round_, rounds = place
     other_islands = islands - 1
@@ -297,7 +328,9 @@ def _require_islands(
     after = 1.0 * (all_rounds > round_)
 
     # Collected up to this round: bytes whose t it is need 2 (I - 1) for f = 1 and f > 3, one less
-    # for f = 2, two less for f = 3, and less by the excess.
+    # for f = 2, two less for f = 3, and less by the excess. Each row requires I - 1 of all bytes;
+    # what is needed beyond that is subtracted on the left side, times the share of these bytes.
+    # `np.kron` puts the three numbers at the columns of this round in the three classes of f.
     more_if_here = [-other_islands, 1 - other_islands, 2 - other_islands]
     inequalities.require(
         other_islands,
@@ -323,9 +356,19 @@ def _require_islands(
 def _require_length(
     inequalities: _Inequalities, variables: Variables, costs: Costs, place: tuple[int, int]
 ) -> None:
-    """Add that a round lasts as long as a round over rails, with all bytes that it sends.
+    """Add that a round lasts at least as long as its start-up and all bytes sent over rails.
 
-    `place` is the round, and the number of rounds.
+    Parameters
+    ----------
+    inequalities
+        Gets one row.
+    variables
+        The columns: here the length of the round, and its collecting and spreading sends, which
+        are all sends over rails (circuits between islands).
+    costs
+        The fixed length of a round, and by how much it grows with a send of every byte.
+    place
+        The round, from 0, and the number of rounds over rails.
     """
     round_, rounds = place
     here = 1.0 * (np.arange(rounds) == round_)
@@ -343,15 +386,19 @@ def _require_lengths_inside(
 ) -> tuple[FloatArray, FloatArray]:
     """Return rows that say how long rounds and pauses are for what is sent inside islands.
 
-    In a round over rails there may be a round inside islands, or none: the smaller of the fixed
-    lengths counts in both cases. Pauses between two rounds cost no fixed time.
+    An *island* is a group of ranks with links among them, and *rails* are circuits between
+    islands. In a round over rails there may be a round inside islands beside it, or none: the
+    smaller of the fixed lengths counts in both cases. Pauses between two rounds over rails, in
+    which bytes go inside islands alone, cost no fixed time.
 
     Parameters
     ----------
     variables
-        The columns.
+        The columns: here the sends inside islands, and the lengths, both by time (pauses and
+        rounds).
     costs
-        The relative costs.
+        The fixed lengths of a round over rails and of one inside islands, and how much a round
+        inside islands grows for a send of every byte; in units of the programme.
     is_spent
         Whether a round inside islands is spent before the first and after the last round over
         rails.
@@ -376,23 +423,40 @@ def _require_lengths_inside(
 def _require_totals(
     inequalities: _Inequalities, variables: Variables, islands: int, n_ranks: int
 ) -> None:
-    """Add what holds for all rounds together.
+    """Add the inequalities of the bound of an all-reduce that are about all rounds together.
+
+    The bound is a linear programme, whose variables count sends of a byte between and inside
+    islands (groups of ranks); all are means over the bytes. The words of its rows are, for a byte:
+
+    - t is the first round after which some island has the sum of this byte over all ranks, f is
+      the number of islands that have it then, and J is one of them;
+    - sends over rails (circuits between islands) up to t are *collecting*, later ones *spreading*.
+      Sends of round t into islands that have the sum then are spreading too, except into J;
+    - an island is *collected* in the round of the last collecting send by which its data leave it,
+      and *informed* in the round of the first spreading send that it hears;
+    - the *excess* is the number of sends over rails beyond the least, 2 (I - 1), which gossip
+      among I islands takes: I - 1 to collect all data, and as many to spread the sum;
+    - a *share* is the part of all bytes that have a certain t, and a certain class of f.
 
     Parameters
     ----------
     inequalities
-        Gets the rows ``row @ variables >= least``.
+        Gets eight rows ``row @ variables >= least``.
     variables
-        The columns of each kind of variable, as slices.
+        The columns of each kind of variable, as slices. All used here have one column for each
+        round, but `share`, which has all rounds of f = 1 and f > 3, then those of f = 2, then
+        those of f = 3, and `inside` (sends inside islands), with a column for each round and each
+        pause between rounds.
     islands
-        The number of islands; J is one of the first that have the data of all ranks.
+        The number of islands, I.
     n_ranks
-        The number of ranks of all islands.
+        The number of ranks of all islands together.
     """
     other_islands = islands - 1
     rounds = variables.collecting.stop - variables.collecting.start
 
-    # The definition of the excess, which is 1 or more for f = 3.
+    # The excess of a byte is what its sends over rails are more than 2 (I - 1). It is 1 at least
+    # if three islands have the sum first (f = 3): so its mean is at least the share of these.
     inequalities.require(
         2 * other_islands,
         (variables.collecting, 1.0),
@@ -402,12 +466,14 @@ def _require_totals(
     is_of_three = np.repeat([0.0, 0.0, -1.0], rounds)
     inequalities.require(0.0, (variables.excess, 1.0), (variables.share, is_of_three))
 
-    # Every island but J is collected once, and informed once: sums that are equal are two rows.
+    # Every island but J is collected once, and informed once. A sum that is equal to a number
+    # takes two rows: at least the number, and its negative at least the negative number.
     for islands_by_round in (variables.collected, variables.informed):
         inequalities.require(other_islands, (islands_by_round, 1.0))
         inequalities.require(-other_islands, (islands_by_round, -1.0))
 
-    # Gossip of all ranks, over rails and inside islands. Each byte has some t, and some f.
+    # Gossip among n ranks takes 2 (n - 1) sends, over rails and inside islands together. Each byte
+    # has some t and some f, so all shares add up to 1.
     inequalities.require(
         2 * (n_ranks - 1),
         (variables.collecting, 1.0),
@@ -420,7 +486,9 @@ def _require_totals(
 def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: int) -> FloatArray:
     """Return ``most[column]``: what no variable exceeds, if the bound is to be at most `_MOST`.
 
-    A larger number of sends alone would last longer than that.
+    The linear programme bounds the time of an all-reduce among islands, which are groups of ranks,
+    in units of the least time of rounds and bytes over *rails* (circuits between islands). A
+    larger number of sends alone would last longer than `_MOST` of them.
 
     Parameters
     ----------

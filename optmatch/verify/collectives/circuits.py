@@ -58,6 +58,9 @@ def check_planes(
     starts_s, ends_s : arrays, shape (rounds,)
         When each round starts and ends; None if shares or epochs are of other rounds.
     """
+    # Find the bytes that each round has to carry, and when its ranks are ready. Steps from outside
+    # are rows of configuration and bytes; they come without sends and circuits, and no rank is
+    # late.
     is_given = loads is None
     if loads is None:
         wanted_bytes = np.asarray(problem.steps)[:, 1]
@@ -96,6 +99,7 @@ def check_planes(
     for plane in range(problem.planes):
         _check_changes(problem, plan, plane, slack_s, findings)
 
+    # A round starts with its first share; one without shares takes no time.
     first_start_s = np.where(is_used, plan.start_s, math.inf).min(axis=1)
     starts_s = np.where(is_used.any(axis=1), first_start_s, earliest_s)
     return starts_s, np.maximum(plan.end_s.max(axis=1), earliest_s)
@@ -111,13 +115,14 @@ def _check_times(
     """Check when the shares of planes start, and how long they take.
 
     A *plane* is a switch of its own, and its *share* of a round the bytes that it carries there.
+    A plane without a share in a round must have 0 as its start and end.
 
     Parameters
     ----------
     problem
-        The collective, with its rates and latencies.
+        The collective, with its rates in bytes per second and its latencies in seconds.
     plan
-        The plan; its shares, starts and ends have shape (rounds, planes).
+        The plan; its shares in bytes, and starts and ends in seconds, have shape (rounds, planes).
     earliest_s
         ``earliest_s[round]``: when a round may start, in seconds.
     slack_s
@@ -125,6 +130,8 @@ def _check_times(
     findings
         Gets the violations, the first one of each rule.
     """
+    # A share takes the start-up of a round, the time of a hop if it is stated, and its bytes over
+    # one port.
     is_used = plan.shares_bytes > 0
     duration_s = plan.shares_bytes / (problem.ports * problem.rate_bytes_per_s)
     duration_s = problem.alpha_s + (problem.hop_s or 0.0) + duration_s
@@ -183,14 +190,25 @@ def _check_changes(
     """Check that a plane has the time to change circuits between two rounds that differ.
 
     A *plane* is a switch of its own, to which each rank has some ports. It carries a share of some
-    rounds, and may set up other circuits between two of them, which takes the delay.
+    rounds, and may set up other circuits between two of them, which takes the delay. Two rounds
+    that follow each other on a plane, with equal circuits, need no change; other rounds, in which
+    it has no share, do not count.
 
     Parameters
     ----------
     problem
-        The collective, with its delay and the circuits at the start.
+        The collective. Used of it:
+
+        - ``delay_s``: the seconds of a change of circuits;
+        - ``start``: the circuits before the first round, an int array of shape (lanes, ranks); or
+          a text: "free", if the first circuits are there without a delay, and "dark", if none are
+          there, so that they take one;
+        - ``steps``: None, or, for a list of steps from outside, an array with a row for each
+          round: the number of the configuration that it needs, and its bytes;
+        - ``ports``: how many lanes (ports of a rank) lead to a plane.
     plan
-        A plan whose planes change circuits by themselves.
+        A plan whose planes change circuits by themselves: ``circuits[round, lane, rank]`` is the
+        peer of each port, and shares in bytes, starts and ends in seconds are by round and plane.
     plane
         The number of the plane.
     slack_s
@@ -198,12 +216,15 @@ def _check_changes(
     findings
         Gets a violation for each round that starts too early.
     """
+    # The circuits that the plane has at present; None as long as they are known as a text only.
     lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
     circuits: NDArray[np.generic] | None = None
     if not isinstance(problem.start, str):
         circuits = problem.start[lanes]
     free_at_s = 0.0
     for round_ in np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist():
+        # Steps from outside have no circuits, only the number of a configuration: equal numbers
+        # stand for equal circuits.
         new_circuits: NDArray[np.generic]
         if problem.steps is not None:
             new_circuits = np.asarray(problem.steps)[round_, :1]
@@ -213,6 +234,8 @@ def _check_changes(
             is_kept = problem.start == "free"
         else:
             is_kept = np.array_equal(circuits, new_circuits)
+
+        # The plane is free when its last share has ended, and then changes circuits if it has to.
         earliest_s = free_at_s + (0.0 if is_kept else problem.delay_s)
         start_s = float(plan.start_s[round_, plane])
         if start_s < earliest_s - slack_s:
@@ -225,7 +248,19 @@ def _check_changes(
 def _refuse_first(
     findings: Findings, is_wrong: NDArray[np.bool_], rule: str, got: NDArray[np.generic]
 ) -> None:
-    """Add a violation for the first round and plane that is wrong; arrays are by these two."""
+    """Add a violation for the first round and plane that is wrong, if there is one.
+
+    Parameters
+    ----------
+    findings
+        Gets the violation.
+    is_wrong
+        ``is_wrong[round, plane]``; a plane is a switch of its own.
+    rule
+        The rule that is violated, in words.
+    got
+        The values that are reported as found, in an array of the same shape.
+    """
     for round_, plane in np.argwhere(is_wrong)[:1].tolist():
         where = f"round {round_}, plane {plane}"
         findings.refuse(rule, where, got[round_, plane].item(), rule)
@@ -248,6 +283,7 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
     bool
         False if something does not exist, or a rank sends to itself.
     """
+    # Each column of a send has a limit of its own; there are three kinds: copied, added, and both.
     n_ranks = problem.n_ranks
     sends = plan.sends
     n_kinds = 3
@@ -260,6 +296,8 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
                 "entries of sends exist", f"sends[{send}, {column}]", got, f"< {limit}"
             )
             return False
+
+    # Columns 1 and 2 are the source and the destination.
     for send in np.flatnonzero(sends[:, 1] == sends[:, 2])[:1]:
         got_row = sends[send].tolist()
         findings.refuse("a send goes to another rank", f"sends[{send}]", got_row, "two ranks")
@@ -269,6 +307,8 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
 
 def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check the circuits of all epochs, and that rounds go through them in order.
+
+    An *epoch* are rounds in a row with the same circuits, and a *lane* is a port of every rank.
 
     Parameters
     ----------
@@ -284,6 +324,7 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
     bool
         False if something is wrong, so that rounds have no times.
     """
+    # The number of the epoch grows by 0 or 1 from round to round, and the first one is 0.
     epochs = plan.epoch_of_round
     steps = np.diff(epochs, prepend=-1)
     is_in_order = ((steps == 0) | (steps == 1)).all()
@@ -294,6 +335,9 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
         return False
     if not plan.n_epochs:
         return True
+
+    # Each epoch has circuits that the ports of ranks can hold, and that stay on rails (lead to the
+    # same place of another island) where there are islands.
     shape = (plan.n_epochs, problem.lanes, problem.n_ranks)
     rule = "each rank has its lanes in each epoch"
     if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
@@ -322,7 +366,7 @@ class _Hops(NamedTuple):
     """The rank at which the hop ends."""
 
     def take(self, is_taken: NDArray[np.bool_]) -> _Hops:
-        """Return some of the hops."""
+        """Return some of the hops, in the same order: those with True in a mask, shape (hops,)."""
         return _Hops(self.send[is_taken], self.source[is_taken], self.target[is_taken])
 
 
@@ -331,9 +375,11 @@ def measure_rounds(
 ) -> RoundLoads | None:
     """Check that each send has its circuits, and add up what they carry.
 
-    A send goes over one circuit, or is forwarded over several: each of these is a hop. The bytes
-    that go from one rank to another in a round are a flow; if several lanes have this circuit they
-    share the flow evenly.
+    An *epoch* are rounds in a row with the same circuits, a *lane* is a port of every rank, and an
+    *island* is a group of ranks that reach each other without circuits. A send goes over one
+    circuit, or is forwarded over several: each of these is a hop. The bytes that go from one rank
+    to another in a round are a flow; if several lanes have this circuit they share the flow
+    evenly.
 
     Parameters
     ----------
@@ -383,6 +429,8 @@ def measure_rounds(
         findings.refuse("a send goes over a circuit", where, got, "a circuit")
         return None
 
+    # A flow is shared evenly by the lanes that have its circuit. Results are by round: the largest
+    # load of a circuit, the most hops of a send, and when the last rank that takes part is ready.
     n_lanes_of_flow = n_lanes[np.searchsorted(circuits, needed_circuits)]
     busiest_bytes = np.zeros(n_rounds)
     np.maximum.at(busiest_bytes, round_of_flow, flow_bytes / n_lanes_of_flow)
@@ -413,6 +461,8 @@ def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray
     float array, shape (rounds,)
         Bytes; -1 for rounds in which nothing is sent inside islands.
     """
+    # Columns 1 and 2 of a send are its source and its destination. Bytes are added up by round and
+    # rank, for either end; -1 stays where a round has no send inside islands.
     busiest_bytes = np.full(plan.n_rounds, -1.0)
     round_ = plan.sends[send, 0].astype(np.int64)
     for end in (1, 2):

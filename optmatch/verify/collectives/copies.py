@@ -16,9 +16,10 @@ _BEFORE_ALL_ROUNDS = -1
 def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Check that each sender has received before, and that in the end all ranks have their data.
 
-    Nothing is added up and nothing is lost in these operations. Therefore it is enough to know in
-    which round each piece of data first comes to each rank. A *chunk* is what one send carries, or
-    a part of which it carries; a *piece* is a part of a chunk that no send cuts.
+    This is the replay of an all-gather, an all-to-all or a broadcast. Nothing is added up and
+    nothing is lost in these operations. Therefore it is enough to know in which round each piece
+    of data first comes to each rank. A *chunk* is what one send carries, or a part of which it
+    carries; a *piece* is a part of a chunk that no send cuts.
 
     Parameters
     ----------
@@ -90,17 +91,35 @@ def _find_nearest(
 
 
 def _first_owners(problem: Collective, n_chunks: int) -> NDArray[np.int64]:
-    """Return ``owner[chunk]``, the rank that has it at the beginning."""
+    """Return ``owner[chunk]``, the rank that has a chunk at the beginning.
+
+    In a broadcast it is the root. Otherwise the chunks of a rank stand side by side, as many for
+    each rank.
+    """
     if problem.operation == "broadcast":
         return np.full(n_chunks, problem.root)
     return np.arange(n_chunks) // max(n_chunks // problem.n_ranks, 1)
 
 
 def _wanted_keys(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List ``rank * n_pieces + piece`` of all data that have to arrive; `chunk` is by piece.
+    """List what has to be at which rank in the end, as keys ``rank * n_pieces + piece``.
 
-    A *piece* is a part of a chunk that no send cuts. A block of an all-to-all has to come to its
-    destination if it has bytes; all other data have to come to every rank.
+    A *piece* is a part of a chunk that no send cuts. A block of an all-to-all, which is what one
+    rank sends to one other, has to come to its destination if it has bytes; the data of all other
+    operations have to come to every rank.
+
+    Parameters
+    ----------
+    problem
+        An all-gather, an all-to-all or a broadcast.
+    chunk
+        ``chunk[piece]``: the chunk of each piece. In an all-to-all chunk ``source * n_ranks +
+        destination`` is a block.
+
+    Returns
+    -------
+    int array, shape (wanted,)
+        The keys.
     """
     n_ranks = problem.n_ranks
     n_pieces = len(chunk)

@@ -38,7 +38,7 @@ class PieceSends(NamedTuple):
     """The place into which it goes at the receiver."""
 
     def take(self, is_taken: NDArray[np.bool_]) -> PieceSends:
-        """Return some of the sends."""
+        """Return some of the sends in the same order: those with True in a mask by send."""
         return PieceSends(*(column[is_taken] for column in self))
 
 
@@ -54,12 +54,18 @@ class Pieces(NamedTuple):
 def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that parts lie in their chunks, and that places exist; False if nothing can be cut.
 
+    A *part* is a range of bytes of a chunk that one send carries. A *place* is a memory of a rank
+    for a chunk: `SUM` is that of its sum, and others keep data of other ranks beside it. Sends of
+    the kind `KEEP` are added to the sum, and kept at another place.
+
     Parameters
     ----------
     problem
         The collective. Only sums have places beside the first one.
     plan
-        The plan, with the part of its chunk, and the places, of each send.
+        The plan. For each send, ``parts`` has its first byte and its number of bytes, and
+        ``places`` the place from which and into which it goes; without rows all sends are of whole
+        chunks, and from sum to sum.
     findings
         Gets the violations.
 
@@ -89,6 +95,9 @@ def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -
 def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that each part of a chunk that is sent lies inside it and is aligned.
 
+    A part is a range of bytes. Plans that claim to be the best among those of whole blocks must
+    have no parts.
+
     Parameters
     ----------
     problem
@@ -101,7 +110,7 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
     Returns
     -------
     bool
-        False if a part is wrong.
+        False if a part lies outside its chunk; other violations do not hinder a replay.
     """
     chunk_bytes = plan.chunk_bytes[plan.sends[:, 3]]
     first_byte, n_bytes = plan.parts.T
@@ -113,6 +122,9 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
             "a part lies in its chunk", f"parts[{send}]", got, float(chunk_bytes[send])
         )
         return False
+
+    # Violations that do not hinder a replay: bytes that are not aligned, and parts in a plan of
+    # whole blocks.
     if problem.align_bytes:
         is_uneven = (plan.parts % problem.align_bytes != 0).any(axis=1)
         for send in np.flatnonzero(is_uneven)[:1]:
@@ -127,6 +139,9 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
 
 def cut_into_pieces(plan: CollectivePlan) -> Pieces:
     """Cut chunks wherever a part of a send begins or ends, so that sends take whole pieces.
+
+    A *part* is a range of bytes of a chunk that one send carries, and a *piece* a range between
+    two cuts that follow each other. Pieces have numbers over all chunks.
 
     Example: of a chunk of 10 bytes one send takes bytes 0 to 6, and another one bytes 4 to 10. The
     chunk is cut at 4 and 6 into three pieces, and each of the sends becomes one of two pieces.
@@ -168,7 +183,9 @@ def cut_into_pieces(plan: CollectivePlan) -> Pieces:
     number_of_cut[order] = np.cumsum(is_new) - 1
 
     # A piece is between two cuts and has the number of the first one, less the last cuts of the
-    # chunks before it, which begin no piece.
+    # chunks before it, which begin no piece. With cuts 0, 4, 6 and 10 of chunk 0 the pieces are 0,
+    # 1 and 2; the first cut of chunk 1 has number 4, and begins piece 4 - 1 = 3. Cuts are listed
+    # as begins of sends, ends of sends, begins of chunks and ends of chunks.
     piece_of_cut = number_of_cut - chunk_of_cut
     first_piece = piece_of_cut[:n_sends]
     n_pieces_of_send = piece_of_cut[n_sends : 2 * n_sends] - first_piece

@@ -39,6 +39,9 @@ def verify_collective(
 ) -> None:
     """Replay a plan and, of a solution, check its schedule and its claims.
 
+    The replay follows the data of every rank from round to round, without trust in what the plan
+    says of itself. Claims of a solution are its time, its lower bound and its status.
+
     Parameters
     ----------
     problem
@@ -53,6 +56,7 @@ def verify_collective(
         return
 
     def replay(solution: Solution) -> bool:
+        """Replay the answer of a solution and check its schedule; False if it has no times."""
         ends_s = _replay(problem, solution.answer, findings)
         if ends_s is not None:
             _check_schedule(problem, solution, ends_s, findings)
@@ -75,7 +79,7 @@ class _RoundTimes(NamedTuple):
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
-    """Apply all rules of plans.
+    """Apply all rules of plans: chunks, sends, data, circuits and times, in this order.
 
     Parameters
     ----------
@@ -94,6 +98,7 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     if not isinstance(plan, CollectivePlan):
         findings.refuse("the answer is a plan", "answer", type(plan).__name__, "CollectivePlan")
         return None
+    # Steps that are given from outside have no sends: planes (switches) only share their bytes.
     if problem.steps is not None:
         plane_times = check_planes(problem, plan, None, findings)
         if plane_times is None:
@@ -195,6 +200,7 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
         findings.refuse("each block is a chunk", "chunk_bytes", n_chunks, n_blocks)
         return False
 
+    # The chunks of a block hold its bytes, or more where they are padded.
     wanted_bytes = np.full(n_blocks, problem.size_bytes / n_blocks)
     if is_all_to_all:
         wanted_bytes = problem.demand.reshape(-1)
@@ -216,6 +222,9 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
 
 def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -> _RoundTimes:
     """Start one round after another: when its circuits and all its ranks are ready.
+
+    An *epoch* are rounds in a row with the same circuits, before which they may take a delay. An
+    *island* is a group of ranks with links of their own, which work beside the circuits.
 
     Parameters
     ----------
@@ -254,7 +263,11 @@ def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -
 
 
 def _first_is_free(problem: Collective, plan: CollectivePlan) -> bool:
-    """Tell whether the circuits of the first epoch cost no delay."""
+    """Tell whether the circuits of the first epoch (the first rounds) cost no delay.
+
+    The start of a problem is "free" (any first circuits are there), "dark" (none are there), or
+    the circuits themselves, as an int array of shape (lanes, ranks).
+    """
     start = problem.start
     if isinstance(start, str):
         return start == "free"
@@ -305,12 +318,18 @@ def _check_schedule(
 ) -> None:
     """Check that the schedule is that of the plan, and that the fabric holds it.
 
+    An *epoch* of a plan are rounds in a row with the same circuits. A schedule has a *slot* for
+    each epoch: a matching of the ports of the switch (the fabric), how long it is held, and a
+    delay before it in which circuits change. Problems of several planes (switches that change
+    circuits by themselves), or of steps from outside, must come without a schedule.
+
     Parameters
     ----------
     problem
-        The collective, with its fabric.
+        The collective, with its fabric, its number of planes, and its delay in seconds.
     solution
-        The plan and its schedule: one slot of the switch for each epoch of circuits.
+        The plan (`answer`) and its schedule: ``matchings[slot, port]``, ``durations_s[slot]`` in
+        seconds, the delay, and the way of switching.
     ends_s
         ``ends_s[round]``: when each round of the plan ends in the replay, in seconds.
     findings
@@ -327,6 +346,7 @@ def _check_schedule(
         return
     if not check_shapes(fabric, schedule, findings):
         return
+    # The same circuits, delay and way of switching as in the plan.
     if not _has_circuits(problem, plan, schedule):
         rule = "the schedule has the circuits of the plan"
         findings.refuse(rule, "matchings", "others", "those")
@@ -334,7 +354,8 @@ def _check_schedule(
     findings.expect("the delay is the problem's", "delay_s", schedule.delay_s, problem.delay_s)
     findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
 
-    # A schedule has a delay before its first slot, too, where the plan may pay none.
+    # A schedule has a delay before its first slot, too, where the plan may pay none. A slot has to
+    # end when the last round of its epoch ends, which `searchsorted` finds, as epochs ascend.
     epochs = np.arange(plan.n_epochs)
     last_round_of_epoch = np.searchsorted(plan.epoch_of_round, epochs, side="right") - 1
     free_delay_s = problem.delay_s * _first_is_free(problem, plan)
@@ -371,7 +392,10 @@ def _is_cut_off(problem: Collective) -> bool:
     ports = range(problem.ports)
 
     def is_joined(source: int, destination: int) -> bool:
-        """Tell whether a circuit may lead from one rank to another."""
+        """Tell whether a circuit within its budget may lead from one rank to another.
+
+        One-way circuits join ports of equal numbers, two-way circuits any ports of the two ranks.
+        """
         first = source * problem.ports
         last = destination * problem.ports
         return any(
@@ -380,7 +404,8 @@ def _is_cut_off(problem: Collective) -> bool:
             for other in (ports if problem.two_way else (port,))
         )
 
-    # From the first rank, or the root, all others are reached, and all reach it.
+    # From the first rank, or the root, all others are reached, and all reach it: a search forwards
+    # and, but for broadcasts, one backwards.
     start = problem.root
     directions = (False,) if problem.operation == "broadcast" else (False, True)
     for backwards in directions:

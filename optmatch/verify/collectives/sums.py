@@ -22,8 +22,10 @@ Sets = NDArray[np.uint64]
 def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Replay copies and additions on sets of ranks; nothing may be added twice.
 
-    A sum is represented by the set of the ranks whose data are in it. A *chunk* is a part of the
-    buffer, and a *piece* a part of a chunk that no send cuts; pieces do not mix.
+    A sum is represented by the set of the ranks whose data are in it. It is a violation if a rank
+    sends what it does not have, if data of a rank are added to a sum that has them already, or if
+    a rank lacks data of some rank in the end. A *chunk* is a part of the buffer, and a *piece* a
+    part of a chunk that no send cuts; pieces do not mix.
 
     Parameters
     ----------
@@ -43,6 +45,8 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     for first in range(0, n_pieces, n_together):
         behind = min(first + n_together, n_pieces)
         is_inside = (pieces.sends.piece >= first) & (pieces.sends.piece < behind)
+
+        # Pieces of a batch are numbered from 0. A block of a rank has equally many chunks.
         sends = pieces.sends.take(is_inside)
         sends = sends._replace(piece=sends.piece - first)
         state = _SumState(problem, pieces.chunk[first:behind], sends)
@@ -87,10 +91,14 @@ class _SumState:
         problem
             The collective, for the number of its ranks.
         chunk
-            Int array, shape (pieces,): the chunk of each piece.
+            Int array, shape (pieces,): the chunk of each piece (a part of a chunk that no send
+            cuts).
         sends
-            Columns of the round, ranks, piece, kind and places of each send.
+            Columns of the round, ranks, piece, kind and places of each send. Place 0 is the sum,
+            place 1 what a rank had itself, and others keep data that came from other ranks.
         """
+        # Every sum has a slot, and so has what a send reads, what it writes, and the sum beside
+        # what it writes.
         self.n_ranks = problem.n_ranks
         self.chunk = chunk
         n_sums = self.n_ranks * len(chunk)
@@ -98,6 +106,7 @@ class _SumState:
         target_slot = self._find_slots(sends.target_place, sends.destination, sends.piece)
         sum_slot = self._find_slots(np.full(len(sends.piece), SUM), sends.destination, sends.piece)
         slots = np.concatenate([np.arange(n_sums), source_slot, target_slot, sum_slot])
+        # If slots are few, each of them has a set, whose number is that of the slot.
         if slots.max() < 2 * len(slots):
             self.slot_of_set = np.arange(slots.max() + 1)
             set_of_slot = slots
@@ -114,7 +123,8 @@ class _SumState:
         """The set of one rank each."""
         self.own_data[ranks, ranks // _BITS] = np.uint64(1) << (ranks % _BITS).astype(np.uint64)
 
-        # At first the sum of a rank holds its own data, and so does the place of what it had.
+        # At first the sum of a rank holds its own data, and so does the place of what it had:
+        # these are places 0 and 1, whose slots come before all others.
         self.sets: Sets = np.zeros((len(self.slot_of_set), words), dtype=np.uint64)
         has_own_data = self.slot_of_set < 2 * n_sums
         rank_of_set = self.slot_of_set[has_own_data] // len(chunk) % self.n_ranks
@@ -123,11 +133,17 @@ class _SumState:
     def _find_slots(
         self, place: NDArray[np.int64], rank: NDArray[np.int64], piece: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the slots of some places of pieces at ranks."""
+        """Return the slots of some places of pieces at ranks, all arrays of the same shape.
+
+        A slot is a place (a memory) of a piece at a rank, as one number.
+        """
         return (place * self.n_ranks + rank) * len(self.chunk) + piece
 
     def describe(self, round_: int, number: int) -> str:
-        """Return the name of a set in messages: round, rank, chunk and place."""
+        """Return the name of a set in messages: round, rank, chunk and place.
+
+        `number` is the number of a set, a row of ``self.sets``.
+        """
         place_and_rank, piece = divmod(int(self.slot_of_set[number]), len(self.chunk))
         place, rank = divmod(place_and_rank, self.n_ranks)
         beside_sum = f", place {place}" if place else ""
@@ -135,17 +151,24 @@ class _SumState:
 
 
 def _replay_sends(state: _SumState, sends: PieceSends, findings: Findings) -> bool:
-    """Replay all rounds; False at the first thing that is wrong.
+    """Replay the sends of all rounds of an all-reduce or a reduce-scatter, round by round.
 
     Parameters
     ----------
     state
-        Which data are where, as sets of ranks; changed.
+        Which data are where: for each memory of each rank the set of the ranks whose data are in
+        it; changed by the sends.
     sends
-        The sends of all rounds, ascending by round.
+        The sends of all rounds, ascending by round; columns of shape (sends,).
     findings
         Gets the first violation.
+
+    Returns
+    -------
+    bool
+        False at the first thing that is wrong; the rounds after it are not replayed.
     """
+    # The sends of each round are a range: `bounds` has its begin, and the begin of the next one.
     rounds, first_sends = np.unique(sends.round_, return_index=True)
     bounds = np.append(first_sends, len(sends.round_)).tolist()
     for place, round_ in enumerate(rounds.tolist()):
@@ -264,6 +287,8 @@ def _add_data(
     bool
         False if a set has some of the data already.
     """
+    # Each pass takes the first addition to each target that is still waiting: there are as many
+    # passes as one set has additions at most.
     waiting = additions
     while len(waiting):
         is_first_of_target = np.ones(len(waiting), dtype=np.bool_)
@@ -283,6 +308,9 @@ def _check_ends(
     problem: Collective, state: _SumState, n_chunks_of_block: int, findings: Findings
 ) -> bool:
     """Check that in the end every rank has the data of all ranks in the sums that it wants.
+
+    A *chunk* is a part of the buffer, and a *piece* a part of a chunk that no send cuts; each rank
+    has a sum of each piece.
 
     Parameters
     ----------
