@@ -54,12 +54,17 @@ def divide_rails(
 ) -> Solution[RailShares]:
     """Plan the step of each job with each share, and choose shares by the worst stretch.
 
+    Several training jobs are on the same rails (switches that join the GPUs of one number of all
+    servers). A share is what a job has of them: ports of each of its GPUs, and replicas (degree of
+    data parallelism). The stretch of a job is the time from one of its steps to the next beside
+    the others, over the least time that a step can take.
+
     Parameters
     ----------
     planner
-        The method for rail jobs that plans each step.
+        The name of the method for rail jobs that plans each step, as ``"prefetch"``.
     problem
-        The jobs and their switches.
+        The jobs, the ports of each switch, and what is divided: ports, servers, or time.
     limits
         The time of all plans together, and the iterations of each.
     rng
@@ -71,7 +76,8 @@ def divide_rails(
     -------
     Solution
         The shares with the smallest worst stretch that these plans allow; without an answer if
-        some job has no plan with its least share.
+        some job has no plan, or the shares with plans do not fit on the switches together. Optimal
+        if the worst stretch is at its lower bound.
     """
     plans_of_job: list[Plans] = [{} for _ in problem.jobs]
     limit: Limit | None = None
@@ -79,7 +85,7 @@ def divide_rails(
         limit = _plan_all_shares(planner, problem, plans_of_job, limits, rng, on_event)
     limit = stop.limit or limit
 
-    # Alone, a job has the fastest plan of all that fit on the switches.
+    # Shares are chosen among those that have a plan: each job needs one at least.
     bound = problem.lower_bound()
     shares = None
     if all(plans_of_job):
@@ -117,21 +123,42 @@ def _plan_all_shares(
 ) -> Limit | None:
     """Plan the step of each job with each share that fits on the switches.
 
-    Least shares come first, as no division is possible without them. Equal jobs are planned once.
+    A share is what a job has of the rails; its size is the number of ports of each GPU and the
+    number of replicas (degree of data parallelism). The least shares of all jobs come first, then
+    the second ones, and so on: no division is possible without the least ones. Equal jobs with
+    equal shares are planned once.
 
     Parameters
     ----------
-    planner, problem, limits, rng, on_event
-        As of `divide_rails`; each plan has an equal part of the time that is left.
+    planner
+        The name of the method for rail jobs that plans each step.
+    problem
+        The jobs, the ports of each switch, and what is divided.
     plans_of_job
-        ``plans_of_job[job]``: plans are added to it one by one, so that they stay after a limit.
+        ``plans_of_job[job][size]``: the share of this size with its plan. Empty dictionaries at
+        first; plans are added one by one, so that they stay after a limit. A size for which no
+        plan is found is left out.
+    limits
+        The time of all plans together, of which each plan has an equal part of what is left; and
+        the iterations of each plan.
+    rng
+        Random numbers of the plans.
+    on_event
+        Told before each plan how many have been made.
 
     Returns
     -------
     Limit or None
-        The limit of time that cut a plan short, if there is one.
+        `Limit.TIME` if time cut a plan short, else None.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If a plan was interrupted.
     """
     clock = limits.start()
+
+    # Each size of a job has a rank, counted from its least share on; tasks go by these ranks.
     tasks = [
         (rank, job, size)
         for job, named in enumerate(problem.jobs)
@@ -142,6 +169,9 @@ def _plan_all_shares(
     limit = None
     for done, (_, job, size) in enumerate(tasks):
         on_event(Tick("shares", done, len(tasks)))
+
+        # The job as it is with this share. Only the first of equal jobs is planned, within its
+        # part of the time, if there is a limit.
         part = give_share(problem.jobs[job].job, *size)
         key = (part, size.replicas)
         if key not in share_of_job:
@@ -165,7 +195,20 @@ def _plan_all_shares(
 
 
 def _list_sizes(problem: RailSharing, named: NamedJob) -> Iterator[ShareSize]:
-    """List the shares of a job that fit on switches that it has to itself, the least one first."""
+    """List the sizes of shares of a job that fit on the switches if it has these to itself.
+
+    Parameters
+    ----------
+    problem
+        The jobs, and the ports of each switch (`radix`).
+    named
+        One of the jobs.
+
+    Yields
+    ------
+    ShareSize
+        Ports of each GPU and replicas, the least share first.
+    """
     for ports_per_gpu, replicas in problem.list_shares(named):
         n_ports = problem.ports_of_rails(named.job, ports_per_gpu, replicas)
         if max(n_ports.values(), default=0) <= problem.radix:
@@ -173,29 +216,35 @@ def _list_sizes(problem: RailSharing, named: NamedJob) -> Iterator[ShareSize]:
 
 
 def _choose_fastest(plans: Plans) -> RailShare:
-    """Return the share with the shortest step; of equal ones the smallest."""
+    """Return the share with the shortest step; of equal ones the smallest, which comes first."""
     return min(plans.values(), key=lambda share: share.plan.step_s)
 
 
 def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShares | None:
-    """Choose the share of each job so that the worst stretch is smallest.
+    """Choose the share of each job so that the worst stretch is smallest (bottleneck assignment).
 
-    A threshold of the stretch gives each job the least share within it. The smallest threshold
-    whose shares fit on the switches is the worst stretch. Ports that are left then go, one step
-    at a time, to the job whose stretch falls most.
+    A share is what a job has of the rails: ports of each of its GPUs, and replicas. Its stretch is
+    the time of a step with that, over the least time that a step can take. A threshold of the
+    stretch gives each job the least share within it. The smallest threshold whose shares fit on
+    the switches is the worst stretch. Ports that are left then go, one step at a time, to the job
+    whose stretch falls most.
 
     Parameters
     ----------
     problem
-        The jobs and their switches.
+        The jobs, and the ports of each switch.
     plans_of_job
-        ``plans_of_job[job]``: the plans of each share, the least one first.
+        ``plans_of_job[job][size]``: by size the share with its plan, the least one first; at least
+        one of each job.
 
     Returns
     -------
     RailShares or None
-        None if no shares with a plan fit on the switches together.
+        By job the share that it would have alone and the one beside the others, by job and rail
+        its first port, and one step for each job in a round. None if no shares with a plan fit on
+        the switches together.
     """
+    # By job and size the stretch with the plan of this size.
     stretch_of_job: list[dict[ShareSize, float]] = []
     for named, plans in zip(problem.jobs, plans_of_job, strict=True):
         least_s = problem.bound_step(named)
@@ -213,7 +262,8 @@ def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailSh
     if sizes is None:
         return None
 
-    # What is left goes where it gains most; of equal gains, the smallest share.
+    # Ports that are left go where they gain most: one job at a time gets a larger share. Among
+    # equal gains it is the first job with its smallest share.
     while True:
         best_gain = 0.0
         best_sizes = None
@@ -242,10 +292,18 @@ def _choose_least_within(
 ) -> list[ShareSize] | None:
     """Return the least share of each job whose stretch is within a threshold.
 
+    Parameters
+    ----------
+    threshold
+        The most that the stretch may be: the time of a step over the least that it can take.
+    stretch_of_job
+        ``stretch_of_job[job][size]``: the stretch with a share of this size.
+
     Returns
     -------
     list of ShareSize, or None
-        By job; None if one of them has no such share.
+        By job, with ports of each GPU compared before replicas; None if one of them has no such
+        share.
     """
     sizes = []
     for ratios in stretch_of_job:
@@ -257,7 +315,20 @@ def _choose_least_within(
 
 
 def _fits(problem: RailSharing, sizes: Sequence[ShareSize]) -> bool:
-    """Tell whether shares of all jobs fit on the switch of each rail together."""
+    """Tell whether shares of all jobs fit on the switch of each rail together.
+
+    Parameters
+    ----------
+    problem
+        The jobs, and the ports of each switch (`radix`).
+    sizes
+        By job the ports of each of its GPUs, and its replicas.
+
+    Returns
+    -------
+    bool
+        Whether on no rail the ports that the jobs need are more than its switch has.
+    """
     used: dict[int, int] = defaultdict(int)
     for named, size in zip(problem.jobs, sizes, strict=True):
         for rail, n_ports in problem.ports_of_rails(named.job, *size).items():
@@ -268,11 +339,20 @@ def _fits(problem: RailSharing, sizes: Sequence[ShareSize]) -> bool:
 def _lay_out_ports(problem: RailSharing, sizes: Sequence[ShareSize]) -> np.ndarray:
     """Give each job consecutive ports of each rail, in the order of the jobs.
 
+    If a first job needs 8 ports of a rail and a second one 4, their first ports are 0 and 8.
+
+    Parameters
+    ----------
+    problem
+        The jobs, the number of rails, and what is divided.
+    sizes
+        By job the ports of each of its GPUs, and its replicas.
+
     Returns
     -------
     int32 array, shape (jobs, rails)
-        The first port of each job, -1 where it has none; as `RailShares.first_port`. In turns all
-        jobs have the same ports, from the first one on.
+        The first port of each job on the switch of each rail, -1 where it has none. If jobs take
+        turns, all have the same ports, from port 0 on.
     """
     ports_of_job = [
         problem.ports_of_rails(named.job, *size)
@@ -289,24 +369,34 @@ def _lay_out_ports(problem: RailSharing, sizes: Sequence[ShareSize]) -> np.ndarr
 
 
 def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShares:
-    """Choose how many steps each job runs in its turn, so that the worst stretch is smallest.
+    """Choose how many steps each job runs in its turn, so that the worst slowdown is smallest.
 
-    The slowdown of a job is the round over the time of its own steps in it, so that the job with
-    the shortest turn is the worst one. Let that turn last w in the best round. Then each job runs
-    the fewest steps that last w at least: fewer are none, and more only lengthen the round. It
-    therefore suffices to try each multiple of each step as w.
+    Jobs take turns on the same ports; in a round each has one turn of some whole steps, and
+    between turns the rails and GPUs rest. The slowdown of a job is the time of the round over the
+    time of its own steps in it, so that the job with the shortest turn is the worst one. Let that
+    turn last w in the best round. Then each job runs the fewest steps that last w at least: fewer
+    would be a shorter turn, and more only lengthen the round. It therefore suffices to try each
+    multiple of each step as w.
 
     Parameters
     ----------
     problem
-        The jobs, and the longest round.
+        The jobs, and the longest round in seconds (`round_s`). A round of one step of each job is
+        always allowed.
     plans_of_job
-        ``plans_of_job[job]``: the plan of its only share.
+        ``plans_of_job[job]``: by size the shares with their plans. The fastest one is taken; where
+        time is divided there is one only.
 
     Returns
     -------
     RailShares
-        Of rounds with equal slowdowns the shortest one.
+        By job its share, its first ports, and its steps in a round. Among rounds with equal
+        slowdowns it is the shortest one.
+
+    Notes
+    -----
+    With steps of 2 s and 3 s and w = 4 s the jobs run two steps each, 4 s and 6 s. If the rails
+    rest for 2 s in the round, it lasts 12 s, and the first job is the slowest: 12 / 4 = 3.
     """
     fastest = tuple(_choose_fastest(plans) for plans in plans_of_job)
     step_s = np.array([share.plan.step_s for share in fastest])
@@ -319,7 +409,8 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
     )
     rest_s = sum(problem.measure_handovers(shares))
 
-    # Turns are tried up to the longest round, and no more of them than memory holds.
+    # Lengths of turns in seconds that are tried as w: multiples of each step up to the longest
+    # round, and no more of them than memory holds. Steps of no time have none.
     longest_turn_s = problem.round_s - rest_s
     multiples = []
     for own_s in step_s.tolist():
@@ -329,7 +420,8 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
         multiples.append(own_s * np.arange(1, n_steps + 1))
     turn_s = np.unique(np.concatenate([[float(step_s.min())], *multiples]))
 
-    # Rows are turns, columns are jobs. The first row is one step of each job.
+    # Rows are lengths of turns, columns are jobs; an entry is how many steps the job runs. The
+    # first row is one step of each job, which is allowed whatever the longest round is.
     steps = np.ones((len(turn_s) + 1, len(fastest)), np.int64)
     for job, own_s in enumerate(step_s.tolist()):
         if own_s > 0:

@@ -21,9 +21,19 @@ _SIMPLE: dict[Simple, str] = {
 
 
 def _simple(name: Simple) -> Run:
-    """Return the function that solves a rail job by the method of a name, a key of `_SIMPLE`.
+    """Return the function that solves a rail job by the method of a name.
 
     The module of the methods is imported only when one is run, as it compiles kernels.
+
+    Parameters
+    ----------
+    name
+        One of the keys of `_SIMPLE`, as ``"prefetch"``.
+
+    Returns
+    -------
+    Run
+        The function: it takes the problem, limits, a random generator and a callback for events.
     """
     from optmatch.solvers.rails.methods import solve_by
 
@@ -38,7 +48,15 @@ METHODS = tuple(
 
 
 def small_problems() -> tuple[RailJob, ...]:
-    """Return problems of which default methods call all of their kernels."""
+    """Return small problems of which the default methods call all of their kernels.
+
+    They are solved once to compile these kernels ahead of time.
+
+    Returns
+    -------
+    tuple of RailJob
+        A pipeline of two GPUs, and two of them with data parallelism between.
+    """
     from optmatch.problems import Parallelism, RailNetwork, TransformerModel, Workload
 
     model = TransformerModel(layers=2, hidden=8, heads=1, sequence=8, vocabulary=8, ffn=8)

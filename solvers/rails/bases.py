@@ -39,15 +39,19 @@ grid; more of them would take trials from the search, which changes orders at ra
 def list_components(seats: Seats) -> Ints:
     """List by seat the least seat that it communicates with, directly or through others.
 
+    A seat is a GPU of the one rail that stands for all rails that are alike. Seats that
+    communicate are a component, which is named by its least seat (connected components).
+
     Parameters
     ----------
     seats
-        The folded step.
+        The folded step: node (communication) k has the members ``member[begin[k]:begin[k + 1]]``.
 
     Returns
     -------
     int array, shape (seats,)
-        The components.
+        By seat its component. If seats 0 and 2 communicate, 2 and 3, and 1 with nobody, these are
+        0, 1, 0, 0.
     """
     n_members = np.diff(seats.begin)
     node_of_member = np.repeat(np.arange(len(n_members)), n_members)
@@ -64,7 +68,8 @@ def _join(n: int, member: Ints, owner: Ints) -> Ints:
     n
         The number of seats.
     member, owner
-        Pairs: ``member[k]`` is a seat of ``owner[k]``.
+        Pairs: ``member[k]`` is a seat of ``owner[k]``, which is any number from 0 on, as of a
+        communication or a group; shape (pairs,) each.
 
     Returns
     -------
@@ -102,8 +107,8 @@ def list_families(seats: Seats) -> list[Ints]:
     Returns
     -------
     list of int array, shape (2, seats)
-        By family the number of the group and the place in it, -1 for seats in none; families with
-        most bytes first.
+        A table for each family, that with most bytes first: row 0 has by seat the number of its
+        group in the family, row 1 its place in that group; -1 for seats in none.
     """
     step = seats.job.step()
     folded = seats.folded
@@ -143,12 +148,13 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     seats
         The folded step.
     families
-        The kinds of groups, as `list_families` says.
+        The kinds of groups, as all of data parallelism: ``families[k][0, seat]`` is the group of a
+        seat and ``families[k][1, seat]`` its place there, -1 if it is in none.
 
     Yields
     ------
     int array, shape (seats,)
-        Orders, of which those in `_list_rows` may be repeated.
+        Orders, each with all seats once; some may be repeated.
     """
     seen = set()
     for order in _list_grids(families, len(seats.rail)):
@@ -172,21 +178,29 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     Parameters
     ----------
     families
-        The kinds of groups, as `list_families` says; the first three are combined by two.
+        The kinds of groups: ``families[k][0, seat]`` is the group of a seat and
+        ``families[k][1, seat]`` its place there, -1 if it is in none. The first three are combined
+        by two.
     n_seats
         How many seats (GPUs of a rail) there are.
 
     Yields
     ------
     int array, shape (seats,)
-        Orders; some may be the same.
+        Orders, each with all seats once; some may be the same.
+
+    Notes
+    -----
+    Rows 0 1 2 and 3 4 5 give 0 1 2 3 4 5, as a snake 0 1 2 5 4 3; the columns give 0 3 1 4 2 5, as
+    a snake 0 3 4 1 2 5; and all four backwards.
     """
     seat = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
         for snake in (False, True):
             # Groups of the outer family stand one after another, in the order of their places in
             # the inner one; members stand as in their group, in every second group turned around
-            # if it is a snake.
+            # if it is a snake. The last key of a lexsort counts first. With one family alone each
+            # seat is an inner group of its own.
             outer = chosen[0]
             inner = np.stack([seat, seat])
             if len(chosen) > 1:
@@ -209,7 +223,9 @@ def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     Parameters
     ----------
     families
-        The kinds of groups, as `list_families` says; the first three are combined by two.
+        The kinds of groups: ``families[k][0, seat]`` is the group of a seat and
+        ``families[k][1, seat]`` its place there, -1 if it is in none. The first three are combined
+        by two.
     n_seats
         How many seats (GPUs of a rail) there are.
 
@@ -222,7 +238,7 @@ def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
 
     Notes
     -----
-    Of a grid with the rows 0 1 2, 3 4 5 and 6 7 8, the order is 0 5 7 1 3 8 2 4 6: members of a
+    In a grid with the rows 0 1 2, 3 4 5 and 6 7 8, the order is 0 5 7 1 3 8 2 4 6: members of a
     row are three to four places apart, and so are those of a column, as 0, 3 and 6 at the places
     0, 4 and 8.
     """
@@ -233,7 +249,8 @@ def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
         if n_groups == 1 or n_blocks == 1:
             continue
 
-        # Few groups begin further apart, so that those of the second family are still everywhere.
+        # A member at place p of a group that begins in block b goes into block b + p. Few groups
+        # begin further apart, so that those of the second family are still everywhere.
         begin = _rank_groups(first[0], second[1]) * max(1, n_blocks // n_groups)
         block = (begin + np.maximum(first[1], 0)) % n_blocks
         yield np.lexsort([seat, begin, block])
@@ -319,29 +336,37 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
 def _rank_groups(group: Ints, place: Ints) -> Ints:
     """Rank groups by the places of their members in another family, then by number.
 
+    A family is the groups of one kind. The least place of its members counts for a group.
+
     Parameters
     ----------
     group
-        By seat its group, -1 for none.
+        By seat (GPU of the rail) its group, -1 for none; shape (seats,).
     place
-        By seat its place in the other family.
+        By seat its place in its group of the other family, -1 for none; shape (seats,).
 
     Returns
     -------
     int array, shape (seats,)
-        By seat the rank of its group; seats in none come last.
+        By seat the rank of its group, from 0 on; seats in none have the number of groups, and so
+        come last.
     """
     n = int(group.max(initial=-1)) + 1
 
     # The last entry is that of seats in no group, which have number -1.
     least = np.full(n + 1, len(group))
     np.minimum.at(least, group, place)
+
+    # The lexsort lists the groups in their order, and the argsort inverts it: by group its rank.
     rank = np.argsort(np.lexsort([np.arange(n), least[:n]]))
     return np.append(rank, n)[group]
 
 
 def close_rings(order: Ints, component: Ints) -> Ints:
     """Close rings: seats of one component, in an order, lead each to the next one.
+
+    A seat is a GPU of the rail. With the order 2, 0, 1, 3 and the components 0, 0, 0, 3, seat 2
+    leads to 0, 0 to 1 and 1 to 2, while seat 3 is alone.
 
     Parameters
     ----------
@@ -391,20 +416,26 @@ def _close(order, component, base, first, last):
 
 
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
-    """List ways to cut rings: by seat a number that members of groups of some families share.
+    """List ways to cut rings into cycles: by seat the number of its cycle.
+
+    A seat is a GPU of the rail, a family the groups of one kind, as all of data parallelism. For
+    each set of families there is a cut: seats that are in a group together, directly or through
+    others, are on one cycle.
 
     Parameters
     ----------
     component
-        By seat its component.
+        By seat the least seat with which it communicates, directly or through others; shape
+        (seats,).
     families
-        The kinds of groups, as `list_families` says.
+        The kinds of groups: ``families[k][0, seat]`` is the group of a seat and
+        ``families[k][1, seat]`` its place there, -1 if it is in none.
 
     Returns
     -------
     list of int array, shape (seats,)
-        First those of one family, then of two, and so on; the last one is that of all,
-        `component`.
+        Different cuts: first those of one family, then of two, and so on; the last one is that of
+        all, `component`.
     """
     cuts: dict[bytes, Ints] = {}
     for n_chosen in range(1, len(families) + 1):
@@ -418,14 +449,16 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
 def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
     """Join seats that are in a group together, directly or through others.
 
-    A seat that would be alone, as no ring is, goes with others of its component.
+    A seat is a GPU of the rail, a family the groups of one kind. A seat that would be alone, as no
+    ring is, goes with others of its component (all seats that communicate with each other).
 
     Parameters
     ----------
     component
-        By seat its component.
+        By seat its component; shape (seats,).
     families
-        The kinds of groups that count, as `list_families` says; at least one.
+        The families that count, at least one: ``families[k][0, seat]`` is the group of a seat and
+        ``families[k][1, seat]`` its place there, -1 if it is in none.
 
     Returns
     -------
@@ -434,10 +467,14 @@ def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
     """
     n = len(component)
 
-    # Groups of all families are owners, each with a number of its own.
+    # Groups of all families are owners, each with a number of its own: ``family * n + group``, as
+    # a family has at most n groups.
     family, member = np.nonzero(np.array([group for group, _ in families]) >= 0)
     group = np.array([group for group, _ in families])[family, member]
     least = _join(n, member, family * n + group)
+
+    # Seats that nobody shares a group with join the first seat of their component that is not
+    # alone; they stay alone if there is none.
     alone = np.bincount(least, minlength=n)[least] == 1
     for seat in np.flatnonzero(alone):
         joined_seats = np.flatnonzero((component == component[seat]) & ~alone)

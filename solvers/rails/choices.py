@@ -102,7 +102,10 @@ class Ring(NamedTuple):
 
 
 def _make_ring(order: Ints, part: Ints) -> Ring:
-    """Make a ring of an order and a cut.
+    """Make a ring: circuits that lead from each seat to the next one of its cycle.
+
+    A seat is a GPU of the rail. With the order 0, 2, 1, 3, 4 and seats 0, 1 and 2 on one cycle,
+    circuits lead from 0 to 2, from 2 to 1, and from 1 back to 0.
 
     Parameters
     ----------
@@ -110,6 +113,11 @@ def _make_ring(order: Ints, part: Ints) -> Ring:
         All seats, each once; shape (seats,).
     part
         By seat the number of its cycle; shape (seats,). A seat alone on its cycle has no circuit.
+
+    Returns
+    -------
+    Ring
+        The order, the cycles, and by seat the next one (`to`), -1 for a seat without a circuit.
     """
     return Ring(order, part, close_rings(order, part))
 
@@ -159,18 +167,23 @@ class Decoder:
     def __init__(self, seats: Seats) -> None:
         """Prepare the arrays of the kernel, which all choices share.
 
-        A node is a computation, or one communication of several seats (GPUs of the rail). A
-        bundle is some ports of every GPU that hold the same circuits.
+        A decoder turns choices (rings of circuits, the way of each communication, who goes first)
+        into schedules. A node is a computation, or one communication of several seats (GPUs of the
+        rail). A bundle is some ports of every GPU that hold the same circuits.
 
         Parameters
         ----------
         seats
-            The folded step that is timed.
+            The folded step that is timed: durations of nodes in seconds, bytes, members, and who
+            waits for whom.
         """
         self.seats = seats
         n_nodes = len(seats.how)
         n_seats = len(seats.rail)
         ports_per_gpu = seats.job.network.ports_per_gpu
+
+        # The tail of a node is the longest path from its end to the end of the step: its earliest
+        # start in the step run backwards.
         reversed_pairs = seats.pairs[:, ::-1].copy()
         after = longest_paths(seats.duration_s, reversed_pairs)
         assert after is not None  # else the bound of the job has named the ranks that wait
@@ -204,17 +217,21 @@ class Decoder:
             change=np.zeros((0, 3), np.int64),
         )
 
-        # The rows of relays of a plan are those of one rail, once for each of its copies.
+        # A relay is a GPU that forwards data of others. A plan has a row for each relay on every
+        # rail, which are those of one rail, once for each of its copies: as many as the largest
+        # class has ranks. The rows that fit into memory are divided by that.
         copies_of_seat = np.bincount(seats.folded.class_of, minlength=n_seats)
         self._most_forwarding = _MOST_ROWS // int(copies_of_seat.max(initial=1))
 
-        # The stages of all-to-alls depend on their number of members alone.
+        # An all-to-all may go in stages, in each of which all circuits lead equally far. Which
+        # stages there are to choose from depends on its number of members alone.
         n_members = np.diff(seats.begin)[seats.how == EXCHANGE]
         self.exchange_sizes = np.unique(n_members).tolist()
         self._menu = list_menu(self.exchange_sizes)
         self._chords_of: dict[tuple[int, ...], Chords] = {}
 
-        # What the kernel reads of the rings that were timed last, and of each division of ports.
+        # Arrays that the kernel reads: of the rings that were timed last (to whom each seat leads,
+        # and on which cycle it is), and by division of ports the bytes per second of each bundle.
         self._is_all_stop = seats.job.network.switching == "all-stop"
         self._rings: tuple[Ring, ...] = ()
         self._next_seat = np.empty((0, n_seats), np.int64)
@@ -222,7 +239,11 @@ class Decoder:
         self._rate_of: dict[tuple[int, ...], NDArray[np.float64]] = {}
 
     def run(self, choice: RailChoice, most_s: float = np.inf, n_changes: int = 0) -> StepOutcome:
-        """Time a choice.
+        """Time a choice: schedule the step by it (list scheduling), and add up the work.
+
+        A choice is rings of circuits, the ports of each bundle (ports of every GPU that hold the
+        same circuits), the way of each communication, and who goes first. The schedule is written
+        into ``self.result``, in place of that of the choice before.
 
         Parameters
         ----------
@@ -232,12 +253,16 @@ class Decoder:
             A step that lasts so long, in seconds, or longer, is of no use: its schedule is given
             up.
         n_changes
-            How many changes of circuits are noted in `result`.
+            How many changes of circuits are noted in `result`, with time, bundle, and both seats.
+            Further ones are counted only. Callers that need them run a choice twice: once to count
+            its changes, once to note them.
 
         Returns
         -------
         StepOutcome
-            The time of the step, infinite if it was given up, and the number of changes.
+            `step_s`, the time of the step in seconds, infinite if it was given up; `n_changes`,
+            how many circuits were set up; and `work`, the circuits that were looked at (a node
+            counts as several), which is also added to ``self.work``.
         """
         # Most moves change no ring: the arrays of the former rings are used again. To make them
         # takes half as long as to time a step of a few operations.
@@ -266,6 +291,8 @@ class Decoder:
             price_s=choice.price_s,
             in_order=choice.in_turn,
         )
+
+        # The room for changes decides how many of them the kernel notes.
         if n_changes != len(self.result.change_start_s):
             self.result = self.result._replace(
                 change_start_s=np.zeros(n_changes), change=np.zeros((n_changes, 3), np.int64)
@@ -277,12 +304,21 @@ class Decoder:
         return outcome
 
     def _list_scratch(self, n_bundles: int) -> Scratch:
-        """Return room for work with so many bundles, which is used again and again.
+        """Return the arrays in which a schedule with so many bundles works; always the same ones.
+
+        A bundle is some ports of every GPU that hold the same circuits. All numbers of bundles
+        share one memory: each has views of its first rows.
 
         Parameters
         ----------
         n_bundles
             From 1 to the ports of a GPU.
+
+        Returns
+        -------
+        Scratch
+            Circuits and times of ports, shape (bundles, seats) each; and the queue of nodes. Their
+            contents do not matter.
         """
         if n_bundles not in self._scratch_of:
             ports = BundlePorts(
@@ -299,17 +335,23 @@ class Decoder:
     def describe_chords(self, choice: RailChoice) -> Chords:
         """Describe the chords of a choice, as the kernel reads them.
 
+        A chord is one port of every GPU whose circuit leads to the member of its group that is a
+        fixed number of places further on, its stride. A bundle is some ports of every GPU that
+        hold the same circuits; each chord is one. In an all-to-all a part is the data of one
+        member for one other; it may take several hops, over one chord or several.
+
         Parameters
         ----------
         choice
-            The choice; without strides no bundle is a chord.
+            The choice, with a stride for each bundle, 0 for one that is no chord; without strides
+            no bundle is a chord.
 
         Returns
         -------
         Chords
-            By bundle the stride, and by number of members the parts of the busiest chord; the
-            routes behind them are the answer of a linear programme and are kept for the next
-            choice.
+            `stride` by bundle, and `load`: by number of members n the parts that the busiest chord
+            carries in an all-to-all of n members, infinite where the chords do not lead to all
+            members. Loads are answers of linear programmes and are kept for the next choice.
         """
         strides = choice.strides or (0,) * len(choice.widths)
         if strides not in self._chords_of:
@@ -325,18 +367,25 @@ class Decoder:
     def route_exchange(strides: Sequence[int], n_members: int) -> ChordRoutes | None:
         """Return the routes of an all-to-all over chords.
 
+        A chord is one port of every GPU whose circuit leads to the member a fixed number of places
+        further on, its stride. A route is how often the data of one member for one other pass each
+        chord.
+
         Parameters
         ----------
         strides
-            By bundle the stride of its chord, 0 if it is none.
+            By bundle the stride of its chord, 0 if it is none. A stride that is a multiple of
+            `n_members` leads back to the sender and does not count.
         n_members
-            The members of the all-to-all.
+            The members of the all-to-all, at least 3.
 
         Returns
         -------
         ChordRoutes or None
-            None if the strides do not lead everywhere: all have a divisor in common with the
-            number of members, as strides 2 and 4 among 8 members.
+            By route the distance that it serves, its hops over each chord, and the share of the
+            data for this distance that takes it. None if the strides do not lead everywhere: all
+            have a divisor in common with the number of members, as strides 2 and 4 among 8
+            members.
         """
         used = tuple(stride % n_members for stride in strides if stride % n_members)
         if not used or gcd(n_members, *used) > 1:
@@ -428,22 +477,25 @@ class Search:
         """Prepare a search for the best choice of a plan.
 
         A choice is what a schedule follows: rings (circuits that lead from each seat, a GPU of the
-        rail, to a next one), the way of each communication, and who goes first. What the search
-        makes choices of is listed here: orders of seats and cuts into cycles, of which rings are
-        made, and kinds of nodes (communications) that are changed together.
+        rail, to a next one), the way of each communication, and who goes first. Listed here is
+        what the search makes choices of: orders of seats and cuts into cycles, of which rings are
+        made, and kinds of nodes (communications) that are changed together. Nothing is timed yet.
 
         Parameters
         ----------
         seats
-            The job, folded rail by rail.
+            The job, folded rail by rail: ranks that do the same on rails that are alike are one
+            seat.
         rng
             Draws the moves.
         spare_s
-            Seconds that are left of the time of the solver when the search ends.
+            Seconds that are left of the time of the solver when the search ends, to make a plan of
+            the best choice.
         known_s
-            The time of a known plan in seconds: a choice is of use if it is better.
+            The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
+            plan is known.
         """
-        # What is searched for, and when the search ends.
+        # The problem, and when the search ends.
         self.seats = seats
         self.rng = rng
         self.decoder = Decoder(seats)
@@ -453,6 +505,8 @@ class Search:
         self.delay_s = seats.job.network.delay_s
 
         # The best choice so far: it has to be better than the known plan by more than rounding.
+        # `tried` counts the choices that were timed, `better` is its value when the best one was
+        # found.
         self.best: RailChoice | None = None
         self.best_s = known_s * (1 - 1e-12)
         self.tried = 0
@@ -471,8 +525,11 @@ class Search:
             bound_s = bound_step(seats)
         self.bound_s = bound_s * (1 + 1e-9)
 
-        # Of what rings are made: orders of seats, and cuts, which give each seat the number of its
-        # cycle. Then the nodes on rails, and which of them a move changes together.
+        # Rings are made of orders of seats, and of cuts, which give each seat the number of its
+        # cycle. A component is all seats that communicate with each other, directly or through
+        # others; a family is the groups of one kind, as all of data parallelism. Cuts and orders
+        # are derived from both. Then the nodes on rails (`riding`), and which of them a move
+        # changes together (`kinds`).
         self.component = list_components(seats)
         self.families = list_families(seats)
         self.cuts = list_cuts(self.component, self.families)
@@ -480,7 +537,9 @@ class Search:
         self.riding = seats.riding
         self.kinds = _list_kinds(seats)
 
-        # The plainest shape: one ring of all seats, with all ports, over which everything goes.
+        # Groups of all-to-alls in which circuits of fixed strides (chords) may be laid, if any.
+        # The plainest shape: one ring of each component, with all ports, over which all goes (way
+        # 0 is the first ring), and no price of new circuits.
         self.ports = seats.job.network.ports_per_gpu
         self.chord_groups = list_exchange_groups(seats)
         self.plain = _Shape(cuts=(self.component,), widths=(self.ports,), way=0, price_s=0.0)
@@ -490,24 +549,31 @@ class Search:
 
         A choice is what a schedule follows: rings of circuits, the way of each communication, and
         who goes first. A trial is the timing of one choice. First all simple choices are timed.
-        Then the best of them are changed at random, each for some turns, and after that the best
-        of all.
+        The best of them are starts: each is changed at random for some turns, which are
+        `_TURN` trials each, start after start. After that all turns begin with the best choice of
+        all. The answer is ``self.best`` with its time ``self.best_s`` in seconds.
+
+        The work of the decoder, which times choices, is a number of circuits that it looks at, a
+        node (communication) counting as some dozens of them. It bounds the search as time does,
+        but gives the same answer on each machine.
 
         Parameters
         ----------
         delay_s
-            The delay in seconds with which choices are timed.
+            The delay of a change of circuits, in seconds, with which choices are timed. It may be
+            longer than that of the network.
         n_trials
             The most choices that are timed.
         most_work
-            The search ends when all searches together have looked at so many nodes and circuits
+            The search ends when all searches together have done so much work
             (``self.decoder.work``); infinite if only a clock ends it.
         """
         former = self.best
         self.delay_s = delay_s
 
-        # Stages of all-to-alls are as long as the delay says: times with another delay say nothing
-        # about this one.
+        # All-to-alls may go in stages, with a change of circuits before each. With a shorter delay
+        # a choice with all-to-alls lasts another time, and may lose to one that was worse before:
+        # the former best one is no record any more. It is timed anew below.
         if (self.seats.how == EXCHANGE).any():
             self.best = None
             self.best_s = self.known_s * (1 - 1e-12)
@@ -542,8 +608,9 @@ class Search:
     def _take_turn(self, current: _TimedChoice, n_trials: int, most_work: float) -> _TimedChoice:
         """Change a choice at random, again and again (threshold accepting).
 
-        A changed choice is kept, and changed further, if its step is hardly longer: by 1 % at the
-        beginning of a turn and by nothing at its end.
+        A choice is what a schedule follows: rings of circuits, the way of each communication, and
+        who goes first. A changed choice is kept, and changed further, if its step is hardly
+        longer: by 1 % at the beginning of a turn and by nothing at its end.
 
         Parameters
         ----------
@@ -552,12 +619,14 @@ class Search:
         n_trials
             How many changed choices are timed, at most `_TURN`.
         most_work
-            As in `go_on`.
+            The turn ends early when the decoder has done so much work since it was made (circuits
+            and nodes that it has looked at); infinite for no such end.
 
         Returns
         -------
         _TimedChoice
-            The best one of those that were kept, or `current` if none was better.
+            The best one of those that were kept, or `current` if none was better. The best one of
+            the whole search is in ``self.best`` as well.
         """
         best = current
         self._times = None
@@ -566,6 +635,9 @@ class Search:
             if self._is_done(most_work):
                 break
             changed = self._change(current.choice)
+
+            # The tolerance falls quadratically, from 1 % to 0. Schedules that get longer are given
+            # up on the way, with an infinite time.
             tolerance = 0.01 * (1 - trial / _TURN) ** 2
             most_s = current.step_s * (1 + tolerance)
             step_s = self._try(changed, most_s)
@@ -586,8 +658,9 @@ class Search:
     ) -> tuple[int, list[_TimedChoice]]:
         """Time the choices that a search begins with, as long as trials and work are left.
 
-        A choice is what a schedule follows; a trial is the timing of one. Work counts the nodes
-        and circuits that the decoder has looked at.
+        A choice is what a schedule follows: rings (circuits from each GPU of a rail to a next
+        one), the way of each communication, and who goes first; a trial is the timing of one. Work
+        counts the nodes and circuits that the decoder, which times choices, has looked at.
 
         Parameters
         ----------
@@ -602,7 +675,8 @@ class Search:
             How many trials are left.
         starts : list of _TimedChoice
             The best choice first, with the time of its step in seconds, and the one that was the
-            best before; then the best ones with other rings; at most `_STARTS`.
+            best before; then the best ones with other rings; at most `_STARTS`. Empty if no step
+            is less than twice as long as that of the known plan.
         """
         record_holders: list[_TimedChoice] = []
         best_by_rings: list[_TimedChoice] = []
@@ -613,8 +687,8 @@ class Search:
                 break
             n_trials -= 1
 
-            # A choice that is 30 % worse than the best is given up, to save work; its time is
-            # infinite then.
+            # A choice that is 30 % worse than the best, or twice as long as the known plan, is
+            # given up to save work; its time is infinite then.
             step_s = self._try(choice, min(1.3 * best_s, 2 * self.known_s))
             scores.append(step_s)
             if step_s < np.inf:
@@ -633,12 +707,22 @@ class Search:
         return n_trials, [*record_holders, *others][:_STARTS]
 
     def _is_done(self, most_work: float) -> bool:
-        """Tell whether a search ends: time, work or gap are used up, or nothing helps any more.
+        """Tell whether a search ends.
+
+        It ends when time or work are used up, when the best choice is at the lower bound, or when
+        the last `_STALE` choices were all in vain. The last does not count where only a clock ends
+        the search.
 
         Parameters
         ----------
         most_work
-            The work of the decoder at which it ends; infinite if only a clock ends it.
+            The work of the decoder (circuits and nodes that it has looked at since it was made) at
+            which the search ends; infinite if only a clock ends it.
+
+        Returns
+        -------
+        bool
+            Whether to try no further choice.
         """
         if self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work:
             return True
@@ -651,10 +735,14 @@ class Search:
     def _try(self, choice: RailChoice, most_s: float) -> float:
         """Time a choice, and remember it if it is the best so far.
 
+        Changed are ``self.tried``, the number of trials, and with a new best choice ``self.best``,
+        ``self.best_s`` (the time of its step in seconds) and ``self.better`` (the trial in which
+        it was found).
+
         Parameters
         ----------
         choice
-            The choice.
+            The choice: rings of circuits, the way of each communication, and who goes first.
         most_s
             A step of that time in seconds, or longer, is of no use.
 
@@ -674,11 +762,12 @@ class Search:
     def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
         """List the simple choices that are tried first.
 
-        A choice says all of a plan that the schedule follows. A shape is a choice without the
-        order of seats (GPUs of the rail) on its rings, and without priorities and hastes. A
-        priority (`rank`, the least goes first) decides between communications that could start at
-        one time; a haste lets one be seen as able to start so many seconds sooner. The plain shape
-        is one ring of all seats, with all ports.
+        A choice says all of a plan that the schedule follows: rings of circuits, the way of each
+        communication, and who goes first. A shape is a choice without the order of seats (GPUs of
+        the rail) on its rings, and without priorities and hastes. A priority (`rank`, the least
+        goes first) decides between communications that could start at one time; a haste lets one
+        be seen as able to start so many seconds sooner. The plain shape is one ring of all seats,
+        with all ports.
 
         The plain shape in order of release comes first, then all shapes with the first order and
         the first priority. Then four lists share the work evenly, each going on when it has had
@@ -701,8 +790,8 @@ class Search:
         free = longest_paths(seats.duration_s, seats.pairs)
         assert free is not None
 
-        # Priorities: longest path to the end of the step first (critical path), or earliest start
-        # with all circuits there first; or the order of programs.
+        # Priorities of nodes, the least first: longest path to the end of the step first (critical
+        # path), or earliest start with all circuits there first; or the order of programs.
         critical = -seats.duration_s - self.decoder.graph.tail_s
         earliest = free.start_s
         in_program = seats.folded.part.astype(float)
@@ -719,7 +808,8 @@ class Search:
         for shape in shapes:
             yield self._form(shape, first, critical)
 
-        # The caller has timed the shapes by now.
+        # The caller has timed the shapes by now. Priorities and orders are combined; the first
+        # pair is left out, since all shapes have been tried with it.
         best = np.argsort(scores[n_former : n_former + len(shapes)], kind="stable").tolist()
         ordered = list(product((critical, earliest), self.orders))[1:]
         lists = [
@@ -764,8 +854,8 @@ class Search:
         _Shape
             Fields in order: cuts by ring, ports by bundle, the way of all communications
             (`EITHER`: as each ends soonest; `_FIRST`: over the first ring that has all members on
-            one cycle; a number: over that ring), the price in seconds, and the strides of chords
-            (see `_list_chord_shapes`).
+            one cycle; a number: over that ring), the price in seconds, and the strides of chords:
+            ports whose circuits lead a fixed number of places further on in groups of experts.
         """
         yield from self._list_chord_shapes()
         all_ports = (self.ports,)
@@ -827,10 +917,17 @@ class Search:
                     yield _Shape((cut, cut), halves, EITHER, 0.0, routes.strides)
 
     def _list_hastes(self) -> list[NDArray[np.float64]]:
-        """List hastes by node, in seconds; each of shape (nodes,).
+        """List hastes: by how much each node is seen as ready sooner than it is.
 
-        Messages are seen as ready one or three delays sooner, and all nodes sooner by a part of
-        the time from their end to the end of the step.
+        A node is a computation, or one communication; a haste lets it be preferred to others that
+        are ready at about the same time. Messages are seen as ready one or three delays sooner,
+        and all nodes sooner by a part (0, 1, 10 or 100 %) of their tail, which is the time from
+        their end to the end of the step.
+
+        Returns
+        -------
+        list of float array, shape (nodes,)
+            Eight hastes, each by node in seconds.
         """
         message_s = self.delay_s * (self.seats.how == MESSAGE)
         tail_s = self.decoder.graph.tail_s
@@ -848,17 +945,26 @@ class Search:
     ) -> RailChoice:
         """Make a choice of a shape.
 
+        A shape is a choice without the order of seats (GPUs of the rail) on its rings, and without
+        priorities and hastes. A node is a computation, or one communication. A bundle is some
+        ports of every GPU that hold the same ring of circuits. A chord is a bundle of one port
+        whose circuits lead a fixed number of members further on, its stride.
+
         Parameters
         ----------
         shape
-            Cuts, widths, way and price, and the strides of chords.
+            By ring its cut (the number of the cycle of each seat), by bundle its width in ports,
+            the way of all nodes (the number of a ring, `EITHER`, or `_FIRST`: over the first ring
+            that has all members on one cycle), the price of new circuits in seconds, and the
+            strides of chords.
         order
-            All seats, in the order of each ring; of two rings of all the second one goes
-            backwards.
+            All seats, in the order of each ring; shape (seats,). If the first two rings have the
+            same cut, the second one goes backwards.
         rank
-            By node its priority, the least first.
+            By node its priority, the least first; shape (nodes,).
         haste_s
-            By node how much sooner it is seen as able to start, in seconds; None for no haste.
+            By node how much sooner it is seen as able to start, in seconds; shape (nodes,). None
+            for no haste.
 
         Returns
         -------
@@ -866,7 +972,7 @@ class Search:
             Rings made of the order and the cuts, ports by bundle, the way and the priority of each
             node, price and hastes; with chords, a further ring and bundle for each.
         """
-        # Of two rings with the same cut the second one goes backwards.
+        # If two rings have the same cut, the second one goes backwards.
         rings = [_make_ring(order, cut) for cut in shape.cuts]
         if len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]:
             rings[1] = _make_ring(order[::-1].copy(), shape.cuts[1])
@@ -905,10 +1011,13 @@ class Search:
     def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
         """Let each node go over the first ring that joins its members, or as it ends soonest.
 
+        A node is a communication of several seats (GPUs of the rail), its members. A ring may be
+        of several cycles; it can serve a node only if all members are on one of them.
+
         Parameters
         ----------
         rings
-            The rings of a choice.
+            The rings of a choice; ``rings[k].part`` has by seat the number of its cycle.
 
         Returns
         -------
@@ -931,6 +1040,10 @@ class Search:
     def _change(self, choice: RailChoice) -> RailChoice:
         """Apply one random move, or two in 15 % of the cases: a second one leaves local optima.
 
+        A move changes one thing of a choice: a ring of circuits, the way of communications, or who
+        goes first. With the probability ``self.critical_share`` it is an exchange of two
+        communications on the critical path of the current schedule instead.
+
         Parameters
         ----------
         choice
@@ -939,7 +1052,7 @@ class Search:
         Returns
         -------
         RailChoice
-            Another one.
+            Another one; now and then an equal one, if the move has changed nothing.
         """
         draw = _MoveDraw(*self.rng.random(4).tolist())
         if self.critical_share and self.rng.random() < self.critical_share:
@@ -955,10 +1068,18 @@ class Search:
     def _exchange_on_critical_path(self, choice: RailChoice) -> RailChoice:
         """Let a communication on the critical path go before the one whose circuits it waits for.
 
+        The critical path is the chain of nodes, each waiting for the one before, that decides when
+        the step ends. A schedule is only made shorter by an exchange on it. The communication that
+        waits is called waiting here, the other one its blocker. A priority (`rank`, the least goes
+        first) decides between communications that could start at one time; a haste lets one be
+        seen as able to start so many seconds sooner.
+
         Parameters
         ----------
         choice
-            The current choice, of which `_times` are the times; it stays as it is.
+            The current choice, of which ``self._times`` are the times, or None if they are not
+            known; it stays as it is. Times, and who waits on the critical path
+            (``self._blocked``), are worked out here if needed and kept for the next move.
 
         Returns
         -------
@@ -976,7 +1097,8 @@ class Search:
             return choice
 
         # A schedule starts what can start first, less its haste: the one that waits goes first if
-        # it is seen as ready a little sooner than the other one starts.
+        # it is seen as ready a little sooner than the other one starts. If it is ready at 7 s and
+        # the other one starts at 5 s, it needs 2 s more haste and a billionth of the step.
         blocked = self._blocked[int(self.rng.integers(len(self._blocked)))]
         waiting, blocker = blocked.node, blocked.blocker
         haste_more_s = max(0.0, blocked.ready_s - blocked.blocker_start_s) + 1e-9 * self.best_s
@@ -991,7 +1113,11 @@ class Search:
         return choice._replace(rank=rank, haste_s=haste_s)
 
     def _apply(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Apply the move that was drawn; a ring that cannot be changed is replaced.
+        """Apply the move that was drawn: change one thing of a choice.
+
+        A choice is what a schedule follows: rings of circuits, the way of each communication, and
+        who goes first. Rings whose circuits are chords (fixed strides within groups of experts)
+        stay as they are.
 
         Parameters
         ----------
@@ -999,8 +1125,10 @@ class Search:
             The choice; it stays as it is.
         draw
             Four random numbers from 0 to 1. Its `move` selects by the limits `_MOST_PERTURB` to
-            `_MOST_HASTE` whether the order of a ring changes, a ring, the way of communications,
-            who goes first, haste, or whether all goes in turn.
+            `_MOST_HASTE` whether the order of a ring changes, a ring is replaced or added, the way
+            of communications, who goes first, haste (how much sooner communications are seen as
+            ready), or whether all goes in the order of release. The others say what changes, and
+            how.
 
         Returns
         -------
@@ -1046,6 +1174,8 @@ class Search:
         RailChoice
             Another choice, with one ring replaced or added.
         """
+        # Draws of `second` below 0.5 take the last cut. Those above are stretched to 0 to 1 again
+        # and count from the last cut back: with four cuts 0.8 takes the last but two.
         order = self.orders[int(draw.first * len(self.orders))]
         cut = self.cuts[-1]
         if draw.second > 0.5:
@@ -1063,12 +1193,18 @@ class Search:
     def _change_way(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Let one communication, or all of a kind, go another way.
 
+        A kind is nodes (communications) that are alike, as all messages of a pipeline. The way of
+        a node says over which circuits its data go: over one of the rings, straight from member to
+        member, over chords (circuits of fixed strides), or as it ends soonest.
+
         Parameters
         ----------
         choice
             The choice; it stays as it is.
         draw
-            Its `first` selects the kind, `second` the node if only one changes, `third` the way.
+            Random numbers from 0 to 1. Its `move` says whether one node changes (below
+            `_MOST_WAY_OF_ONE`) or all of a kind; `first` selects the kind, `second` the node if
+            only one changes, `third` the way.
 
         Returns
         -------
@@ -1079,7 +1215,8 @@ class Search:
         if draw.move < _MOST_WAY_OF_ONE:
             nodes = nodes[int(draw.second * len(nodes))]
 
-        # The ways are `EITHER`, `STRAIGHT`, all rings, and chords where there are any.
+        # The ways are `EITHER` (-2), `STRAIGHT` (-1), all rings (from 0 on), and chords where
+        # there are any: the number behind the last ring stands for these.
         n_rings = len(choice.rings)
         n_ways = 2 + n_rings + bool(choice.strides)
         way = int(draw.third * n_ways) + EITHER
@@ -1090,15 +1227,19 @@ class Search:
         return choice._replace(ways=ways)
 
     def _change_priority(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Put one communication right before another one, or right after it.
+        """Put one communication right before another one, or right after it, in priority.
+
+        Among communications that could start at one time, the one with the least priority number
+        (`rank`) goes first.
 
         Parameters
         ----------
         choice
             The choice; it stays as it is.
         draw
-            Its `first` selects who moves and `second` the other one; `third` says whether after it
-            (below 0.5) or before it. The new priority is the next float beside that of the other.
+            Random numbers from 0 to 1: `first` selects who moves and `second` the other one;
+            `third` says whether after it (below 0.5) or before it. The new priority is the next
+            float beside that of the other.
 
         Returns
         -------
@@ -1115,13 +1256,18 @@ class Search:
     def _change_haste(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Let all communications of a kind, or one, be seen as ready sooner or later.
 
+        A kind is nodes (communications) that are alike, as all messages of a pipeline. By its
+        haste, in seconds, a node is seen as able to start sooner than it is, and is preferred to
+        others.
+
         Parameters
         ----------
         choice
             The choice; it stays as it is.
         draw
-            Its `first` selects the kind, `second` from 0.5 on one node of it, and `third` how
-            much, from later to sooner: by at most a delay, and `_MOST_HASTE_PART` of the step.
+            Random numbers from 0 to 1: `first` selects the kind; `second` says whether all of the
+            kind change (below 0.5) or one, and which; `third` says by how much, from later (0) to
+            sooner (1): by at most a delay, and `_MOST_HASTE_PART` of the step.
 
         Returns
         -------
@@ -1138,7 +1284,21 @@ class Search:
 
 
 def _has_same_rings(choice: RailChoice, other: RailChoice) -> bool:
-    """Tell whether the rings of two choices, in their order, have the same circuits."""
+    """Tell whether the rings of two choices, in their order, have the same circuits.
+
+    Ring k of one is compared with ring k of the other, by the seat to which each seat leads; the
+    orders of seats that they were made of may differ.
+
+    Parameters
+    ----------
+    choice, other
+        The choices; their rings have by seat (GPU of the rail) the next one, -1 for none.
+
+    Returns
+    -------
+    bool
+        False if they have different numbers of rings.
+    """
     if len(choice.rings) != len(other.rings):
         return False
     return all(
@@ -1158,6 +1318,7 @@ def _keep_best(starts: list[_TimedChoice], timed: _TimedChoice) -> None:
     timed
         The choice.
     """
+    # A worse choice with the same rings makes room for this one; a better one stays instead.
     for place, start in enumerate(starts):
         if _has_same_rings(start.choice, timed.choice):
             if start.step_s <= timed.step_s:
@@ -1172,9 +1333,10 @@ def _keep_best(starts: list[_TimedChoice], timed: _TimedChoice) -> None:
 def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -> RailChoice:
     """Exchange two seats of a ring, turn the part between them around, or move one of them.
 
-    The digits behind the first one of the number that drew this move decide which of the three it
-    is. If a seat is moved, the last one of the part goes to its front. A seat is a GPU of the
-    rail; a ring is an order of all seats, and leads from each to the next one of its cycle.
+    A seat is a GPU of the rail; a ring is an order of all seats, and leads from each to the next
+    one of its cycle. With the order a b c d e and the places 1 and 3, the three changes give
+    a d c b e (exchange, and here also turn), or a d b c e (the last one of the part goes to its
+    front). The digits of ``draw.move`` behind the first one decide which of the three it is.
 
     Parameters
     ----------
@@ -1183,7 +1345,8 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
     movable
         The numbers of the rings that may change, at least one.
     draw
-        Its `first` selects the ring, `second` and `third` the two places in its order.
+        Random numbers from 0 to 1: `first` selects the ring, `second` and `third` the two places
+        in its order.
 
     Returns
     -------
@@ -1212,12 +1375,21 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
 def _is_chord(choice: RailChoice, ring: int) -> bool:
     """Tell whether a ring is the home of a chord, which keeps its circuits.
 
+    A chord is a bundle of one port of every GPU whose circuits lead a fixed number of members
+    further on, its stride. Bundle b begins the step with ring b, which is its home.
+
     Parameters
     ----------
     choice
-        The choice.
+        The choice, with a stride for each bundle, 0 for one that is no chord; no strides at all
+        without chords.
     ring
-        The number of the ring.
+        The number of the ring; numbers beyond the bundles are rings without a bundle of their own.
+
+    Returns
+    -------
+    bool
+        True for a ring that no move may change.
     """
     return ring < len(choice.strides) and choice.strides[ring] > 0
 
@@ -1259,9 +1431,10 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
 
 
 def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
-    """Lay circuits from each member of some groups to the one a stride further on.
+    """Lay circuits from each member of some groups to the one a stride further on: a chord.
 
-    Among 8 members, stride 2 leads along two cycles: 0, 2, 4, 6 and 1, 3, 5, 7.
+    A seat is a GPU of the rail. Among 8 members, stride 2 leads along two cycles: the places 0, 2,
+    4, 6 and 1, 3, 5, 7.
 
     Parameters
     ----------
@@ -1276,7 +1449,8 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
     Returns
     -------
     Ring
-        The home of a chord.
+        The circuits that the chord holds when a step begins: an order of all seats, by seat the
+        number of its cycle, and by seat the seat to which it leads, -1 for none.
     """
     n_members = groups.shape[1]
     n_cycles = gcd(n_members, stride)
@@ -1292,19 +1466,23 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
 
 
 def _list_kinds(seats: Seats) -> list[Ints]:
-    """List kinds of nodes: sets of nodes on rails that a move changes together.
+    """List kinds of nodes: sets of nodes on rails that a move of the search changes together.
+
+    A node is one communication; in the folded step it stands for equal ones on all rails.
 
     Parameters
     ----------
     seats
-        The folded step.
+        The folded step: `riding` are its nodes on rails, and ``folded.part[node]`` is one
+        operation of a node, from which group, kind of operation and partner are read.
 
     Returns
     -------
     list of int array
-        First nodes that have group, kind of operation and other end in common, as all messages
-        from one rank of a pipeline to the next. Then nodes of one kind of operation in all groups
-        of one name, as all all-gathers of data parallelism. A node is in one kind of each sort.
+        Each array has the nodes of one kind, ascending. First come nodes that have group, kind of
+        operation and other end in common, as all messages from one rank of a pipeline to the next.
+        Then nodes of one kind of operation in all groups of one name, as all all-gathers of data
+        parallelism. A node is in one kind of each sort.
     """
     riding = seats.riding
     step = seats.job.step()
@@ -1316,7 +1494,8 @@ def _list_kinds(seats: Seats) -> list[Ints]:
     by_group = np.stack([step.group[operation], step.kind[operation], step.peer[operation]])
     by_family = np.stack([family_of_group[step.group[operation]], step.kind[operation]])
 
-    # Nodes with equal columns stand together after the sort, and are split where columns change.
+    # Equal columns get equal numbers. Nodes with the same number stand together after the sort,
+    # and are split where it changes: of the numbers 1, 0, 1 the kinds are nodes 1, and 0 and 2.
     kinds = []
     for columns in (by_group, by_family):
         number = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)

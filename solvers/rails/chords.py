@@ -54,6 +54,11 @@ class _RouteList(NamedTuple):
 def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
     """Choose strides and routes for an all-to-all, so that the busiest port carries least.
 
+    Circuits stay: port p of each member leads to the member a fixed number of places further on,
+    the stride of the port. The data of one member for another one take a route of several hops
+    where no stride leads there. Which routes they take is a linear programme for each set of
+    strides.
+
     Parameters
     ----------
     n_members
@@ -64,7 +69,9 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
     Returns
     -------
     ChordRoutes or None
-        None if so many ports have no use, since there are fewer other members.
+        The strides, and by route the distance that it serves, its hops over each port, and the
+        share of the data that takes it. None if so many ports have no use, since there are fewer
+        other members.
     """
     if n_ports > n_members - 1:
         return None
@@ -86,6 +93,9 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
 
 def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
     """List sets of strides: all if they are few, else geometric ones, and greedily chosen ones.
+
+    A stride is how many places further on in the group the circuits of one port of all members
+    lead. Geometric strides are like 1, 4, 16.
 
     Parameters
     ----------
@@ -117,7 +127,9 @@ def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
 def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
     """Count the hops of all parts of one member, each on a way of fewest hops (breadth first).
 
-    Among 5 members with strides 1 and 2, distances 1 and 2 take one hop and 3 and 4 take two: 6.
+    A part is the data of one member for one other. A hop leads as many places further on in the
+    group as the stride of some port says. Among 5 members with strides 1 and 2, the distances 1
+    and 2 take one hop, and 3 and 4 take two: 6.
 
     Parameters
     ----------
@@ -131,6 +143,7 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
     int
         The sum over all distances; at least n * n if some distance is not reached.
     """
+    # By distance its hops; n * n stands for a distance that is not reached yet.
     hops_to = np.full(n, n * n)
     hops_to[0] = 0
     reached = np.zeros(1, np.int64)
@@ -176,7 +189,9 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     routes = _list_routes(n_members, strides)
     n_routes = len(routes.distance)
 
-    # Variables: the share of each route, and last the load of the busiest port.
+    # Variables: the share of each route, and last the load of the busiest port, which is to be
+    # least. The shares of each distance sum to 1 (one row for each distance from 1 on), and no
+    # port carries more than the busiest one (one row for each port).
     parts_are_whole = coo_array(
         (np.ones(n_routes), (routes.distance - 1, np.arange(n_routes))),
         shape=(n_members - 1, n_routes + 1),
@@ -240,8 +255,8 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
         if is_last and comb(n_hops + len(strides) - 1, n_hops) > _MOST_ROUTES:
             break
 
-        # All multisets of so many hops; a route is kept if no way to its distance is shorter by
-        # two.
+        # All multisets of so many hops, as ports, and how often each port is in them. A route is
+        # kept if no way to its distance is shorter by two.
         ports = np.array([*combinations_with_replacement(range(len(strides)), n_hops)])
         hops = (ports[:, :, None] == np.arange(len(strides))).sum(axis=1)
         distance = hops @ np.array(strides) % n

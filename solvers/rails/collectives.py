@@ -83,8 +83,8 @@ def choose_rounds(
     group
         The group that communicates.
     size_bytes
-        The size of the operation in bytes, as in `Step.size_bytes`: of an all-gather the shard of
-        a rank, else the whole buffer.
+        The size of the operation in bytes: of an all-gather the shard of a rank, else the whole
+        buffer.
     lanes
         How many lanes (ports of one number at all GPUs) there are, whether each is two
         bidirectional ports (`duplex`), and whether circuits are never changed (`fixed`).
@@ -104,6 +104,8 @@ def choose_rounds(
         )
 
     # Algorithms that the job names, as recursive doubling, exchange data in pairs, round by round.
+    # Each exchange has the distance of the members of a pair, and its share of the buffer. A ring,
+    # the default, has none.
     exchanges = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
     if exchanges:
         distances = tuple(exchange.distance for exchange in exchanges)
@@ -149,23 +151,24 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     Parameters
     ----------
     job
-        The job.
+        The job: its step, and the algorithm of each dimension.
     lanes
-        The lanes of each GPU.
+        How many lanes each GPU has, and whether their ports are bidirectional.
     places
-        The places of ranks in their groups.
+        The place of each rank among the members of each of its groups.
 
     Returns
     -------
     list of bytes
-        By rank. Empty if each collective goes around one ring in both directions: it is described
-        by its neighbours, which classes compare anyway.
+        By rank its description. Empty if each collective goes around one ring in both directions:
+        it is described by its neighbours, which classes compare anyway.
     """
     step = job.step()
     is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
 
-    # A table of peers for each group and kind of collective, told by a key of both: groups of one
-    # dimension and size have the same one.
+    # A table of peers for each group and kind of collective, looked up by a key of both,
+    # ``group * SEND + kind`` (kinds of collectives are less than `SEND`). Groups of one dimension
+    # and size have the same one.
     key = step.group.astype(np.int64) * SEND + step.kind
     table_of_sort: dict[tuple[str, int, int], NDArray[np.int64]] = {}
     table_of_key: dict[int, NDArray[np.int64]] = {}
@@ -181,6 +184,8 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     if all(_are_neighbours(table) for table in table_of_sort.values()):
         return []
 
+    # The operations of one rank after another: messages, whose peer is their partner, and
+    # collectives, whose peers are looked up in the table of their group and kind.
     descriptions = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
         program = np.arange(start, int(step.rank_start[rank + 1]))
@@ -198,7 +203,8 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
             place_of_peer = table_of_key[int(keys[number])][:, place]
             peers.append(places.member[int(keys[number]) // SEND, place_of_peer])
 
-        # Equal peers get equal numbers. Also told is which of its operations have the same table.
+        # Equal peers get equal numbers. The description also says which of its operations have the
+        # same table, by numbers in the order in which the tables appear.
         table_numbers = np.argsort(by_appearance)[key_number.reshape(-1)]
         peer_numbers = number_first(np.concatenate(peers))
         descriptions.append(table_numbers.tobytes() + peer_numbers.tobytes())
@@ -208,22 +214,26 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
 def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
     """List the peers of all places in a kind of collective: on all lanes, in all rounds.
 
+    A place is the position of a rank in its group; its peers are the places to or from which it
+    sends or receives.
+
     Parameters
     ----------
     job
-        The job.
+        The job: the algorithm of each dimension.
     group
         The group that communicates.
     kind
-        The kind of operation, as in `Step.kind`.
+        The kind of collective: an index of `OPERATIONS`, less than `SEND`.
     lanes
-        The lanes of each GPU.
+        The lanes (ports of one number at all GPUs) of each GPU.
 
     Returns
     -------
     int array, shape (rows, members)
-        Different rows of `Facing`: by place the place that it faces. An all-to-all has those of
-        both ways in which it can be done.
+        Each row has by place the place that it faces, on some lane and side and in some round;
+        equal rows are there once. An all-to-all has those of both ways in which it can be done,
+        around rings and by shifts.
     """
     n = len(group.ranks)
     tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
@@ -238,7 +248,12 @@ def _are_neighbours(rows: NDArray[np.int64]) -> bool:
     Parameters
     ----------
     rows
-        By row and place the place that it faces; shape (rows, members).
+        By row and place the place (position in the group) that it faces; shape (rows, members).
+
+    Returns
+    -------
+    bool
+        True if no row is left that the ring 0, 1, ..., n - 1 and its reverse do not have.
     """
     ring = face_rings(rows.shape[1], 2, duplex=False)
     return len(_rows(ring, rows)) == len(_rows(ring))
@@ -250,7 +265,12 @@ def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
     Parameters
     ----------
     tables
-        Arrays whose last axis is the place; at least one.
+        Arrays of places, whose last axis is the place as well and equally long; at least one.
+
+    Returns
+    -------
+    int array, shape (rows, members)
+        Different rows, sorted.
     """
     n = tables[0].shape[-1]
     rows = np.concatenate([table.reshape(-1, n) for table in tables])
@@ -279,6 +299,7 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
     ----------
     .. [1] Alspach (2008). The wonderful Walecki construction. *Bulletin of the ICA* 52, 7-20.
     """
+    # Fewer than five points have one cycle only.
     half = (n - 1) // 2
     if half < 2:
         return np.arange(n)[None]
@@ -303,12 +324,15 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
 def successors(n: int, ring: int) -> NDArray[np.int64]:
     """Return the place after each place on one of the rings of a group.
 
+    A place is the position of a member in its group. The rings are Hamiltonian cycles of which no
+    two share a circuit: max(1, (n - 1) // 2) of them.
+
     Parameters
     ----------
     n
         The members of the group.
     ring
-        The number of the ring; numbers repeat after all rings that share no circuit.
+        The number of the ring, from 0 on; after the last ring the first one comes again.
 
     Returns
     -------
@@ -325,6 +349,9 @@ def successors(n: int, ring: int) -> NDArray[np.int64]:
 def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
     """Put a group into rings: lanes 2r and 2r + 1 turn ring r forward and backward.
 
+    A lane is the port of one number at all GPUs, or two ports where they are bidirectional. A ring
+    is a cycle through all members; different rings share no circuit.
+
     Parameters
     ----------
     n
@@ -337,7 +364,8 @@ def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
     Returns
     -------
     Facing
-        A single round, shape (1, 2, lanes, n).
+        ``facing[0, side, lane, place]``: the place in the group to which a member sends (side 0),
+        or from which it receives (side 1); shape (1, 2, lanes, n), as there is a single round.
     """
     facing = np.empty((1, 2, lanes, n), dtype=np.int64)
     for lane in range(lanes):
@@ -366,18 +394,21 @@ def face_shifts(n: int, lanes: int) -> Facing:
     n
         The members of the group, at least 2.
     lanes
-        How many lanes there are.
+        How many lanes (ports of one number at all GPUs) there are.
 
     Returns
     -------
     Facing
-        Shape (rounds, 2, lanes, n), with ceil((n - 1) / lanes) rounds.
+        ``facing[round, side, lane, place]``: the place in the group to which a member sends (side
+        0), or from which it receives (side 1); shape (rounds, 2, lanes, n), with
+        ceil((n - 1) / lanes) rounds.
     """
     n_rounds = -(-(n - 1) // lanes)  # rounded up
     facing = np.empty((n_rounds, 2, lanes, n), dtype=np.int64)
     for round_number in range(n_rounds):
         for lane in range(lanes):
-            # All shifts have been done: the lane keeps its circuits.
+            # Shifts are numbered from 0 on. If all have been done the lane keeps its circuits; in
+            # the first round it begins with shift 1 again.
             number = round_number * lanes + lane
             if round_number and number >= n - 1:
                 facing[round_number, :, lane] = facing[round_number - 1, :, lane]
@@ -391,23 +422,25 @@ def face_shifts(n: int, lanes: int) -> Facing:
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
     """Let members exchange in pairs on all lanes, round by round.
 
-    A member without a partner in a round faces its next one already, or its former one still.
+    A member without a partner in a round faces its next one already, or its former one still: its
+    circuits need not change then.
 
     Parameters
     ----------
     algorithm
-        The algorithm of the collective, which decides who is a pair.
+        The algorithm of the collective, as recursive doubling, which decides who is a pair.
     n
         The members of the group.
     lanes
-        How many lanes there are.
+        How many lanes (ports of one number at all GPUs) there are.
     distances
-        By round, how far apart the members of a pair are.
+        By round, how far apart the members of a pair are in the group.
 
     Returns
     -------
     Facing
-        Shape (rounds, 2, lanes, n); it cannot be written to.
+        ``facing[round, side, lane, place]``: the place in the group of the partner, the same on
+        both sides and on all lanes; shape (rounds, 2, lanes, n). It cannot be written to.
     """
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
 

@@ -53,7 +53,10 @@ class CriticalPaths:
     """
 
     def __init__(self, seats: Seats) -> None:
-        """List whom each node waits for.
+        """Prepare to find critical paths of schedules of one step: list whom each node waits for.
+
+        A node is a computation, or one communication. The critical path is the chain of nodes,
+        each waiting for the one before, that decides when the step ends.
 
         Parameters
         ----------
@@ -72,17 +75,24 @@ class CriticalPaths:
     def list_blocked(self, times: ScheduleTimes, delay_s: float) -> list[Blocked]:
         """List the communications on one critical path that wait for circuits.
 
+        The critical path is the chain of nodes (computations and communications), each waiting for
+        the one before, that decides when the step ends. A communication on it may wait for the end
+        of another one, its blocker, not for its data but for its circuits: these pairs are listed,
+        since an exchange of both may make the step shorter.
+
         Parameters
         ----------
         times
-            The schedule.
+            The schedule: by node its start and end in seconds, shape (nodes,) each.
         delay_s
             How long a change of circuits takes, in seconds; infinite if there are none.
 
         Returns
         -------
         list of Blocked
-            From the end of the step to its start.
+            From the end of the step to its start: the communication that waits (`node`), its
+            `blocker`, when it could have started but for its circuits, and when the blocker
+            starts, both in seconds. Empty if none waits.
         """
         # Communications by their ends, so that the one that ends at a moment is found by search.
         riding = self.seats.riding
@@ -151,7 +161,9 @@ def _walk_back(times, formers, communications, limits, blocked):
             node = latest
             continue
 
-        # Else a communication that ends when the circuits of this one are free.
+        # Else a communication that ends when the circuits of this one are free: at its start, or
+        # the delay of a change earlier. It is found by binary search among the ends; the node
+        # itself does not count.
         blocker = -1
         for gap_s in (0.0, delay_s):
             freed_s = start_s[node] - gap_s
@@ -160,6 +172,8 @@ def _walk_back(times, formers, communications, limits, blocked):
                 place -= 1
             if blocker < 0 and place >= 0 and abs(sorted_ends_s[place] - freed_s) <= tie_s:
                 blocker = by_end[place]
+
+        # The path ends where nothing explains the start of the node, or at the start of the step.
         if blocker < 0 or start_s[node] <= tie_s or n_pairs == len(pairs):
             return n_pairs
         pairs[n_pairs, 0] = node

@@ -257,7 +257,12 @@ def _goes_before(key_s, priority, node, other):
     key_s, priority : float array, shape (nodes,)
         By node when it is seen as able to start, in seconds, and its priority, the least first.
     node, other : int
-        The nodes.
+        The nodes: numbers of communications.
+
+    Returns
+    -------
+    bool
+        False if both are equal.
     """
     if key_s[node] == key_s[other]:
         return priority[node] < priority[other]
@@ -271,9 +276,10 @@ def _push(heap, key_s, priority, size, node):
     Parameters
     ----------
     heap : int array
-        Nodes; the heap is ``heap[:size]``, the rest of the array is not read.
+        Nodes; the heap is ``heap[:size]``, the rest of the array is not read. Changed.
     key_s, priority : float array, shape (nodes,)
-        The order of the nodes, as `_goes_before` says.
+        The order of the nodes: the least key, in seconds, goes first, and of equal keys the least
+        priority.
     size : int
         How many nodes the heap has.
     node : int
@@ -284,6 +290,8 @@ def _push(heap, key_s, priority, size, node):
     int
         The new size.
     """
+    # The node comes last, and rises above all parents that it goes before. The parent of place k
+    # is place (k - 1) // 2.
     place = size
     heap[place] = node
     while place > 0:
@@ -297,23 +305,30 @@ def _push(heap, key_s, priority, size, node):
 
 @inlined_kernel
 def _pop(heap, key_s, priority, size):
-    """Take the first node from a binary heap; it is then ``heap[size - 1]``, behind the heap.
+    """Take the first node from a binary heap; it is then right behind the heap.
 
     Parameters
     ----------
-    heap, key_s, priority, size
-        As for `_push`; the size is at least 1.
+    heap : int array
+        Nodes; the heap is ``heap[:size]``. Changed: the node that was taken is ``heap[size - 1]``,
+        with the size as it was before.
+    key_s, priority : float array, shape (nodes,)
+        The order of the nodes: the least key, in seconds, goes first, and of equal keys the least
+        priority.
+    size : int
+        How many nodes the heap has, at least 1.
 
     Returns
     -------
     int
         The new size, less by one.
     """
+    # The first node changes places with the last one, which then sinks below all children that go
+    # before it. The children of place k are the places 2 k + 1 and 2 k + 2.
     size -= 1
     heap[0], heap[size] = heap[size], heap[0]
     place = 0
     while True:
-        # The last node is now at the top; it sinks below all children that go before it.
         child = 2 * place + 1
         if child >= size:
             return size
@@ -351,9 +366,9 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
     bundle : int
         The bundle over whose ports the data go.
     limit : tuple of (mark, give_up_s)
-        ``mark[seat]`` tells members, the seats that communicate, from others. All members have the
-        mark of the first one, no other seat has it; a start that is no earlier than `give_up_s`,
-        in seconds, is of no use.
+        ``mark[seat]``, shape (seats,), tells members, the seats that communicate, from others: all
+        members have the mark of the first one, and no other seat has it. A start at `give_up_s`,
+        in seconds from the start of the step, or later is of no use.
 
     Returns
     -------
@@ -373,7 +388,8 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
     is_message = node.how == MESSAGE
     source = members[0]
 
-    # The ring can serve only if all members are on one of its cycles.
+    # The ring can serve only if all members are on one of its cycles. The result counts the
+    # members that were looked at.
     for index in range(1, len(members)):
         if plan.cycle[ring, members[index]] != plan.cycle[ring, source]:
             return Route(0.0, 0, 0, index)
@@ -459,33 +475,39 @@ def _route_straight(node, plan, stride, ports, bundle):
 def _try_rings(node, plan, bundle, ports, mark, best):
     """Try to send the data of a communication over each ring that it may take, on one bundle.
 
-    A node is a communication. A bundle is some ports of every GPU that always hold the same
-    circuits. A ring leads from each seat (GPU of the rail) to a next one; any ring can be set up
-    on any bundle, where some of its circuits may be missing. The seats between members of the node
-    forward its data. Around a ring an all-to-all of n members passes n / 2 times its bytes: a part
-    for the member d places further on takes d hops, and the mean of 1, ..., n - 1 is n / 2.
+    A node is a communication, and its members are the seats (GPUs of the rail) that take part. A
+    bundle is some ports of every GPU that always hold the same circuits. A ring leads from each
+    seat to a next one; any ring can be set up on any bundle, where some of its circuits may be
+    missing and then have to be set up first. The seats between members forward. Around a ring an
+    all-to-all of n members passes n / 2 times its bytes: a part for the member d places further on
+    takes d hops, and the mean of 1, ..., n - 1 is n / 2.
 
     Parameters
     ----------
     node : Node
-        The communication.
+        The communication. Its `way` says which ways it may take: `EITHER` (any), or the number of
+        a ring; with other values no ring is tried.
     plan : PlanChoice
-        Its rings, rates and prices are used.
+        Its rings (the next seat of each seat), the rates of bundles in bytes per second, and the
+        price in seconds of a way with new circuits are used.
     bundle : int
         The bundle over whose ports the data would go.
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     mark : int array, shape (seats,)
-        Tells members from others: all members of the node have one number, that of the node, and
-        no other seat has it.
+        Tells members from others: ``mark[seat]`` is the number of the node for its members, and
+        another number for all other seats.
     best : BestWay
-        The best way so far.
+        The best way so far: the one with the earliest end in seconds, to which the price of new
+        circuits is added.
 
     Returns
     -------
     BestWay
         The best way so far with these included. Its `taken` is a way as one number:
-        ``bundle * (rings + 1) + 1 + ring``, where a 0 in place of ``1 + ring`` would be straight.
+        ``bundle * (rings + 1) + 1 + ring``, where a 0 in place of ``1 + ring`` would be straight
+        (over circuits from member to member, without a ring). With 3 rings, bundle 1 over ring 2
+        is 7. Its `n_examined` has grown by the circuits that were looked at.
     """
     n_rings = len(plan.next_seat)
     passed = len(node.members) / 2 if node.how == EXCHANGE else 1.0
@@ -505,7 +527,7 @@ def _try_rings(node, plan, bundle, ports, mark, best):
                 node.bytes_sent * passed / plan.rate[bundle] + route.max_hops * node.latency_s
             )
             taken = bundle * (n_rings + 1) + 1 + ring
-            menu_row = 0  # only all-to-alls in stages have one
+            menu_row = 0  # only all-to-alls in stages, which use no ring, have another one
             way = (taken, start_s, end_s, menu_row)
             best = _take_if_sooner(best, node, plan, way, route.n_missing)
     return best
@@ -527,9 +549,11 @@ def _try_straight(node, plan, bundle, ports, best):
     Parameters
     ----------
     node : Node
-        The communication.
+        The communication: members, bytes that each sends, latency in seconds, and when it is
+        ready.
     plan : PlanChoice
-        Its menu, rates and delay are used.
+        Its menu, the rates of bundles in bytes per second, and the delay of a change in seconds
+        are used.
     bundle : int
         The bundle over whose ports the data would go.
     ports : BundlePorts
@@ -553,7 +577,8 @@ def _try_straight(node, plan, bundle, ports, best):
         return _take_if_sooner(best, node, plan, (taken, start_s, end_s, 0), route.n_missing)
 
     # An all-to-all of n members sends n - 1 parts from each, one after another. The start has the
-    # first change in it already, so that one delay is taken off before the stages are added up.
+    # first change in it already: one delay is taken off before the stages, each with a delay, are
+    # added up. Two stages of 5 s and 4 s with a delay of 2 s end 11 s after the start.
     part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / (n - 1)
     for row in range(menu.begin[n], menu.begin[n + 1]):
         route = _route_straight(node, plan, menu.stride[row, 0], ports, bundle)
@@ -565,6 +590,8 @@ def _try_straight(node, plan, bundle, ports, best):
         for stage in range(menu.stride.shape[1]):
             change_s = plan.change_s if menu.stride[row, stage] else 0.0
             end_s += menu.hops[row, stage] * part_s + change_s
+
+        # Circuits change between stages: the way has the price of new ones in any case.
         best = _take_if_sooner(best, node, plan, (taken, start_s, end_s, row), 1)
     return best
 
@@ -586,12 +613,19 @@ def _serves_as_chord(stride, is_exchange, n_members):
     is_exchange : bool
         Whether the node is an all-to-all.
     n_members : int
-        The members of the node.
+        The members of the node, at least 3.
+
+    Returns
+    -------
+    bool
+        Whether the data of the node go over this bundle if the node goes over chords.
     """
     if stride == 0 or stride % n_members == 0:
         return False
     if is_exchange:
         return True
+
+    # The greatest common divisor of both, which is 1 if the stride makes one ring.
     larger = n_members
     smaller = stride % n_members
     while smaller:
@@ -614,7 +648,8 @@ def _try_chords(node, plan, ports, best):
     node : Node
         A collective of more than two members.
     plan : PlanChoice
-        Its chords, rates and delay are used.
+        Its chords (by bundle the stride, 0 for none, and by number of members the parts that the
+        busiest chord carries), rates in bytes per second and delay in seconds are used.
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     best : BestWay
@@ -623,7 +658,8 @@ def _try_chords(node, plan, ports, best):
     Returns
     -------
     BestWay
-        The best way so far with this one included; unchanged if no chord serves the node.
+        The best way so far with this one included; unchanged if no chord serves the node. All
+        chords together have the number ``bundles * (rings + 1)`` as `taken`.
     """
     chords = plan.chords
     n = len(node.members)
@@ -643,7 +679,9 @@ def _try_chords(node, plan, ports, best):
         return best
 
     # Around a ring the chords share the bytes evenly. An all-to-all lasts as long as its busiest
-    # chord is busy with the parts that pass over it.
+    # chord is busy with the parts that pass over it. The latency of the node is that of n - 1
+    # messages, one for each part; on each of c chords a part has c times its share of it, as the
+    # messages of a member go one after another over all chords.
     best = _count_examined(best, n_chords * n)
     lasts_s = node.bytes_sent / rate + node.latency_s
     if is_exchange:
@@ -663,9 +701,14 @@ def _count_examined(best, n_examined):
     Parameters
     ----------
     best : BestWay
-        The best way so far.
+        The best way so far; records do not change, so that a new one is made.
     n_examined : int
-        Circuits, at least 0.
+        Circuits that were looked at to find or refuse a further way, at least 0.
+
+    Returns
+    -------
+    BestWay
+        The same way with a greater `n_examined`.
     """
     return BestWay(
         best.taken,
@@ -681,7 +724,8 @@ def _count_examined(best, n_examined):
 def _take_if_sooner(best, node, plan, way, n_missing):
     """Compare a way with the best one so far by when it ends.
 
-    New circuits have a price only where the node may choose among its ways.
+    A way is the circuits over which a communication (node) goes. New circuits have a price, in
+    seconds, only where the node may choose among its ways (`EITHER`).
 
     Parameters
     ----------
@@ -690,7 +734,7 @@ def _take_if_sooner(best, node, plan, way, n_missing):
     node : Node
         The communication.
     plan : PlanChoice
-        Its price is used.
+        Its price is used: a way with new circuits has to end so many seconds sooner.
     way : tuple of (taken, start_s, end_s, row)
         The way as ``bundle * (rings + 1) + choice``, its start and end in seconds, and the row of
         the menu for an all-to-all in stages, else 0.
@@ -740,6 +784,7 @@ def _choose_way(node, plan, ports, mark):
         can serve. Then `start_s` and `end_s` in seconds, `score_s` (the end plus the price of new
         circuits), the `row` of the menu, and how many circuits were looked at.
     """
+    # No way is found yet (-1), and any is better than that.
     best = BestWay(-1, 0.0, 0.0, np.inf, 0, 1)
     n_bundles = len(plan.rate)
     for bundle in range(n_bundles):
@@ -787,6 +832,7 @@ def _set_up(ports, bundle, circuit, start_s, result, n_changes):
     int
         How many circuits were set up so far.
     """
+    # Both ports are taken from their former circuits, whose other ports are dark then.
     sender, receiver = circuit
     if ports.receiver[bundle, sender] >= 0:
         ports.sender[bundle, ports.receiver[bundle, sender]] = -1
@@ -809,18 +855,21 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
     """Set up the missing circuits of a way over a ring, and hold all of them until the node ends.
 
     A node is a communication, which goes around a ring: from its first member, seat after seat
-    (GPU after GPU of the rail), to the last that needs the data. Seats between members forward. To
-    hold a circuit is to keep its two ports busy. Each missing circuit is set up as soon as both of
-    its ports are free, even if others of the ring are free later.
+    (GPU after GPU of the rail), to the last that needs the data. Seats between members forward. A
+    bundle is some ports of every GPU that always hold the same circuits. To hold a circuit is to
+    keep its two ports busy. Each missing circuit is set up as soon as both of its ports are free,
+    even if others of the ring are free later.
 
     Parameters
     ----------
     node : Node
-        The communication, which goes from its first member as in `_route_over_ring`.
+        The communication: a message goes from its first member to the second one, a collective
+        from its first member once round.
     plan : PlanChoice
-        Its rings are used.
+        Its rings are used: ``next_seat[ring, seat]`` is the seat to which a ring leads.
     way : tuple of (bundle, ring, end_s)
-        The bundle and ring, and when the node ends, in seconds.
+        The numbers of the bundle and the ring, and when the node ends, in seconds from the start
+        of the step.
     ports : BundlePorts
         Changed: circuits, and when ports are free.
     result : Result
@@ -833,7 +882,7 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
     n_changes : int
         How many circuits were set up so far.
     n_forwarding : int
-        How many seats of the way are no members that send or receive.
+        How many seats the data pass that are no destination of them: they forward.
     """
     bundle, ring, end_s = way
     members = node.members
@@ -861,25 +910,32 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
 
 @inlined_kernel
 def _hold_straight(node, plan, way, ports, result, n_changes):
-    """Set up the missing circuits of a straight way, stage by stage, and hold their ports.
+    """Give a communication the circuits that lead straight from member to member, until it ends.
 
-    Straight is over circuits from each member to another one, with nobody between. An all-to-all
-    goes in stages: in each of them every member sends to the one a stride (number of places)
-    further on, and from stage to stage all circuits change. The menu is the table of the ways to
-    do that: strides and hops by row and stage. To hold a port is to keep it busy. Circuits of the
-    first stage are set up as soon as their own ports are free. Those of a later stage are set up
-    when the stage before has ended, all at one time, since a stage needs the ports of the one
-    before. Other nodes than all-to-alls have one stage of stride 1: row 0 of the menu.
+    A node is a communication; its members are seats (GPUs of the rail). Straight is over circuits
+    from each member to another one, with nobody between. A bundle is some ports of every GPU that
+    always hold the same circuits. To hold a port is to keep it busy: no other node can use it.
+
+    An all-to-all goes in stages, one after another. In a stage every member sends to the one a
+    stride (number of places in the group) further on, and from stage to stage all circuits change.
+    ``menu.stride[row, stage]`` is that stride, 0 past the last stage; ``menu.hops[row, stage]`` is
+    how many parts (the data of one member for one other) each circuit carries in the stage. Other
+    nodes have one stage of stride 1: row 0 of the menu.
+
+    Missing circuits of the first stage are set up as soon as their own two ports are free. Those
+    of a later stage are set up when the stage before has ended, all at one time, since a stage
+    needs the ports of the one before.
 
     Parameters
     ----------
     node : Node
         The communication; a message has one circuit, from sender to receiver.
     plan : PlanChoice
-        Its menu, rates and delay are used.
+        Its menu, the rates of bundles in bytes per second, and the delay of a change in seconds
+        are used.
     way : tuple of (bundle, best)
-        The bundle over whose ports the data go, and the `BestWay` with start, end and the row of
-        the menu.
+        The bundle over whose ports the data go, and the `BestWay`: start and end of the node in
+        seconds, and the row of the menu.
     ports : BundlePorts
         Changed: the circuits are those of the last stage, and all ports that the node used are
         busy until it ends.
@@ -905,8 +961,10 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
     n_senders = 1 if node.how == MESSAGE else n
     part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / max(n - 1, 1)
 
-    # A change that ends when the node starts begins a delay earlier. For the first stage only the
-    # sum matters: plus delay and stage, it is when the change to the second stage begins.
+    # When the change to each stage begins. That to the first stage ends when the node starts, and
+    # so it begins a delay earlier; it is not used itself, as each circuit of that stage has a time
+    # of its own. With the delay and the length of the stage added, it is when the change to the
+    # second stage begins.
     change_start_s = best.start_s - plan.change_s
     for stage in range(menu.stride.shape[1]):
         stride = menu.stride[best.row, stage]
@@ -943,9 +1001,10 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
     Parameters
     ----------
     node : Node
-        A collective of more than two members.
+        A collective of more than two members. All chords serve an all-to-all; another collective
+        goes over those whose stride makes one ring of its members.
     plan : PlanChoice
-        Its chords are used.
+        Its chords are used: ``chords.stride[bundle]``, 0 for a bundle that is none.
     end_s : float
         When the node ends, in seconds from the start of the step.
     ports : BundlePorts
@@ -1176,8 +1235,12 @@ def decode(graph, plan, limits, scratch, result):
     Returns
     -------
     StepOutcome
-        The time of the step, infinite if it was given up, with changes and work.
+        `step_s`, when the last node has ended and the last circuit is up, in seconds, infinite if
+        the schedule was given up; `n_changes`, how many circuits were set up; and `work`, how many
+        circuits were looked at, a node counting as `_NODE` or `_BESIDE` of them.
     """
+    # The step begins with the home of each bundle (the ring that it holds at the start and at the
+    # end), and with all nodes that wait for nothing in the queue.
     n_changes = 0
     n_forwarding = 0
     step_s = 0.0
@@ -1319,6 +1382,11 @@ def _arrives(members, is_message, seat):
         Whether the node is a message.
     seat : int
         The seat that data have reached.
+
+    Returns
+    -------
+    bool
+        False for a seat that only forwards.
     """
     if seat == members[1]:
         return True

@@ -100,17 +100,21 @@ def list_menu(sizes: Iterable[int]) -> Menu:
 def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     """Choose strides for each number of stages from two on: sets with few hops, and all strides.
 
-    All sets with stride 1 are tried if they are few, otherwise the best one gets one stride more.
+    In a stage of an all-to-all the circuits of all members lead the same number of places further
+    on, the stride. The data of one member for one other may take several hops in a stage; fewer
+    hops are fewer bytes over the circuits. All sets with stride 1 are tried if they are few,
+    otherwise the best one gets one stride more.
 
     Parameters
     ----------
     n
-        The members of the group.
+        The members of the group, at least 3.
 
     Returns
     -------
     tuple of tuple of int
-        For each number of stages the strides, ascending; the last entry has all from 1 to n - 1.
+        For each number of stages, up to `_MOST_STAGES`, the strides, ascending; the last entry has
+        all from 1 to n - 1.
     """
     best: tuple[int, ...] = (1,)
     chosen = []
@@ -127,20 +131,24 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     """Count by distance the fewest hops, before the first stage and after each one.
 
-    Dynamic programming over the stages.
+    An all-to-all goes in stages, one after another; in each of them circuits lead a fixed number
+    of places further on, the stride, and data may take any number of hops. The distance of data is
+    how many places further on their receiver stands. Dynamic programming over the stages.
 
     Parameters
     ----------
     n
         The members of the group.
     strides
-        By stage how many places further on circuits lead.
+        By stage how many places further on circuits lead, from 1 to n - 1.
 
     Returns
     -------
     list of int array, shape (n,)
         An array before the first stage and one after each: by distance from 0 to n - 1 the fewest
-        hops so far; n * n stands for distances that are not reached.
+        hops so far; n * n stands for distances that are not reached. Among 5 members with the
+        strides 1 and 3, distance 4 takes four hops after the first stage and two after the second:
+        1 + 3.
     """
     distance = np.arange(n)
     n_hops_here = np.arange(n)[:, None]
@@ -178,7 +186,9 @@ def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
     distance = np.arange(n)  # by part: how far it still is from its sender, going back
     parts_carried = []
     for stage in range(len(strides) - 1, -1, -1):
-        # The least number of hops in this stage that is on a way of fewest hops.
+        # The least number of hops in this stage that is on a way of fewest hops. Numbers are tried
+        # from 0 on; -1 stands for none so far. A part then is so many strides nearer to its
+        # sender, and the stage before goes on from there.
         hops_to_here = fewest[stage + 1][distance]
         hops_in_stage = np.full(n, -1)
         for n_hops in range(n):

@@ -66,10 +66,14 @@ class Folded(NamedTuple):
     def node_of(self, operations: NDArray[np.int64]) -> NDArray[np.int64]:
         """Look up the nodes of operations.
 
+        A node is one operation of a class (ranks that do the same), or one communication of
+        several classes. The ranks of a class have their operations in the same order, so that a
+        node is found by class and place in the program.
+
         Parameters
         ----------
         operations
-            Operations of any ranks, shape (operations,).
+            Operations of any ranks, as numbers in the step; shape (operations,).
 
         Returns
         -------
@@ -85,10 +89,13 @@ class Folded(NamedTuple):
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Give all ranks the values of the first rank of their class.
 
+        A class is ranks that do the same; only the operations of its first rank are written down,
+        as the rows ``self.own``.
+
         Parameters
         ----------
         values
-            A value for each row of `own`, shape (rows,).
+            A value for each of these rows, of any type; shape (rows,).
 
         Returns
         -------
@@ -106,6 +113,8 @@ class Folded(NamedTuple):
 def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
     """Find the classes of ranks, and the operations of each class.
 
+    A class is ranks whose programs are equal and whose partners, place by place, are of equal
+    classes: they do the same at the same time, and the first of them stands for the others.
     Classes are refined until they are stable, as in the minimisation of automata. Partners are
     compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
     and its replay would say so.
@@ -120,7 +129,8 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
     Returns
     -------
     Folded
-        Classes and nodes.
+        The class of each rank, the operations of the first rank of each class, and the nodes that
+        they are parts of: one for each operation of a class, or communication of several classes.
     """
     return job.once(("fold", *labels), lambda: _fold(job.step(), labels))
 
@@ -193,17 +203,20 @@ def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
 
 
 def _spans(step: Step) -> Iterator[tuple[int, int]]:
-    """List where the operations of each rank begin and end."""
+    """List by rank where its operations begin in the step, and where those of the next one do."""
     return pairwise(step.rank_start.tolist())
 
 
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Refine colours until ranks that communicate with the same colours have one colour.
 
+    A colour is the number of a class of ranks that have been found alike so far. In each round
+    ranks of one colour whose partners differ in colour get different ones (partition refinement).
+
     Parameters
     ----------
     step
-        The step.
+        The step; its `match` has by operation the number of its communication.
     colour
         ``colour[rank]`` at first: ranks with equal programs have one colour.
 
@@ -211,8 +224,9 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     -------
     colour : int array, shape (ranks,)
         The classes, numbered in the order of their first ranks.
-    joined : uint64 array
-        ``joined[match]``: a hash, the same for communications that happen at the same time.
+    joined : uint64 array, shape (communications,)
+        ``joined[match]``: a hash, the same for communications of ranks of the same classes at the
+        same places of their programs, which therefore happen at the same time.
     """
     joined = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
     hashes = np.empty(len(colour), np.uint64)
@@ -249,6 +263,8 @@ def _meet(rank_start, match, colour, joined, hashes):
     hashes : uint64 array, shape (ranks,)
         Written: by rank a hash of its colour and its communications in their order.
     """
+    # First who meets in each communication, then the communications of each rank. The sum of
+    # hashes wraps around at 64 bits, which does no harm.
     joined[:] = 0
     for rank in range(len(colour)):
         for operation in range(rank_start[rank], rank_start[rank + 1]):
@@ -270,6 +286,11 @@ def _mix(first, second):
     ----------
     first, second : int
         The pair; its order counts.
+
+    Returns
+    -------
+    uint64
+        The hash. Multiplications wrap around at 64 bits.
     """
     z = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15)
     z = z + np.uint64(second) * np.uint64(0xD1B54A32D192ED03)
@@ -282,12 +303,15 @@ def _mix(first, second):
 def _programs(step: Step, places: Places) -> Iterator[bytes]:
     """Describe the program of each rank, and which of its partners on rails are the same.
 
+    The program of a rank is its operations in their order. Ranks with equal descriptions are
+    candidates for one class, which is planned as one rank.
+
     Parameters
     ----------
     step
-        The step.
+        The step: columns of the operations of all ranks, one rank after another.
     places
-        The places of ranks in their groups.
+        The place of each rank among the members of each of its groups.
 
     Yields
     ------
@@ -358,13 +382,14 @@ def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArra
     _, first, contact_of = np.unique(contact, return_index=True, return_inverse=True)
 
     # Contacts in the order in which they appear; a second argsort inverts that order and renames
-    # those of the operations.
+    # those of the operations. Ranks 9, 5, 9 are sorted as 5, 9, first met at the places 1 and 0:
+    # the order is 1, 0, and the contacts 1, 0, 1 of the operations become 0, 1, 0.
     order = np.argsort(first)
     first = first[order]
     renamed = np.argsort(order)[contact_of.reshape(-1)]
 
-    # Both faces of a message are its other rank. Those of groups are looked up by place, on the
-    # circle of members.
+    # Both faces of a message are its other rank. A collective has none (-1): its faces are looked
+    # up by place, on the circle of members, the next member and the previous one.
     faces = np.stack([peer[first], peer[first]])
     collectives = np.flatnonzero(peer[first] < 0)
     group_met = group[first[collectives]]
@@ -376,7 +401,20 @@ def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArra
 
 
 def _number(keys: Iterable[bytes]) -> NDArray[np.int64]:
-    """Give equal texts equal numbers, counted in the order of their first appearance."""
+    """Give equal byte strings equal numbers, counted from 0 in the order of first appearance.
+
+    Hashes of 16 bytes are compared instead of the strings, which would take much memory.
+
+    Parameters
+    ----------
+    keys
+        Strings of any lengths, as the programs of ranks.
+
+    Returns
+    -------
+    int array, shape (keys,)
+        The strings b, a, b become 0, 1, 0.
+    """
     seen: dict[bytes, int] = {}
     return np.array(
         [seen.setdefault(blake2b(key, digest_size=16).digest(), len(seen)) for key in keys],
@@ -402,24 +440,32 @@ class Places(NamedTuple):
         step
             The step.
         operations
-            Operations that have a group, shape (operations,).
+            Operations that have a group, as numbers in the step; shape (operations,).
+
+        Returns
+        -------
+        int array, shape (operations,)
+            By operation the position of its rank among the members of its group, from 0 on.
         """
         keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
         return self.place_of[np.searchsorted(self.keys, keys)]
 
 
 def list_places(step: Step) -> Places:
-    """Put the groups of a step into tables.
+    """Put the groups of a step into tables, to look up members and their places quickly.
+
+    The place of a rank is its position among the members of a group.
 
     Parameters
     ----------
     step
-        The step.
+        The step: its groups, each with its ranks in order.
 
     Returns
     -------
     Places
-        Members by group and place, and the place of each member.
+        `member`, by group and place the rank, padded with -1; `keys`, the numbers
+        ``group * n_ranks + rank`` of all members, ascending; and `place_of`, by key the place.
     """
     most_members = max((len(group.ranks) for group in step.groups), default=0)
     member = np.full((len(step.groups), most_members), -1)
@@ -448,6 +494,8 @@ def number_first(values: NDArray[np.integer]) -> NDArray[np.int64]:
     int array
         One axis, with an entry for each value.
     """
+    # By sorted value where it occurs first. The first argsort lists the values in the order in
+    # which they occur; the second one inverts that: by sorted value its number.
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     number_of_value = np.argsort(np.argsort(first))
     numbers: NDArray[np.int64] = number_of_value[inverse.reshape(-1)]

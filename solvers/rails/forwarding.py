@@ -60,18 +60,20 @@ def plan_forwarded(
     job
         The job.
     known_s
-        The step time of the known plan, in seconds.
+        The step time of the known plan, in seconds; infinite if there is none.
     rng
         Draws what is tried.
     most
         How many choices are tried; None for as many as the work of a search allows.
     share
-        The part of the usual work that is done.
+        The part of the usual work (circuits and nodes that are looked at) that is done, from 0 to
+        1.
     is_last
         Whether no other search follows. Else half of the time that is left is left to the next
         one.
     fits
-        Tells whether a job with such seats is planned; None if every job is.
+        Tells whether a job with such seats is planned, the seats being classes of ranks that do
+        the same; None if every job is.
 
     Yields
     ------
@@ -104,19 +106,26 @@ def plan_forwarded(
 def _search(search: Search, most: int | None, most_work: float, *, is_last: bool) -> None:
     """Search with longer delays, with the delay itself, and at last as long as a clock lets.
 
+    The delay is the time that a change of circuits takes. With a delay a hundred and ten times as
+    long, choices are found that change little; they are good starts for the search with the delay
+    as it is.
+
     Parameters
     ----------
     search
-        The search; its best choice is the answer.
+        The search; its best choice (``search.best``) is the answer.
     most
         How many choices are tried in all; None for as many as the work allows.
     most_work
-        The work of the decoder in all, shared evenly by the delays.
+        The work of the decoder in all (circuits and nodes that it looks at to time choices),
+        shared evenly by the delays.
     is_last
         Whether the time that a clock leaves is used up.
     """
     job = search.seats.job
     delay_s = job.network.delay_s
+
+    # Delays that are longer than the least step time would let no circuit change at all.
     delays_s = [times * delay_s for times in (100, 10) if 0 < times * delay_s < job.lower_bound()]
     if job.network.switching == "all-stop":
         delays_s = []  # no delay counts where circuits never change
@@ -138,9 +147,11 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
 
 
 def can_forward(job: RailJob) -> bool:
-    """Tell whether `plan_forwarded` plans a job: ports go one way, and all collectives in rings.
+    """Tell whether plans are made for a job in which GPUs forward data of others over a rail.
 
-    Where a switch stops as a whole, its circuits never change in such plans, and nothing stops.
+    Such plans need ports of one direction, and collectives that go around rings. Where a switch
+    stops as a whole to change circuits, its circuits never change in such plans, and nothing
+    stops.
 
     Parameters
     ----------
@@ -173,7 +184,7 @@ def can_forward(job: RailJob) -> bool:
 
 
 def is_served(job: RailJob) -> bool:
-    """Tell whether circuits may change, one by one, in plans that forward data."""
+    """Tell whether circuits may change, one by one, in plans of a job that forward data."""
     return job.network.switching == "per-circuit" and can_forward(job)
 
 
@@ -206,7 +217,8 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     seats = decoder.seats
     folded = seats.folded
 
-    # The choice is timed twice: the first run counts its changes, the second notes them.
+    # The choice is timed twice: the first run counts its changes of circuits, the second notes
+    # them.
     n_changes = decoder.run(choice).n_changes
     decoder.run(choice, np.inf, n_changes)
     result = decoder.result
@@ -215,16 +227,16 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     last_up_s = result.change_start_s.max(initial=-np.inf) + seats.job.network.delay_s
     last_end_s = result.end_s.max(initial=0.0)
 
-    # Who forwards on one rail, as rows of (row of the operation, seat, bundle): counted first,
-    # then listed.
+    # GPUs that forward on one rail, as rows of (row of the operation, seat, bundle): counted
+    # first, then listed.
     next_seat = np.array([ring.to for ring in choice.rings])
     forwarding = np.empty((0, 3), np.int64)
     n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
     forwarding = np.empty((n_rows, 3), np.int64)
     trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
 
-    # The ports of a bundle as bits: bundles take the ports in turn. Operations beside rails use
-    # none.
+    # The ports of a bundle as bits: bundles take the ports in turn. With widths 3 and 1 these are
+    # 0b0111 and 0b1000. Operations beside rails use none.
     first_port = np.append(0, np.cumsum(choice.widths))
     ports_of_bundle = (1 << first_port[1:]) - (1 << first_port[:-1])
     ports_of_node = _list_masks(decoder, choice, ports_of_bundle)
@@ -266,13 +278,15 @@ def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
     seats = decoder.seats
 
     # Chords are coded as one more bundle than there are: the ports are then those of all chords
-    # that serve the node, which depend on its number of members.
+    # that serve the node, which depend on its number of members. Until then such a node has the
+    # ports of the last bundle, only to have a valid index.
     bundle = decoder.result.taken // (len(choice.rings) + 1)
     over_chords = (bundle == len(masks)) & (seats.how >= 0)
     used = masks[np.minimum(bundle, len(masks) - 1)]
     sizes = np.diff(seats.begin)
 
-    # All chords that lead to another member serve an all-to-all, as in `_serves_as_chord`.
+    # All chords that lead to another member serve an all-to-all: their strides are no multiples of
+    # its number of members n. Bundles that are no chord have stride 0.
     for node in np.flatnonzero(over_chords).tolist():
         n = int(sizes[node])
         serving = [stride % n > 0 for stride in choice.strides]
@@ -285,17 +299,22 @@ def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
 def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
     """List the routes of the all-to-alls that go over chords, by their number of members.
 
+    A bundle is some ports of every GPU that hold the same circuits. A chord is a bundle of one
+    port whose circuits lead a stride (fixed number of members) further on. A route says how often
+    the data of one member for one other pass each chord.
+
     Parameters
     ----------
     decoder
-        Its result is the schedule of the choice.
+        Its result is the schedule of the choice: ``result.taken`` has by node (communication) its
+        way, ``bundle * (rings + 1) + choice``, with one more bundle than there are for chords.
     choice
-        The choice: its strides are used.
+        The choice: its rings, the widths of bundles and the strides are used.
 
     Returns
     -------
     tuple of ChordRoutes
-        One for each number of members, ascending.
+        One for each number of members, ascending; empty if no all-to-all goes over chords.
     """
     seats = decoder.seats
     over_chords = decoder.result.taken // (len(choice.rings) + 1) == len(choice.widths)
@@ -327,9 +346,11 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     Returns
     -------
     int32 array, shape (relays, 3)
-        By relay and rail the operation whose data are forwarded, the rank that forwards, and its
-        ports as bits, as in `RailPlan.relays`; sorted by operation.
+        A row for each relay on each rail: the operation whose data are forwarded, the rank that
+        forwards, and its ports as bits; sorted by operation.
     """
+    # Rows name operations of the first rank of a seat. All other ranks of the seat have the
+    # operation at the same place in their programs.
     step = seats.job.step()
     folded = seats.folded
     operation = folded.own[rows[:, 0]]
@@ -371,11 +392,13 @@ def _list_timelines(
     Parameters
     ----------
     seats
-        The folded step: rails and GPUs of the seats.
+        The folded step: by seat its `rail` and its `number` among the GPUs there, and by rank the
+        rail (`rail_of`).
     result
-        The schedule with all its changes.
+        The schedule with all its changes: `change` has bundle, sender and receiver (as seats) of
+        each new circuit, and `change_start_s` when it begins, in seconds.
     choice
-        The choice: widths of the bundles.
+        The choice: widths of the bundles, in ports.
     next_seat
         ``next_seat[ring, seat]``: the seat to which a ring leads, -1 for none; ring b is the home
         of bundle b.
@@ -383,7 +406,8 @@ def _list_timelines(
     Returns
     -------
     tuple of RailTimeline
-        Every rail is in one of them.
+        By sort of rails the matchings of its switch, one after another, and when the change to
+        each begins, in seconds. Every rail is in one of them.
     """
     order = np.argsort(result.change_start_s, kind="stable")
     start_s = result.change_start_s[order]
@@ -449,6 +473,8 @@ def _list_states(
     state = first_state.copy()
     states = [first_state]
     times = [0.0]
+
+    # Changes that begin at one time stand together: ``start_s[first:end]``.
     first_at_time = np.flatnonzero(np.diff(start_s, prepend=-1.0)).tolist()
     for first, end in pairwise([*first_at_time, len(start_s)]):
         together = slice(first, end)
@@ -483,7 +509,8 @@ def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[
     Returns
     -------
     int32 array, shape (states, ports)
-        As in `RailTimeline`: by port that transmits the port that receives, -1 where idle.
+        By state and by port of the switch that transmits the port that receives, -1 where idle.
+        Port p of GPU g is port ``g * ports_per_gpu + p``, counted among those that work.
     """
     ports_per_gpu = job.network.ports_per_gpu
     n_gpus = states.shape[2]

@@ -60,28 +60,32 @@ def solve_by(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Solve a job by one of the methods: optimal where the plan is as good as the bound.
+    """Plan the step of a job by one of the methods, and bound it from below.
+
+    A plan says what circuits the switch of each rail holds when, and when each operation of the
+    training step starts and ends. It is optimal where its step is as short as the bound.
 
     Parameters
     ----------
     method
-        How plans are made.
+        How plans are made: `"prefetch"` (the best of all, by search), or one of the simple rules
+        `"provisioned"`, `"on-demand"` and `"static"`.
     problem
         The job.
     limits
-        Time, and for `prefetch` how many choices are tried.
+        The time, and for `"prefetch"` how many choices are tried.
     rng
         Draws what is tried.
     on_event
-        Told of each plan that is better than those before.
+        Told of each plan that is better than those before, with the time of its step in seconds.
     start
-        A former solution, whose order of communications is tried as well.
+        A former solution, whose order of communications is tried as well; None if there is none.
 
     Returns
     -------
     Solution
-        The best plan that the fabric can hold, with a lower bound of the step time in seconds; or
-        none, with the reason in `stats`.
+        The best plan that the fabric can hold, with the time of its step and a lower bound of it,
+        both in seconds; or no plan, with the reason in `stats`.
 
     Raises
     ------
@@ -116,6 +120,9 @@ def solve_by(
         limit = Limit.INTERRUPTED
     except TimeUp:
         limit = Limit.TIME
+
+    # The bound takes time as well. If that is up, a plan is judged by the plain bound, with all
+    # links up.
     try:
         bound = _bound_changes(problem)
     except TimeUp:
@@ -149,6 +156,9 @@ def solve_by(
 def _bound_changes(problem: RailJob) -> float:
     """Return a time that no plan is faster than, with changes of circuits counted where they tell.
 
+    The plain bound is that of the step with all links up at once. A second one counts the delays
+    of changes; it takes more time to work out and is left out where it would be no greater.
+
     Parameters
     ----------
     problem
@@ -157,7 +167,7 @@ def _bound_changes(problem: RailJob) -> float:
     Returns
     -------
     float
-        Seconds; at least the bound of all links.
+        Seconds; at least the plain bound.
 
     Raises
     ------
@@ -200,7 +210,7 @@ def _list_plans(
     problem
         The job.
     limits
-        How many choices are tried.
+        How many choices a search tries (`iterations`); None for as many as its work allows.
     rng
         Draws what is tried.
     start
@@ -286,15 +296,18 @@ def plan_straight(transfers: Transfers) -> Draft | None:
 def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
     """Draft the plans of the simple policies; the static one only if ports can be split.
 
+    In two of them circuits change when they are asked for: provisioned (before the computation in
+    front of a communication has ended), then on demand (after it). In a static plan they stay.
+
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which ranks that do the same are one class.
 
     Yields
     ------
     Draft
-        Two plans or three.
+        Two plans or three, of the folded step.
     """
     for provisioned in (True, False):
         check_time()
@@ -308,12 +321,15 @@ def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
     """Refuse a plan whose times have too few digits to say when a communication ends.
 
+    Times are floats in seconds from the start of the step. A communication of less than 1e-11 of
+    the step is so short beside them that its end is hardly told from its start.
+
     Parameters
     ----------
     problem
         The job.
     plan
-        A plan that changes circuits.
+        A plan that changes circuits, with start and end of each operation in seconds.
 
     Raises
     ------
@@ -334,12 +350,15 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
     """Find the states of the cells for every matching of a plan.
 
+    A cell is a switching element of the fabric, whose state says which of its inputs leads to
+    which output. A matching says by port of a rail's switch to which port it leads.
+
     Parameters
     ----------
     job
-        The job; its fabric may have cells.
+        The job; its fabric may have cells, or is None for an ideal switch.
     plan
-        A plan without states of cells.
+        A plan without states of cells: by rail the matchings of its switch, one after another.
 
     Returns
     -------

@@ -30,19 +30,22 @@ class Timed(NamedTuple):
 def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints) -> Timed | None:
     """Start everything as early as its predecessors allow.
 
-    Longest paths in topological order (Kahn), in time O(nodes + pairs).
+    A node is anything that lasts a time and waits for other nodes. Longest paths in topological
+    order (Kahn), in time O(nodes + pairs).
 
     Parameters
     ----------
     duration_s
-        ``duration_s[node]`` in seconds.
+        ``duration_s[node]`` in seconds; shape (nodes,).
     pairs
         Pairs of nodes, shape (pairs, 2): the first has to end before the second starts.
 
     Returns
     -------
     Timed or None
-        None if nodes wait for each other in a circle.
+        By node its start and end in seconds from the start of the step, and its place in an order
+        in which each node comes after all that it waits for. None if nodes wait for each other in
+        a circle.
     """
     lasts_s = np.asarray(duration_s, np.float64)
     n_nodes = len(lasts_s)

@@ -70,6 +70,8 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
         By node that is a communication, its lanes as bits: bit k for lane k. With four lanes
         0b0101 are those of messages onward, 0b1010 those of messages back.
     """
+    # With four lanes these are 0b1111 and 0b0101. `faces` has by end (side of the ports of a class
+    # of ranks) the ranks to or from which messages go there.
     everything = (1 << transfers.lanes.number) - 1
     even = sum(1 << lane for lane in range(0, transfers.lanes.number, 2))
     faces: dict[int, set[int]] = {}
@@ -78,7 +80,8 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
             for point in transfer.endpoints:
                 faces.setdefault(point.end, set()).add(point.peers[0])
 
-    # Some end sends messages to two peers: one would wait for the circuits of the other.
+    # If some end has messages to two peers, one would wait for the circuits of the other: lanes
+    # are then shared by direction.
     shared = transfers.lanes.number > 1 and any(len(peers) > 1 for peers in faces.values())
 
     def choose(transfer: Transfer) -> int:
@@ -93,15 +96,19 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
 def plan_policy(
     job: RailJob, policy: Literal["static", "on-demand", "provisioned"]
 ) -> RailPlan | None:
-    """Make the plan of a policy, without states of cells.
+    """Make the plan of a policy: a simple rule by which circuits are held or changed.
+
+    The plan says which ports are joined. How the switching elements (cells) of a fabric do that is
+    found later.
 
     Parameters
     ----------
     job
         The job.
     policy
-        `"static"` splits ports once (`plan_static`), `"on-demand"` and `"provisioned"` change
-        circuits when they are asked for (`plan_by_demand`).
+        `"static"` splits ports once among the kinds of communication, `"on-demand"` changes
+        circuits when a communication that needs others is ready, and `"provisioned"` when it waits
+        for no other communication any more, only for computation.
 
     Returns
     -------
@@ -117,13 +124,17 @@ def plan_policy(
 
 
 def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
-    """Change circuits when they are asked for.
+    """Plan a step in which circuits change when they are asked for.
 
-    A class changes its circuits when its last span has ended and some rank has asked. On demand
-    that is a communication that is ready at all its members. If `provisioned`, it is one that
-    waits for no other communication over rails any more. Classes go through their spans as their
-    programs say. Where these contradict each other, they go by time, which never does: all that
-    is added to the step then leads from what starts earlier to what starts later.
+    A class is ranks that do the same. A span is communications of a class, one after another,
+    between which no port has to change its circuit. A class changes its circuits when its last
+    span has ended and a communication of the next one asks for them. On demand, a communication
+    asks when it is ready at all its members. If `provisioned`, it asks when it waits for no other
+    communication over rails any more, whatever computation there is in front of it.
+
+    Classes go through their spans as their programs say. Where these contradict each other, they
+    go by time, which never does: all that is added to the step then leads from what starts earlier
+    to what starts later.
 
     Parameters
     ----------
@@ -136,7 +147,8 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
     Returns
     -------
     Draft
-        The plan of the folded step.
+        The plan of the folded step: times of its nodes, lanes of communications, and the changes
+        of circuits.
     """
     draft = _draft_in_order(transfers, transfers.order, provisioned=provisioned)
     if draft is None:
@@ -148,7 +160,7 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
 
 
 def plan_static(transfers: Transfers) -> Draft | None:
-    """Split the lanes once and never change a circuit.
+    """Plan a step in which lanes are split once among communications and no circuit changes.
 
     A lane is the port of one number at all GPUs. Communications that can share a circuit are one
     kind; each kind gets lanes in proportion to the square root of its traffic, which makes the sum
@@ -157,7 +169,7 @@ def plan_static(transfers: Transfers) -> Draft | None:
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which ranks that do the same are one class.
 
     Returns
     -------
@@ -182,8 +194,8 @@ def plan_static(transfers: Transfers) -> Draft | None:
     if shares is None:
         return None
 
-    # Kinds take lanes next to each other, from lane 0 on: a kind with three lanes after two others
-    # has the bits 0b11100.
+    # Kinds take lanes next to each other, from lane 0 on: a kind that gets three lanes after two
+    # lanes are taken has the bits 0b11100.
     lanes: dict[int, int] = {}
     first_lane = 0
     for nodes, share in zip(kinds, shares, strict=True):
@@ -191,7 +203,8 @@ def plan_static(transfers: Transfers) -> Draft | None:
         lanes |= dict.fromkeys(nodes, bits)
         first_lane += share
 
-    # Circuits stay, but a lane still serves one communication after another.
+    # Circuits stay, but a lane still serves one communication after another: in the order in which
+    # they would start with all circuits there. No row of the lines is turned (``last[:0]``).
     uses = transfers.uses()
     lines = draw_lines(uses, _by_time(transfers)[uses.node], lanes)
     pairs = np.concatenate([transfers.pairs, lines.pairs()])
@@ -231,6 +244,8 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
     list of list of int
         The nodes of each kind, ascending.
     """
+    # A kind knows the peers at each end that one of its communications uses. A further one fits if
+    # it agrees with them; ends that the kind has not used yet allow any peers.
     kinds: list[_Kind] = []
     for node, transfer in sorted(transfers.by_node.items()):
         peers_at_end = {point.end: point.peers for point in transfer.endpoints}
@@ -254,7 +269,7 @@ def _busiest(transfers: Transfers, nodes: list[int]) -> float:
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which ranks that do the same are one class.
     nodes
         Those that count, at least one.
 
@@ -279,14 +294,15 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     Parameters
     ----------
     traffic
-        The bytes of each kind.
+        By kind of communications the bytes that it sends in a step.
     lanes
-        How many lanes there are.
+        How many lanes (ports of one number at all GPUs) there are.
 
     Returns
     -------
     list of int or None
-        By kind how many lanes it gets; they sum to `lanes`. None if there are more kinds.
+        By kind how many lanes it gets, at least one; they sum to `lanes` unless there are no
+        kinds. None if there are more kinds than lanes.
     """
     if len(traffic) > lanes:
         return None
@@ -306,17 +322,18 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
 def _by_time(transfers: Transfers) -> Ints:
     """Order nodes by when they start with all circuits there.
 
-    Such orders never contradict each other, as programs may where a rank posts receives early.
+    A node is an operation or a communication of the folded step. Such orders never contradict each
+    other, as programs may where a rank posts receives early.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which ranks that do the same are one class.
 
     Returns
     -------
     int array, shape (nodes,)
-        By node its place.
+        By node its place in the order, from 0 on.
     """
     lanes = (1 << transfers.lanes.number) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
@@ -339,7 +356,7 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
     order
         ``order[class]``: its nodes on rails, one after another.
     lanes
-        By communication its lanes, as bits.
+        By communication its lanes, as bits: bit k for lane k.
 
     Returns
     -------
@@ -351,7 +368,8 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
     n_nodes = len(transfers.duration_s)
 
     # A node stands in the order of each class that takes part in it: class and node together are a
-    # key. Each use is looked up by the key of its end.
+    # key, ``class * nodes + node``. Each use is looked up by the key of its end, which is that of
+    # class ``end // 2``: its places are ``places_by_key[first:beyond]``.
     key_of_place = np.concatenate(
         [number * n_nodes + nodes for number, nodes in enumerate(order)] or [uses.node]
     )
@@ -361,7 +379,8 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
     first = np.searchsorted(sorted_keys, key_of_use, "left")
     beyond = np.searchsorted(sorted_keys, key_of_use, "right")
 
-    # A node that a class sends to itself stands in its order twice, and its use has two places.
+    # A node that a class sends to itself stands in its order twice, and its use has two places: it
+    # is repeated, and `copy` counts 0, 1 within each use.
     use = np.repeat(np.arange(len(key_of_use)), beyond - first)
     copy = np.arange(len(use)) - np.searchsorted(use, use)
     place = places_by_key[first[use] + copy]
@@ -379,7 +398,8 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     Parameters
     ----------
     lines
-        The uses of each lane, with places as in `_draw_programs`.
+        The uses of each lane, sorted by lane and then by place. Places count the communications of
+        all programs, one program behind another.
     n_places
         How many places there are.
 
@@ -388,9 +408,9 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     bool array, shape (n_places,)
         Whether a span begins at the place because the one before it had to end.
     """
-    # ``conflict[place]``: the last place at which an end that is used here with another peer was
-    # used before; -1 if there is none. A span that contains both places has to be cut between
-    # them.
+    # Rows of uses before which the lane faces another peer. ``conflict[place]`` is the last place
+    # at which a lane that is used here with another peer was used before, -1 if there is none. A
+    # span that contains both places has to be cut between them.
     rows = np.flatnonzero(lines.before >= 0)
     rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
     conflict = np.full(n_places, -1)
@@ -447,9 +467,10 @@ def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
     Parameters
     ----------
     lines
-        The uses of each lane, with places as in `_draw_programs`.
+        The uses of each lane, one after another, with their peers. Places count the communications
+        of all programs, one program behind another.
     order
-        ``order[class]``: its nodes on rails, one after another.
+        ``order[class]``: its nodes (communications) on rails, one after another.
 
     Returns
     -------
@@ -459,6 +480,8 @@ def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
     changes : _Changes
         By turn of a lane its row of `lines` and its change, and by change its span.
     """
+    # A span begins where a class begins or where its program had to be cut; spans are counted by
+    # these beginnings. The first span of a class has none before it: `goes_on` is False.
     node = np.concatenate([*order, np.empty(0, np.int64)])
     class_of_place = np.repeat(np.arange(len(order)), [len(nodes) for nodes in order])
     enters_class = np.diff(class_of_place, prepend=-1) > 0
@@ -514,8 +537,11 @@ def _link_spans(
         The communications of the folded step, with n nodes.
     duration_s
         ``duration_s[node]`` in seconds with all circuits there; shape (n,).
-    spans, changes
-        The spans of all programs, and which of them need other circuits.
+    spans
+        By place of all programs (one behind another) its node and its span; by span its first
+        place, and whether a span of the same class goes before it (`goes_on`).
+    changes
+        ``changes.span[change]``: the span before which circuits change.
     provisioned
         Whether circuits are asked for before the computation in front of a communication has
         ended.
@@ -547,7 +573,8 @@ def _link_spans(
     later = transfers.pairs[:, 1]
     before_askings = np.stack([waited_for[former], asking[later]], axis=1)
 
-    # A span begins after all nodes of the span before, if its class has one.
+    # A span begins after all nodes of the span before, if its class has one. These are two sets of
+    # pairs: (node of the span before, beginning) and (beginning, node of the span).
     is_before_another = spans.goes_on[spans.span + 1]
     is_after_another = spans.goes_on[spans.span]
     span_before = spans.span[is_before_another]
@@ -588,12 +615,13 @@ def _link_spans(
 def _draft_in_order(
     transfers: Transfers, order: Sequence[Ints], *, provisioned: bool
 ) -> Draft | None:
-    """Let each class go through its spans, which are communication without a change between.
+    """Plan a step in which each class goes through its spans and changes circuits in between.
 
     A class is ranks that do the same; a node is an operation of a class or a communication of
-    several. A lane is the port of one number at all GPUs. Each class goes through its program, and
-    changes its circuits where a lane has to face another rank. Times are those of longest paths,
-    or where a switch stops as a whole those of a simulation.
+    several. A lane is the port of one number at all GPUs. A span is communications of a class, one
+    after another, between which no lane has to face another rank. Each class goes through its
+    program, span after span. Times are those of longest paths, or where a switch stops as a whole
+    those of a simulation.
 
     Parameters
     ----------
@@ -608,8 +636,9 @@ def _draft_in_order(
     Returns
     -------
     Draft or None
-        The plan of the folded step; None if the orders of classes contradict each other, which is
-        a circle in the graph.
+        The plan of the folded step: times, lanes, what they face when the step begins, and all
+        changes. None if the orders of classes contradict each other, which is a circle in the
+        graph.
     """
     lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, order, lanes)
@@ -618,7 +647,8 @@ def _draft_in_order(
     graph = _link_spans(transfers, duration_s, spans, changes, provisioned=provisioned)
     pairs = np.concatenate([graph.pairs, lines.pairs()])
     if transfers.job.network.switching == "all-stop":
-        # A change delays all communications of its rail: that of the first node of its span.
+        # The graph has the nodes of the step first and the changes last. A change delays all
+        # communications of its rail: that of the first node of its span.
         n_nodes = len(duration_s)
         rails = np.full(len(graph.duration_s), -1)
         rails[:n_nodes] = transfers.rails()
@@ -632,7 +662,7 @@ def _draft_in_order(
     if timed is None:
         return None
 
-    # Circuits that are provisioned are asked for when the span before has ended, too.
+    # Circuits that are provisioned are asked for once the span before has ended, not sooner.
     asked_s = timed.end_s[graph.asking]
     if provisioned:
         asked_s = np.maximum(asked_s, timed.end_s[graph.beginning])
@@ -667,14 +697,16 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which ranks that do the same are one class.
     starts
-        Starts of the nodes in plans that are known, in seconds; each of shape (nodes,).
+        By known plan the starts of the nodes (operations and communications of the folded step) in
+        seconds; each of shape (nodes,).
 
     Returns
     -------
     Draft or None
-        The fastest plan; None if no order can be kept.
+        The fastest plan: times, lanes and changes of circuits. None if no order can be kept, as
+        nodes would wait for each other in a circle.
     """
     lanes = usual_lanes(transfers)
     uses = transfers.uses()
@@ -713,9 +745,10 @@ def _change_early(
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which ranks that do the same are one class.
     lines
-        The uses of each lane of each end, in their order; a row is one use.
+        The uses of each lane of each end, in their order; a row is one use. An end is where the
+        ports of a class of ranks transmit or receive; a line is one lane of one end.
     standing
         By line a row whose peer the lane faces when the step begins, and when it ends.
     duration_s
@@ -724,8 +757,11 @@ def _change_early(
     Returns
     -------
     _EarlySteps or None
-        Times of nodes and changes; None if nodes wait for each other in a circle.
+        Starts and ends in seconds, of the nodes and after them of the changes; by change the row
+        whose peer the lane faces after it (`turned`); and the time of the step. None if nodes wait
+        for each other in a circle.
     """
+    # A use needs a turn of its lane if the use before, or the start of the step, has another peer.
     node = lines.uses.node
     peer = lines.uses.peer
     needs_turn = peer != lines.faced(standing)
@@ -736,7 +772,9 @@ def _change_early(
     change = len(transfers.duration_s) + np.arange(len(turned))
     change_of_use = change[: int(needs_turn.sum())]
 
-    # Each change waits for the last node that used the lane, if there is one in this step.
+    # Each change waits for the last node that used the lane, if there is one in this step. The
+    # pairs are: who waits in the step itself; uses of a lane that follow each other without a
+    # change; former use and change; change and the use that it is for.
     former_node = np.concatenate([lines.before[needs_turn], node[lines.last[turns_back]]])
     has_former = former_node >= 0
     stays = ~needs_turn & (lines.before >= 0)
@@ -791,14 +829,16 @@ def stopping_paths(
     pairs
         Pairs of nodes: the first has to end before the second starts.
     rail_of
-        ``rail_of[node]``: the rail that a node rides or changes, -1 if none.
+        ``rail_of[node]``: the number of the rail that a node rides or changes, -1 if none; as long
+        as `duration_s`.
     first_change
         Nodes from this number on are changes of circuits.
 
     Returns
     -------
     Timed or None
-        Starts, ends and order of the nodes; None if nodes wait for each other in a circle.
+        By node its start and end in seconds from the start of the step, and its place in the order
+        of ends; None if nodes wait for each other in a circle.
     """
     n_nodes = len(duration_s)
     successors: list[list[int]] = [[] for _ in range(n_nodes)]
@@ -817,7 +857,8 @@ def stopping_paths(
         if rail >= 0:
             start_event[node] = _START_CHANGE if node >= first_change else _START_ON_RAIL
 
-    # Events are (time, kind, node); of each node one start and at least one end.
+    # Events are (time, kind, node); of each node one start and at least one end. The end of a
+    # communication that a change has delayed comes again, at its new time.
     queue = [(0.0, start_event[node], node) for node in range(n_nodes) if not n_waiting_for[node]]
     heapify(queue)
     n_ended = 0
@@ -875,7 +916,7 @@ def _stop(rail: _Rail, now_s: float, delay_s: float, end_s: list[float]) -> None
         ``end_s[node]`` in seconds, of all nodes: the ends of those in ``rail.running`` move back
         by the delay.
     """
-    # The rail already changes at this moment, or is going to: everything is delayed by that.
+    # The rail already changes at this moment, or is going to: what runs has been delayed by that.
     if rail.since_s >= now_s:
         return
     rail.since_s = max(now_s, rail.until_s)

@@ -31,7 +31,22 @@ With a quarter of it not all numbers of chords are tried on 1,024 GPUs of DeepSe
 
 
 def may_pool(job: RailJob) -> bool:
-    """Tell whether plans of a job may pool rails: servers of several GPUs, and ideal switches."""
+    """Tell whether plans of a job may pool rails: servers of several GPUs, and ideal switches.
+
+    To pool rails is to let the GPUs of a server use all its rails together: data change rail
+    inside the server. A share is the part that a GPU has of one port of a rail.
+
+    Parameters
+    ----------
+    job
+        The job. Its network says how long data take to change rail (None if they cannot).
+
+    Returns
+    -------
+    bool
+        False if data cannot change rail, servers have one GPU, GPUs would have more shares than a
+        plan can number, the switch is a given fabric, or the step is a recorded one.
+    """
     network = job.network
     n_shares = network.gpus_per_server * network.ports_per_gpu
     return (
@@ -48,12 +63,16 @@ def plan_pooled(
 ) -> Iterator[RailPlan]:
     """Find a plan that pools rails and is faster than a known one, if there is one.
 
+    In such a plan the GPUs of a server use all its rails together: data change rail inside the
+    server, and each GPU has a share of every port. The job with these shares is planned as one
+    with several ports for each GPU; then the shares are dealt to the rails again.
+
     Parameters
     ----------
     job
         The job.
     known_s
-        The step time of the known plan.
+        The step time of the known plan, in seconds; infinite if there is none.
     rng
         Draws what is tried.
     most
@@ -62,7 +81,7 @@ def plan_pooled(
     Yields
     ------
     RailPlan
-        One plan, or none.
+        One plan, or none if no faster one is found or rails of the job cannot be pooled.
     """
     if not may_pool(job) or not can_forward(job):
         return
@@ -97,6 +116,8 @@ def _servers_are_seats(seats: Seats) -> bool:
     highest = np.full(n_seats, -1)
     np.minimum.at(lowest, seats.folded.class_of, server_of_rank)
     np.maximum.at(highest, seats.folded.class_of, server_of_rank)
+
+    # Then there are as many seats as servers only if no server has two.
     return bool((lowest == highest).all()) and n_seats * job.network.gpus_per_server == len(rides)
 
 
@@ -116,8 +137,11 @@ def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
     Returns
     -------
     RailPlan
-        A timeline for each rail; times, ports and relays as in `plan`.
+        A timeline for each rail: the states of its switch, and when each begins, in seconds. Times
+        of operations, their ports and who forwards stay those of `plan`.
     """
+    # States of the switch of shares: by state, GPU, number of the rail and port the share to which
+    # it leads.
     k = job.network.ports_per_gpu
     n_rails = job.network.gpus_per_server
     (shared,) = plan.rails

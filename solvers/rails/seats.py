@@ -111,8 +111,8 @@ def seat_ranks(job: RailJob) -> Seats:
     """
     step = job.step()
 
-    # A rank is told by its number on its rail: ranks with the same number on rails that are alike
-    # become one seat.
+    # A rank is described by its number on its rail: ranks with the same number on rails that are
+    # alike become one seat.
     number_of_rank = np.full(step.n_ranks, -1)
     rail_of_rank = np.full(step.n_ranks, -1)
     for rail, ranks in ranks_of_rails(step).items():
@@ -131,7 +131,9 @@ def seat_ranks(job: RailJob) -> Seats:
     n_members = group_sizes[step.group[first_operation]]
     rides = step.rail[first_operation] >= 0
 
-    # Latency counts the messages of a ring of the members: an all-reduce goes around twice.
+    # Latency counts the messages of a ring of the members, one after another: n - 1 of them, and
+    # twice as many for an all-reduce, which goes around twice. A message is one, and so is a
+    # broadcast, whose pieces follow each other closely.
     bytes_sent = ring_bytes(kind, step.size_bytes[first_operation], n_members)
     n_messages = np.where(kind == ALL_REDUCE, 2 * (n_members - 1), n_members - 1)
     n_messages = np.where((kind >= SEND) | (kind == BROADCAST), 1, n_messages)
@@ -153,7 +155,8 @@ def seat_ranks(job: RailJob) -> Seats:
     n_nodes = len(first_operation)
     n_members_here = np.bincount(nodes, minlength=n_nodes)
 
-    # Pairs sorted by who is waited for: those that wait for a node stand together.
+    # Pairs sorted by who is waited for: those that wait for a node stand together. The first rank
+    # of a seat tells its rail and number.
     by_predecessor = np.argsort(folded.before, kind="stable")
     first_rank = np.array(folded.first, np.int64)
     return Seats(
@@ -178,19 +181,20 @@ def seat_ranks(job: RailJob) -> Seats:
 def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
     """Describe each rank by the numbers of its GPU and of the members of its groups on rails.
 
-    Ranks that are folded together agree in that: they are the same GPU on rails that are alike.
+    Ranks that are folded together (planned as one) agree in that: they are the same GPU on rails
+    that are alike, and communicate with the same GPUs there.
 
     Parameters
     ----------
     job
         The job.
     number_of_rank
-        By rank its GPU, counted on its rail; -1 if it is on none.
+        By rank its GPU, counted on its rail; -1 if it is on none; shape (ranks,).
 
     Returns
     -------
     list of bytes
-        By rank.
+        By rank its number, and after it the numbers of all members of each of its groups.
     """
     step = job.step()
     descriptions = [number_of_rank[rank].tobytes() for rank in range(step.n_ranks)]

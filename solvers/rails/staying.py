@@ -22,8 +22,9 @@ Times = NDArray[np.float64]
 def bound_step(seats: Seats) -> float:
     """Return a time that no plan is faster than, from what the circuits of few ports allow.
 
-    It may be more than the bound of the job with all links up, by two arguments. All-to-alls last
-    as `time_exchanges` says. With one port for each GPU, a port that meets two others changes
+    It may be more than the bound of the job with all links up, by two arguments. The first is that
+    all-to-alls take several hops, or changes of circuits, to reach all members over few ports. The
+    second is on changes. With one port for each GPU, a port that meets two others changes
     twice, as a step ends with the circuits it begins with. If each meets one alone, those who
     communicate, directly or through others, stand on one ring. A collective goes through all of
     its members and so holds the whole ring, which is a single machine: one comes after the other,
@@ -52,7 +53,8 @@ def bound_step(seats: Seats) -> float:
         assert timed is not None  # else `lower_bound` has named who waits
         least_s = max(least_s, float(timed.end_s.max()))
 
-    # With several ports a GPU may hold the circuits to two others at once.
+    # With several ports a GPU may hold the circuits to two others at once: the second argument
+    # does not hold.
     if network.ports_per_gpu > 1:
         return least_s
 
@@ -62,7 +64,9 @@ def bound_step(seats: Seats) -> float:
     if two_changes_s <= least_s:
         return least_s
 
-    # Else no circuit changes: each ring is a machine, with heads and tails from longest paths.
+    # Else no circuit changes, or the step lasts two delays. Each ring is a machine that does one
+    # collective at a time. The head of a collective is the longest path from the start of the step
+    # to it, its tail that from its end to the end of the step.
     from_start = longest_paths(seats.duration_s, seats.pairs)
     to_end = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
     assert from_start is not None
@@ -83,15 +87,16 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
 
     An all-to-all sends a part from each member to each other. The circuits of one port of all
     members lead the same number of places further on, its stride, and a part may take several
-    hops. With m strides no more than C(h + m - 1, h) parts get to other places in h hops: as many
-    as there are multisets of h strides. Each of p ports has one stride at first, and is dark for
-    the delay before each further one: m strides cost (m - p) / p delays, as the ports are dark in
-    turn.
+    hops. With m strides no more than C(h + m - 1, h) parts get to other places in exactly h hops:
+    as many as there are multisets of h strides. Each of the p ports of a GPU has one stride at
+    first, and is dark for the delay before each further one: m strides cost (m - p) / p delays, as
+    the ports are dark in turn. The best number of strides counts.
 
     Parameters
     ----------
     seats
-        The nodes, of which those that are all-to-alls count.
+        The folded step: its nodes, of which those that are all-to-alls count, with members, bytes
+        and latency; and the network.
     delay_s
         The time that a change of circuits takes, in seconds; infinite where they stay.
 
@@ -113,6 +118,8 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
 
         # Around a ring, which is one stride, the bytes pass n / 2 times.
         fastest_s = send_s[rows] * n / 2 + latency_s[rows]
+
+        # With more strides parts take fewer hops, but more strides than ports need changes.
         for n_strides in range(max(n_ports, 2), max(n_ports, n - 1) + 1):
             changes_s = 0.0
             if n_strides > n_ports:
@@ -126,20 +133,23 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
 def _count_least_hops(n_members: int, n_strides: int) -> int:
     """Count the fewest hops that all parts of a member can take with so many strides.
 
-    As many parts as there can be take one hop, as many others as there can be take two, and so on.
-    With 5 members and 2 strides, two parts take one hop and two take two: 6 hops.
+    A part is the data of one member for one other; a stride is how many places further on in the
+    group a circuit leads, which is one hop. With m strides, h hops lead to no more than
+    C(h + m - 1, h) places, the multisets of h strides. As many parts as there can be take one hop,
+    as many others as there can be take two, and so on. With 5 members and 2 strides, two parts
+    take one hop and two take two: 6 hops.
 
     Parameters
     ----------
     n_members
         The members of the all-to-all.
     n_strides
-        In how many different ways circuits lead so many places further on.
+        How many different strides there are, at least 1.
 
     Returns
     -------
     int
-        The sum over all parts.
+        The sum of the hops over all parts: a lower bound, whichever strides they are.
     """
     n_hops = 0
     hops_of_part = 0
@@ -155,8 +165,9 @@ def _count_least_hops(n_members: int, n_strides: int) -> int:
 def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
     """Return the time of the best preemptive schedule of one machine (Jackson 1955, Carlier 1982).
 
-    Among the jobs that are ready, the one with the longest tail goes first; a longer tail that
-    becomes ready interrupts it.
+    A machine does one job at a time. Among the jobs that are ready, the one with the longest tail
+    goes first; a longer tail that becomes ready interrupts it. No schedule without interruptions
+    is faster, so that the time is a lower bound for them.
 
     Parameters
     ----------
@@ -170,7 +181,7 @@ def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
         When the last job and its tail have ended, in seconds: no schedule is faster.
     """
     by_head = np.argsort(head_s, kind="stable").tolist()
-    left_s = duration_s.tolist()
+    left_s = duration_s.tolist()  # by job, how long it still takes
     ready = list[tuple[float, int]]()  # a heap: the longest tail first
     now_s = 0.0
     end_s = 0.0

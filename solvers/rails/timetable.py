@@ -70,15 +70,18 @@ class Lines(NamedTuple):
     def faced(self, standing: Ints) -> Ints:
         """Return by row the peer that its line faces before.
 
+        A line is the uses, one row each, of one port number (lane) of one side of the GPUs of a
+        class, one after another. Its peer is the rank at the other end of the circuits.
+
         Parameters
         ----------
         standing
-            By line a row whose peer the line faces when the step begins.
+            By line a row whose peer the line faces when the step begins; shape (lines,).
 
         Returns
         -------
         int array, shape (rows,)
-            A row whose own peer differs needs a change.
+            Ranks. A row whose own peer differs needs a change of circuits.
         """
         faced = np.roll(self.uses.peer, 1)
         faced[self.first] = self.uses.peer[standing]
@@ -89,12 +92,22 @@ class Lines(NamedTuple):
     ) -> Turns:
         """Turn lines to the peers that rows need.
 
+        A line is the uses, one row each, of one port number (lane) of one side of the GPUs of a
+        class. To turn it is to let these ports give up their circuits and face other ranks.
+
         Parameters
         ----------
         rows
             The rows; shape (turns,).
         starts_s, asked_s
-            When each turn begins, and when it is asked for, in seconds; shape (turns,).
+            When each turn begins, and when it is asked for, in seconds from the start of the step;
+            shape (turns,).
+
+        Returns
+        -------
+        Turns
+            By turn both times, the end (``2 * class + side``), the lane, and the operation and
+            round from which the new peers are looked up.
         """
         _, end, lane, _, place, number = (column[rows] for column in self.uses)
         return Turns(starts_s, asked_s, end, lane, place, number)
@@ -105,7 +118,10 @@ class Lines(NamedTuple):
         return self.turns(self.last, at_once, at_once)
 
     def pairs(self) -> Ints:
-        """List which nodes follow each other on a line.
+        """List which nodes (communications) follow each other on a line.
+
+        A line is the uses of one port number (lane) of one side of the GPUs of a class: one node
+        after another has it.
 
         Returns
         -------
@@ -140,12 +156,14 @@ def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
         `place`); by line its `first` and `last` row; and by row the node `before` it on its line,
         -1 of the first.
     """
-    # A row counts if the bit of its lane is set for its node.
+    # A row counts if the bit of its lane is set for its node: with lanes 0b101, rows of lanes 0
+    # and 2.
     taken = np.zeros(1 + int(uses.node.max(initial=0)), np.int64)
     taken[list(lanes)] = list(lanes.values())
     rows = np.flatnonzero(taken[uses.node] >> uses.lane & 1)
 
-    # Rows are sorted by line, and on a line by place.
+    # Rows are sorted by line, and on a line by place. A line has the number ``end * lanes + lane``
+    # here; in the result lines are counted from 0 on, without gaps.
     line = uses.end[rows] * (1 + int(uses.lane.max(initial=0))) + uses.lane[rows]
     order = np.lexsort([place[rows], line])
     begins = np.diff(line[order], prepend=-1) > 0
@@ -188,13 +206,21 @@ class Draft(NamedTuple):
     def build(self) -> RailPlan:
         """Unfold times and turns to all operations and rails.
 
+        In the folded step ranks that do the same are one class, written down once; a node is an
+        operation of a class or a communication of several. Each operation of the step gets start,
+        end and ports of its node.
+
         Returns
         -------
         RailPlan
-            The step ends when the last operation ends or the last circuits are up.
+            By rail the matchings of its switch and when each begins; by operation start and end in
+            seconds and its ports as bits; and `step_s`, when the last operation has ended and the
+            last circuits are up.
         """
         transfers = self.transfers
         folded = transfers.folded
+
+        # A communication in several rounds is a chain of nodes: it ends with the last of them.
         end_s = folded.spread(self.timed.end_s[transfers.last[folded.nodes]])
 
         # The lanes of each node as bits; 0 of nodes that ride no rail.
@@ -222,8 +248,8 @@ def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
 
     A lane is the port of one number at all GPUs, or a pair of ports where these are bidirectional.
     A row is one operation of one class: ranks that do the same form a class, and only the
-    operations of its first rank are written down. An operation is told the ports at which it
-    sends; one that receives a message is told those at which it receives.
+    operations of its first rank are written down. The ports of an operation are those at which it
+    sends; for one that receives a message, those at which it receives.
 
     Parameters
     ----------
@@ -276,6 +302,11 @@ def receive_port(lane: int, lanes: Lanes) -> int:
         The lane, which is also the port that transmits.
     lanes
         How many there are.
+
+    Returns
+    -------
+    int
+        The port of the GPU, from 0 on.
     """
     neighbour = lane ^ 1
     if neighbour < lanes.number:
@@ -286,15 +317,19 @@ def receive_port(lane: int, lanes: Lanes) -> int:
 def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
     """Follow the turns on every rail; rails with the same matchings share a timeline.
 
+    A turn lets the ports of one number of all GPUs of a class (ranks that do the same) face other
+    GPUs. A matching says by port of the switch of a rail to which port it leads.
+
     Parameters
     ----------
     draft
-        The plan of the folded step.
+        The plan of the folded step: its turns, and what ports face when the step begins.
 
     Returns
     -------
     tuple of RailTimeline
-        Every rail is in one of them.
+        The matchings of a switch one after another, and when each is asked for and begins, in
+        seconds. Every rail is in one of them.
     """
     # Rails with equal patterns have equal matchings: those of the first one are worked out.
     rails_of_pattern: dict[bytes, list[int]] = {}
@@ -319,19 +354,22 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
 def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
     """Describe a rail without names: the classes of its ranks, and the pairs that communicate.
 
+    A class is ranks that do the same. Two rails with ranks of the same classes, in this order, and
+    with the same groups and partners by number on the rail need the same circuits.
+
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step; its `folded` has the class of each rank.
     rail
-        The rail.
+        The number of the rail.
     ranks
-        Its ranks, ascending.
+        Its ranks, ascending; shape (gpus,).
 
     Returns
     -------
     bytes
-        A hash; rails of one hash have the same matchings at all times.
+        A hash; rails of one hash have the same matchings (circuits between ports) at all times.
     """
     step = transfers.job.step()
 
@@ -364,7 +402,7 @@ class _States(NamedTuple):
 
 
 class _FacingPorts:
-    """Whom the GPUs of a rail face on each side of each lane, while ends are turned.
+    """The GPUs that those of a rail face on each side of each lane, while ends are turned.
 
     Attributes
     ----------
@@ -376,12 +414,16 @@ class _FacingPorts:
     def __init__(self, transfers: Transfers, ranks: NDArray[np.int64]) -> None:
         """Let all GPUs of a rail face nobody.
 
+        A lane is the port of one number at all GPUs. A GPU faces another one where its port is
+        turned to it; a circuit needs both to face each other.
+
         Parameters
         ----------
         transfers
-            The communications of the folded step.
+            The communications of the folded step, in which ranks that do the same are one class.
         ranks
-            The ranks on the rail, ascending: the order in which its switch counts GPUs.
+            The ranks on the rail, ascending: the order in which its switch counts GPUs; shape
+            (gpus,).
         """
         self.facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
         self._transfers = transfers
@@ -393,12 +435,17 @@ class _FacingPorts:
     def turn(self, turns: Turns, number: int) -> None:
         """Let all GPUs of a class face other GPUs on one side of one lane.
 
+        A class is ranks that do the same; a lane is the port of one number at all GPUs; side 0 is
+        where ports transmit, side 1 where they receive. Changed is ``self.facing``.
+
         Parameters
         ----------
         turns
-            Columns of turns, each of one lane of one end: ``2 * class + side``.
+            Columns of turns. Each turn has an end (``2 * class + side``), a lane, and a spot: the
+            place of an operation in the program of the class and its round (`number`), from which
+            the new peers are looked up.
         number
-            The turn that is made.
+            The turn that is made: a row of these columns.
         """
         end = int(turns.end[number])
         lane = int(turns.lane[number])
@@ -435,7 +482,7 @@ def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
     transfers = draft.transfers
     ports = _FacingPorts(transfers, ranks)
 
-    # The first state is as the step before has left it.
+    # The first state is as the step before has left it; it needs no change.
     for number in range(len(draft.standing.end)):
         ports.turn(draft.standing, number)
     matchings = [_matching(transfers, ports.facing)]
@@ -464,11 +511,15 @@ def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
 def _drop_short(states: _States, delay_s: float) -> _States:
     """Leave out circuits that are given up before they are up: ports that meet by chance.
 
+    When ports of several GPUs are turned one after another, two of them may face each other for a
+    moment, although nobody needs that circuit.
+
     Parameters
     ----------
     states
-        The matchings of a switch, one after another, with the times when they are asked for and
-        begin; the matchings are changed.
+        The matchings of a switch, one after another, ``matchings[state, port]`` with the port to
+        which each leads, -1 where idle; and when each is asked for and begins, in seconds. The
+        matchings are changed.
     delay_s
         How long a circuit takes to be set up, in seconds.
 
@@ -481,7 +532,9 @@ def _drop_short(states: _States, delay_s: float) -> _States:
     n_states = len(matchings)
 
     # Each pair (port, state) is a state in which the port gets another peer, port by port and in
-    # the order of time; ``next_state`` is the one in which it gets the next peer.
+    # the order of time; ``next_state`` is the one in which it gets the next peer, or the number of
+    # states if there is none. A port with the peers 4, 4, 7, 4 has the states 0, 2 and 3, and the
+    # next states 2, 3 and 4. Each peer lasts from the start of one to the start of the other.
     gets_peer = np.ones(matchings.shape, dtype=bool)
     np.not_equal(matchings[1:], matchings[:-1], out=gets_peer[1:])
     port, state = np.nonzero(gets_peer.T)
@@ -508,18 +561,21 @@ def _drop_short(states: _States, delay_s: float) -> _States:
 def _face_on_rail(
     transfers: Transfers, ranks: NDArray[np.int64], end: int, lane: int, spot: Spot
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Look up whom the GPUs of a class face on a rail.
+    """Look up whom the GPUs of a class face on a rail for one operation.
+
+    A class is ranks that do the same: each has the operation at the same place in its program,
+    with partners of its own. A number on the rail is that of a GPU among the ranks of the rail.
 
     Parameters
     ----------
     transfers
         The communications of the folded step.
     ranks
-        The ranks on the rail, ascending.
+        The ranks on the rail, ascending; shape (gpus,).
     end
-        ``2 * class + side``.
+        ``2 * class + side``: side 0 is where ports transmit, side 1 where they receive.
     lane
-        The lane.
+        The lane: the port of one number at all GPUs.
     spot
         The place of an operation in the program of the class, and its round.
 

@@ -132,7 +132,19 @@ class Transfers(NamedTuple):
     """How each communication is done, by its first node."""
 
     def uses(self) -> Uses:
-        """List the lanes of ends that each node uses: a row for each node, end and lane."""
+        """List the lanes of ends that each node uses: a row for each node, end and lane.
+
+        A node is a communication over a rail. An end is one side of the ports of a class (ranks
+        that do the same), where they transmit or receive; a lane is the port of one number at all
+        GPUs. Listed are all lanes that a node could use.
+
+        Returns
+        -------
+        Uses
+            Columns of shape (rows,): node, end (``2 * class + side``), lane, peer (the rank that
+            the first rank of the class has to face), and the operation and round from which the
+            peers of the other ranks are looked up.
+        """
         rows = [
             (node, point.end, lane, peer, *point.spot)
             for node, transfer in self.by_node.items()
@@ -142,7 +154,9 @@ class Transfers(NamedTuple):
         return Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
 
     def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
-        """Order the nodes by times of a start.
+        """Order the nodes by times at which they start.
+
+        A communication in several rounds is a chain of nodes, which keep together.
 
         Parameters
         ----------
@@ -153,16 +167,19 @@ class Transfers(NamedTuple):
         Returns
         -------
         int array, shape (nodes,)
-            By node its place; equal times keep the order of `place`.
+            By node its place, from 0 on. Nodes that start at one time keep the order of `place`,
+            in which each comes after all that it waits for.
         """
         place_of_node = np.empty(len(self.first), np.int64)
         start_s = np.asarray(start)[self.first]
+
+        # Sorted by start, then by the place of the first round, then by round.
         order = np.lexsort([self.place, self.place[self.first], start_s])
         place_of_node[order] = np.arange(len(order))
         return place_of_node
 
     def rails(self) -> list[int]:
-        """Return the rail that each node rides.
+        """Return the rail that each node (operation or communication) rides.
 
         Returns
         -------
@@ -183,15 +200,19 @@ class Transfers(NamedTuple):
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
         """Return how long each node lasts with the lanes that it has.
 
+        A node is an operation, or one communication (or round of it). A lane is the port of one
+        number at all GPUs; the bytes of a communication are shared by its lanes.
+
         Parameters
         ----------
         lanes
-            By communication its lanes, as bits: bit k for lane k.
+            By communication its lanes, as bits: bit k for lane k, at least one.
 
         Returns
         -------
         float array, shape (nodes,)
-            In seconds.
+            In seconds, with all circuits there: for a communication its bytes over the rate of its
+            lanes, plus latency.
         """
         durations = self.duration_s.copy()
         for node, used_lanes in lanes.items():
@@ -231,6 +252,7 @@ def fold_transfers(job: RailJob) -> Transfers:
         On bidirectional ports, if a GPU has an odd number of them; and if ranks wait for each
         other.
     """
+    # The bound is only asked for as it refuses steps in which ranks wait for each other.
     job.lower_bound()
     duplex = job.fabric is not None and job.fabric.bidirectional
     if duplex and job.network.ports_per_gpu % 2:
@@ -240,7 +262,8 @@ def fold_transfers(job: RailJob) -> Transfers:
             where="ports_per_gpu",
         )
 
-    # On bidirectional ports two ports are one lane.
+    # On bidirectional ports two ports are one lane. Labels say for each rank which of its peers
+    # are the same; ranks of one class have to agree in them.
     lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed=False)
     places = list_places(job.step())
     labels = tell_apart(job, lanes, places)
@@ -257,14 +280,19 @@ def fold_transfers(job: RailJob) -> Transfers:
 
 
 def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[bytes]:
-    """Join two labels of each rank; ranks of a class agree in their labels.
+    """Join two labels of each rank; a label is something in which ranks of a class agree.
 
     Parameters
     ----------
     labels
         By rank; empty if no rank has one.
     more_labels
-        By rank.
+        By rank, a second label.
+
+    Returns
+    -------
+    list of bytes
+        By rank one label after the other.
     """
     if not labels:
         return [*more_labels]
@@ -274,7 +302,9 @@ def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[
 def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
     """Split classes until ranks of one share their rails with the same others.
 
-    Such ranks are dark together: where a switch stops, all ports on it stop.
+    A class is ranks that do the same at the same time and are planned as one. Where a switch stops
+    as a whole to change circuits, it stops all ranks on its rail: ranks of one class can only be
+    planned as one if they are stopped by the same others.
 
     Parameters
     ----------
@@ -306,7 +336,20 @@ def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Fold
 
 
 def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
-    """Describe by rail the classes of its ranks, each as often as it is there."""
+    """Describe by rail the classes of its ranks (ranks that do the same), each as often as there.
+
+    Rails with equal descriptions have as many ranks of each class.
+
+    Parameters
+    ----------
+    folded
+        The folded step: the class of each rank, and the ranks on each rail.
+
+    Returns
+    -------
+    dict of int to bytes
+        By rail its classes in ascending order, as the bytes of an array.
+    """
     return {
         rail: np.sort(folded.class_of[ranks]).tobytes()
         for rail, ranks in ranks_of_rails(folded.step).items()
@@ -319,7 +362,7 @@ def _list_message_sides(step: Step) -> list[bytes]:
     Parameters
     ----------
     step
-        The step.
+        The step: the operations of all ranks, one rank after another.
 
     Returns
     -------
@@ -345,10 +388,18 @@ def _list_message_sides(step: Step) -> list[bytes]:
 def hold_circuits(transfers: Transfers) -> Transfers:
     """Choose anew how all is done if no circuit ever changes: all-to-alls go around a ring.
 
+    Otherwise an all-to-all may be done in rounds, with other partners in each, for which circuits
+    change.
+
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step; it stays as it is.
+
+    Returns
+    -------
+    Transfers
+        The same step with other peers, bytes and rounds.
     """
     lanes = transfers.lanes._replace(fixed=True)
     return _list_transfers(transfers.job, transfers.folded, lanes, transfers.places)
@@ -385,7 +436,8 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
     operation_s = durations_s(first_ranks, job.network, job.collectives)
     duration_s = operation_s[np.searchsorted(operations, folded.part)]
 
-    # Micro-batches repeat their operations: each kind, group and size is decided once.
+    # Micro-batches repeat their operations: each kind, group and size is decided once. The nodes
+    # on rails are taken class after class; one of several classes is met again and counts once.
     rounds_of: dict[int, CommunicationRounds] = {}
     chosen_rounds: dict[tuple[int, int, float], CommunicationRounds] = {}
     for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
@@ -462,13 +514,16 @@ def _add_transfers(transfers: Transfers) -> Transfers:
                 kind=int(step.kind[operation]),
                 ahead=_is_ahead(step, operation),
             )
+
+    # By node the first round of its communication, and the last one; other nodes are their own.
     first_of = np.arange(n_nodes)
     first_of[list(by_node)] = [transfer.node for transfer in by_node.values()]
     last_of = transfers.last.copy()
     for first, nodes in nodes_of.items():
         last_of[first] = nodes[-1]
 
-    # Rounds follow each other, and what waited for the first one waits for the last round.
+    # Rounds follow each other, and what waited for the first one waits for the last round. Longest
+    # paths with durations of 0 s give an order in which each comes after what it waits for.
     in_turn = [pair for nodes in nodes_of.values() for pair in pairwise(nodes)]
     pairs = np.stack([last_of[folded.before], folded.after], axis=1)
     pairs = np.concatenate([pairs, np.array(in_turn, np.int64).reshape(-1, 2)])
@@ -534,7 +589,8 @@ def _list_endpoints(
     Returns
     -------
     dict of int to list of Endpoint
-        By node of a round its ends: those of each class that takes part in it.
+        By node of a round its ends: those of each class that takes part in it. Each has the number
+        of the end, by lane the peer, and a spot.
     """
     folded = transfers.folded
     step = folded.step
@@ -543,7 +599,8 @@ def _list_endpoints(
     }
     spots: dict[tuple[int, tuple[int, ...]], Spot] = {}
     for number, nodes in enumerate(folded.order):
-        # Operations that are done alike, in one group or with one partner, have the same peers.
+        # Operations of the first rank of the class on rails, each with its node. Those that are
+        # done alike, in one group or with one partner, have the same peers.
         peers_by_round: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
         start = int(step.rank_start[folded.first[number]])
         end = int(step.rank_start[folded.first[number] + 1])
@@ -581,16 +638,21 @@ def face(
 ) -> NDArray[np.int64]:
     """Look up whom the operations of one node face at one side.
 
+    A node is one communication, of which each rank that takes part has one operation. To face a
+    rank is to have a circuit to it (where ports transmit) or from it (where they receive).
+
     Parameters
     ----------
     transfers
-        The communications of the folded step; `rounds_of` is used.
+        The communications of the folded step; its `rounds_of` has by node the places in the group
+        that members face, and `places` turns them into ranks.
     operations
         Operations of one node, of any ranks; shape (operations,).
     side
         0 to transmit, 1 to receive; a message has its partner at either.
     lane, turn
-        A lane and a round; all of them unless one is given.
+        The number of a lane (port of one number at all GPUs), and that of a round of the
+        communication; all of them unless one is given.
 
     Returns
     -------
@@ -616,7 +678,7 @@ def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which ranks that do the same are one class.
     op
         An operation on a rail.
 
@@ -641,9 +703,15 @@ def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
     Parameters
     ----------
     members
-        The ranks of the pipeline in its order. If there are two, the second follows the first.
+        The ranks of the pipeline in its order; the first one follows the last one, too. If there
+        are only two, the second follows the first and not the other way round.
     rank, other
         Two of them.
+
+    Returns
+    -------
+    bool
+        Whether `other` comes right after `rank`.
     """
     place = members.index(rank)
     if len(members) == 2:
@@ -654,12 +722,20 @@ def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
 def _is_ahead(step: Step, op: int) -> bool:
     """Tell whether a message goes towards ranks that come later in its group.
 
+    A send to the next rank of a pipeline does, and so does the receive of it, whose partner is the
+    one before.
+
     Parameters
     ----------
     step
         The step.
     op
-        An operation; other kinds than messages go to nobody.
+        An operation, by its number in the step.
+
+    Returns
+    -------
+    bool
+        False for a message back, and for other kinds than messages, which go to nobody.
     """
     if step.kind[op] < SEND:
         return False
