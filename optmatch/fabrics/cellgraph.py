@@ -84,7 +84,18 @@ class CellGraph(Value):
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Make the arrays read-only, and check them against each other."""
+        """Make the arrays read-only, and check them against each other.
+
+        Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3.
+        ``mate[terminal]`` is the terminal that one is joined to, -1 if it is free; the perimeter
+        lists the free ones. ``stuck`` becomes an array with `FREE` for each cell if it is None.
+
+        Raises
+        ------
+        InputError
+            If joins are not mutual, the perimeter is not the free terminals, a dead cell is joined
+            to another, or a length does not fit.
+        """
         self._freeze(1, np.int32, "mate", "perimeter")
         self._freeze(3, np.float64, "ends")
         mate = self.mate
@@ -154,6 +165,13 @@ class CellGraph(Value):
             Distance from the end of the cell, along the cell, in lengths of a cell.
         offset
             Distance from the axis of the cell, to the side, in lengths of a cell.
+
+        Returns
+        -------
+        NDArray
+            x and y of each terminal, in lengths of a cell; float64. Terminals 4 * cell + 0 to 3
+            are a1, a2, b1, b2: a is the end where the cell begins, and 1 the side to the left of
+            the way from a to b.
         """
         end_a = self.ends[:, 0]
         end_b = self.ends[:, 1]
@@ -172,7 +190,23 @@ class CellGraph(Value):
 
 @lru_cache(maxsize=64)
 def _links(graph: CellGraph) -> Links:
+    """Give numbers to the waveguides (links) of a graph of cells; the last few are remembered.
+
+    A link joins two terminals, or is the stub behind a free one.
+
+    Parameters
+    ----------
+    graph
+        The cells; ``graph.mate[terminal]`` is the terminal it is joined to, -1 if free.
+
+    Returns
+    -------
+    Links
+        The number of the link at each terminal, the same for two that are joined (read-only), and
+        how many links there are.
+    """
     terminals = np.arange(len(graph.mate))
+    # A link is told by the lower of its terminals, and numbered in the order of these.
     lower = np.where(graph.mate < 0, terminals, np.minimum(terminals, graph.mate))
     numbers, of_terminal = np.unique(lower, return_inverse=True)
     numbering = of_terminal.astype(np.int32)
@@ -182,7 +216,24 @@ def _links(graph: CellGraph) -> Links:
 
 @lru_cache(maxsize=64)
 def _exits(graph: CellGraph) -> NDArray[np.int32]:
+    """Return by which terminal light leaves a cell, for all terminals and states.
+
+    Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3. In bar a1 is joined
+    to b1 and a2 to b2, in cross a1 to b2 and a2 to b1.
+
+    Parameters
+    ----------
+    graph
+        The cells; ``graph.stuck[cell]`` is `FREE`, `BAR`, `CROSS` or `DEAD`.
+
+    Returns
+    -------
+    NDArray
+        ``exits[terminal entered, state]``, int32, shape (4 * cells, 2), read-only. A stuck cell
+        has its own state in both columns; light that enters a dead cell stays at its terminal.
+    """
     first = 4 * np.arange(graph.n_cells, dtype=np.int32)[:, None, None]
+    # At first with the shape (cells, 4, 2).
     exits: NDArray[np.int32] = first + EXITS[None]
     for state in (BAR, CROSS):
         exits[graph.stuck == state] = exits[graph.stuck == state][:, :, [state]]

@@ -63,6 +63,7 @@ class Fabric(Value):
     _hash: int
 
     def __hash__(self) -> int:
+        """Return the hash of all fields, which is computed once."""
         try:  # caches of what fabrics have ask for it again and again
             return self._hash
         except AttributeError:
@@ -120,6 +121,11 @@ class Fabric(Value):
 
     def find_cell(self, label: str | int) -> int:
         """Return the number of a cell by its name, or by its number.
+
+        Parameters
+        ----------
+        label
+            The name of the cell, or its number as a whole number or as text; names go first.
 
         Raises
         ------
@@ -236,7 +242,24 @@ class Fabric(Value):
             )
 
     def describe_port(self, port: int) -> str:
-        """Return a port for messages, with its terminals."""
+        """Return a port for messages, with its terminals.
+
+        Parameters
+        ----------
+        port
+            The number of the port.
+
+        Returns
+        -------
+        str
+            Its number; on fabrics with cells also its name and the terminals of cells where its
+            light enters and leaves, one and the same if the port is bidirectional.
+
+        Raises
+        ------
+        InputError
+            If there is no such port.
+        """
         port = integer("port", port, at_least=0)
         if port >= self.n_ports:
             raise InputError(f"port = {port}: ports are 0 .. {self.n_ports - 1}", where="port")
@@ -272,6 +295,12 @@ class Fabric(Value):
 
     def facts(self) -> dict[str, Any]:
         """Return the properties of the fabric, by name.
+
+        Returns
+        -------
+        dict
+            The numbers of ``ports`` and ``cells``, whether ports are ``bidirectional``, and
+            ``dead_pairs``: the ports, source and destination, that no state of the cells connects.
 
         Examples
         --------
@@ -424,7 +453,20 @@ def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
 
 @lru_cache(maxsize=64)
 def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
-    """Return ``cells[source, destination]`` of shortest routes; `UNREACHED` for dead pairs."""
+    """Count the cells on the shortest route between any two ports; the last few are remembered.
+
+    Parameters
+    ----------
+    fabric
+        A fabric; without cells every route has 0 of them.
+
+    Returns
+    -------
+    NDArray
+        ``cells[source, destination]``, int32, shape (ports, ports), read-only; `UNREACHED` for
+        dead pairs: no state of the cells connects them, their circuit is over its link budget, or
+        a port is dead.
+    """
     graph: Any = fabric.graph
     table = (
         np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int32)
@@ -435,6 +477,7 @@ def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
     if over_budget is not None:
         table[over_budget] = UNREACHED
     for port in fabric.dead_ports:
+        # A port is at no distance from itself even if it is dead.
         itself = table[port, port]
         table[port] = table[:, port] = UNREACHED
         table[port, port] = itself
@@ -510,6 +553,16 @@ class IdealSwitch(Fabric):
     graph: ClassVar[None] = None
 
     def __post_init__(self) -> None:
+        """Check that names, losses and budgets fit to the number of ports.
+
+        ``loss_db[source, destination]`` has a row and a column for each port, and ``budget_db``,
+        the most that a circuit may lose, is one number or one for each port; both are in dB.
+
+        Raises
+        ------
+        InputError
+            Naming the field that does not fit.
+        """
         check_fields(self)
         check_size("ports", self.n, "n")
         if self.names is not None and not self.n == len(self.names) == len(set(self.names)):
@@ -562,7 +615,11 @@ class IdealSwitch(Fabric):
 
     @property
     def over_budget(self) -> NDArray[np.bool_] | None:
-        """``over_budget[source, destination]``: whether the circuit loses too much."""
+        """``over_budget[source, destination]``: whether the circuit loses more than its budget.
+
+        Bool, shape (ports, ports); None if no losses or no budgets are stated. A bidirectional
+        circuit is over its budget if one of its directions is.
+        """
         circuit_budget_db = self.circuit_budget_db
         if self.loss_db is None or circuit_budget_db is None:
             return None
@@ -575,6 +632,11 @@ class IdealSwitch(Fabric):
 
     def explain_dead_pair(self, source: int, destination: int) -> str:
         """Say how much the circuit between two ports loses, and how much it may.
+
+        Parameters
+        ----------
+        source, destination
+            Two ports whose circuit is over its budget.
 
         Examples
         --------

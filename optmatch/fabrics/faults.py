@@ -92,6 +92,16 @@ class Faulty(Fabric):
     type: ClassVar[str] = "faulty"
 
     def __post_init__(self) -> None:
+        """Check that the faults are of parts of the fabric, and sort them.
+
+        A cell has at most one of the faults stuck in bar, stuck in cross, and dead. A fabric with
+        faults inside a fabric with faults is refused.
+
+        Raises
+        ------
+        InputError
+            Naming the field that does not fit.
+        """
         check_fields(self)
         if isinstance(self.fabric, Faulty):
             raise InputError("a fabric with faults has no further ones: list all", where="fabric")
@@ -107,6 +117,14 @@ class Faulty(Fabric):
     def of(cls, fabric: Fabric, faults: Iterable[Fault]) -> Faulty:
         """Break a fabric in the given ways.
 
+        Parameters
+        ----------
+        fabric
+            A switch without faults.
+        faults
+            Each a kind (``stuck-bar``, ``stuck-cross``, ``dead-cell`` or ``dead-port``) and the
+            number of the cell or port.
+
         Examples
         --------
         >>> from optmatch.fabrics import HexMesh
@@ -121,6 +139,11 @@ class Faulty(Fabric):
 
     def repaired(self, left: Iterable[Fault]) -> Faulty:
         """Repair all cells but those of the faults that are left; dead ports stay.
+
+        Parameters
+        ----------
+        left
+            The faults of cells that stay.
 
         Examples
         --------
@@ -206,6 +229,9 @@ def close_weak_cells(fabric: Fabric, cells: CellDevice, min_extinction_db: float
     A cell that leaks too much in bar is stuck in cross, and the other way round; one that does so
     in both is dead. Cells with faults stay as they are.
 
+    Extinction is the power at the wanted output over that at the other one; a state leaks too much
+    if it is below the limit. Stuck or dead cells are avoided by whoever plans circuits later.
+
     Parameters
     ----------
     fabric
@@ -213,7 +239,12 @@ def close_weak_cells(fabric: Fabric, cells: CellDevice, min_extinction_db: float
     cells
         The device of each of its cells.
     min_extinction_db
-        What a state needs to be of use.
+        The least extinction of a state that is of use, in dB.
+
+    Returns
+    -------
+    Fabric
+        The switch with the faults that it had and the new ones; the same object if it has none.
 
     Examples
     --------
@@ -226,6 +257,7 @@ def close_weak_cells(fabric: Fabric, cells: CellDevice, min_extinction_db: float
     faults = list(fabric.faults) if isinstance(fabric, Faulty) else []
     inner = fabric.fabric if isinstance(fabric, Faulty) else fabric
     broken = {fault.place for fault in faults if fault.kind != "dead-port"}
+    # By which states leak: bar alone (1), cross alone (2), or both (3), less one.
     kinds: tuple[FaultKind, ...] = ("stuck-cross", "stuck-bar", "dead-cell")
     bar = cells.bar_extinction_db < min_extinction_db
     cross = cells.cross_extinction_db < min_extinction_db
@@ -248,6 +280,11 @@ def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
     stuck
         ``stuck[cell]``: -1 (`FREE`) for a cell that works, `BAR` or `CROSS` for one that stays in
         that state, `DEAD` for one that carries no light; int8, shape (cells,).
+
+    Returns
+    -------
+    CellGraph
+        The same cells at the same places, with fewer joins and a longer perimeter.
 
     Examples
     --------
@@ -272,6 +309,13 @@ def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
 
 @lru_cache(maxsize=64)
 def _broken_graph(fabric: Faulty) -> CellGraph | None:
+    """Return the graph of cells of a fabric with its faults in it; None if it has no cells.
+
+    Parameters
+    ----------
+    fabric
+        The fabric and its faults, of which those of ports change nothing here.
+    """
     graph = fabric.fabric.graph
     if graph is None:
         return None
@@ -328,7 +372,10 @@ class SelectedPorts(Fabric):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names that somebody gave to the chosen ports, else their numbers here."""
+        """The names that somebody gave to the chosen ports, else their numbers here.
+
+        A fabric whose labels are just 0, 1, ... has no names; its chosen ports count from 0 again.
+        """
         labels = self.fabric.labels
         numbers = tuple(str(port) for port in range(self.fabric.n_ports))
         if labels == numbers:

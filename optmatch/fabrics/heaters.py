@@ -75,16 +75,19 @@ def plan_heater_steps(
     slot heaters are turned down first, those by most power before others, and turned up then: the
     power never exceeds the larger one of both slots.
 
+    A heater on an arm of a cell turns the phase of its light by an angle that grows with its
+    power; a state of the cell is a difference of the phases of both arms.
+
     Parameters
     ----------
     fabric
         The chip.
     cell_states
-        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free.
+        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; shape (slots, cells).
     table
-        Its heaters.
+        Its heaters, by cell and arm (1 or 2).
     most_mw
-        The power that all heaters together may take at any time.
+        The power in mW that all heaters together may take at any time; None for no limit.
 
     Returns
     -------
@@ -103,6 +106,7 @@ def plan_heater_steps(
     shown_states = np.full(n_cells, FREE, dtype=np.int8)
     steps: list[HeaterStep] = []
     for slot, states in enumerate(cell_states):
+        # Free cells keep the state that they show.
         shown_states = np.where(states == FREE, shown_states, states).astype(np.int8)
         next_turns_rad = driver.turns_for(shown_states, slot)
         steps += driver.order_changes(slot, shown_states, turns_rad, next_turns_rad)
@@ -165,6 +169,8 @@ class _Driver:
         Heaters warm other cells too, so what is missing is solved for again until turns settle
         (fixed-point iteration).
 
+        The turn of a heater is the angle in rad by which it turns the phase of its arm.
+
         Parameters
         ----------
         states
@@ -186,6 +192,8 @@ class _Driver:
         wanted_rad = self.wanted_rad[cells, states[cells]] - self.at_rest_rad[cells]
         turns_rad = np.zeros(self.largest_rad.shape)
         for _ in range(_MOST_ROUNDS):
+            # A cell gets a share of the turns of all others, and its own heaters make up for the
+            # rest.
             warmed_rad = turns_rad.sum(axis=1) @ self.shares
             missing_rad = wanted_rad - warmed_rad[cells]
             next_turns_rad = np.zeros_like(turns_rad)
@@ -243,7 +251,27 @@ class _Driver:
         missing_rad: NDArray[np.float64],
         turns_rad: NDArray[np.float64],
     ) -> None:
-        """Refuse a slot with a cell whose heaters do not reach its phase."""
+        """Refuse a slot with a cell whose heaters do not reach its phase.
+
+        The phase of a cell is that of arm 1 less that of arm 2. A heater on arm 1 adds to it, one
+        on arm 2 takes from it, and whole turns make no difference.
+
+        Parameters
+        ----------
+        slot
+            The number of the slot, for messages.
+        cells
+            The numbers of the cells that are set, shape (set cells,).
+        missing_rad
+            The phase that each of them lacks, in rad, shape (set cells,).
+        turns_rad
+            By how much each heater turns its phase at present, in rad, shape (set cells, 2).
+
+        Raises
+        ------
+        InputError
+            Naming a cell that no heater brings to its phase, and how far each arm reaches.
+        """
         for cell, missing in zip(cells, missing_rad, strict=True):
             reach_rad = self.largest_rad[cell]
             needed_rad = _wrapped(np.array([missing, -missing]))
@@ -251,6 +279,7 @@ class _Driver:
                 continue
             if (reach_rad < 0).all():
                 raise InputError(f"slot {slot}, cell {self.names[cell]}: no heater is calibrated")
+            # Arms without a calibrated heater have a negative reach.
             reached = [
                 f"arm {arm} reaches {reach:.3g} of {needed:.3g} rad"
                 for arm, reach, needed in zip(ARMS, reach_rad, needed_rad, strict=True)
@@ -274,17 +303,18 @@ class _Driver:
         Parameters
         ----------
         slot
-            The slot, for the steps.
+            The number of the slot, for the steps.
         states
-            ``states[cell]`` in this slot: 0 bar, 1 cross, -1 free.
+            ``states[cell]`` in this slot: 0 bar, 1 cross, -1 free; shape (cells,).
         before_rad, after_rad
-            ``turn_rad[cell, arm]``: by how much each heater turns its phase before and in the
-            slot, shape (cells, 2).
+            ``turn_rad[cell, arm - 1]``: by how much each heater turns its phase before and in the
+            slot, in rad; shape (cells, 2).
 
         Returns
         -------
         list of HeaterStep
-            Each with the power of all heaters after it, in mW.
+            A step for each heater that changes: cell, arm, turn in rad, voltage, its power and the
+            power of all heaters after it in mW, and the time in seconds until it settles.
         """
         changes = []
         total_mw = 0.0
@@ -293,6 +323,7 @@ class _Driver:
             after_mw = self.power_mw(cell, arm, after_rad[cell, arm - 1])
             total_mw += before_mw
             difference_rad = after_rad[cell, arm - 1] - before_rad[cell, arm - 1]
+            # Where powers are unknown, turns tell which heaters go down.
             if abs(difference_rad) > CLOSE_RAD:
                 rise = difference_rad if math.isnan(after_mw) else after_mw - before_mw
                 changes.append((rise, cell, arm, heater))
@@ -322,7 +353,20 @@ class _Driver:
         return steps
 
     def power_mw(self, cell: int, arm: int, turn_rad: float) -> float:
-        """Return the power of a heater that turns its phase; by its resistance, or the device."""
+        """Return the power of a heater that turns its phase; by its resistance, or the device.
+
+        Parameters
+        ----------
+        cell, arm
+            The cell, from 0, and its arm, 1 or 2.
+        turn_rad
+            By how much the heater turns its phase, in rad.
+
+        Returns
+        -------
+        float
+            In mW; not a number (NaN) if neither the resistance nor the device says it.
+        """
         heater = self.table.heaters[cell, arm]
         if heater.resistance_ohm is not None:
             return heater.power_mw(heater.volts_for(turn_rad))
@@ -330,7 +374,24 @@ class _Driver:
         return mw_per_pi * turn_rad / math.pi if mw_per_pi > 0 else math.nan
 
     def check_power(self, slot: int, turns_rad: NDArray[np.float64], most_mw: float) -> None:
-        """Refuse a slot whose heaters together take more than a limit, or an unknown power."""
+        """Refuse a slot whose heaters together take more than a limit, or an unknown power.
+
+        Parameters
+        ----------
+        slot
+            The number of the slot, for messages.
+        turns_rad
+            ``turns_rad[cell, arm - 1]``: by how much each heater turns its phase, in rad; shape
+            (cells, 2).
+        most_mw
+            The limit of the sum over all heaters, in mW.
+
+        Raises
+        ------
+        InputError
+            If the power is above the limit, but for rounding, or the resistance of a heater is
+            unknown.
+        """
         total_mw = 0.0
         for cell, arm in sorted(self.table.heaters):
             power_mw = self.power_mw(cell, arm, turns_rad[cell, arm - 1])

@@ -45,13 +45,36 @@ class Route(NamedTuple):
 def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light:
     """Follow light through cells that are all set.
 
-    ``cell_states[slot, cell]`` is 0 bar, 1 cross, -1 free; ``entered[slot, beam]`` the free
-    terminal at which a beam enters, -1 for none. Light ends at a free terminal, or in a free cell.
-    Where shapes disagree, or light would enter elsewhere, `InputError` is raised.
+    Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3; free ones, which are
+    joined to no other, are where light comes in and out. Light ends at a free terminal, or in a
+    free cell, whose state is not set.
 
     A set cell leads different ways in to different ways out, so light from outside never comes
     round to where it was: the loop below ends after at most 4 steps for each cell. All beams take
     a step together; time is proportional to the number of cells passed.
+
+    Parameters
+    ----------
+    graph
+        The cells and the joins between their terminals.
+    cell_states
+        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; shape (slots, cells).
+    entered
+        ``entered[slot, beam]``: the free terminal at which a beam enters, -1 for none; shape
+        (slots, beams).
+
+    Returns
+    -------
+    Light
+        A step for each cell that a beam passes, sorted by slot and beam and in the order of its
+        way: slot, beam, terminal entered and terminal left. Besides, for each slot and beam, the
+        terminal at which it comes out (``arrived``) or at which it enters a free cell
+        (``stopped``), else -1.
+
+    Raises
+    ------
+    InputError
+        If shapes disagree, or light would enter elsewhere than at free terminals.
     """
     states = np.asarray(cell_states)
     entries = np.asarray(entered, dtype=np.int64)
@@ -99,9 +122,25 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
 def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
     """Follow the light of every circuit of a schedule of these ports and cells, right or not.
 
-    Returns for each slot its circuits by source port; of bidirectional ports each circuit once,
-    from the lower port. A route ends where its light ends; on a fabric without cells, or without
-    stated states, it is empty. A schedule of other ports raises `InputError`.
+    Parameters
+    ----------
+    fabric
+        The fabric, with cells or without.
+    schedule
+        The circuits of each slot, ``matchings[slot, source] = destination``, and if they are
+        stated the states of the cells, ``cell_states[slot, cell]``.
+
+    Returns
+    -------
+    list of list of Route
+        For each slot its circuits by source port; of bidirectional ports each circuit once, from
+        the lower port. A route ends where its light ends; on a fabric without cells, or without
+        stated states, it is empty.
+
+    Raises
+    ------
+    InputError
+        If the schedule is one of other ports.
     """
     matchings = schedule.matchings
     if schedule.n_ports != fabric.n_ports:
@@ -123,6 +162,7 @@ def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
     # Beams follow each other by slot and source, so a route ends where the next one begins.
     slots, sources = np.nonzero(is_traced)
     ends = np.cumsum(n_passed[slots, sources]).tolist()
+    # For each cell the terminal entered and the terminal left follow each other.
     cells = (entered // 4).tolist()
     terminals = np.stack([entered, left], axis=1).ravel().tolist()
     routes: list[list[Route]] = [[] for _ in range(schedule.n_slots)]

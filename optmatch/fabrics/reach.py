@@ -37,9 +37,25 @@ def walk(
 ) -> Walks:
     """Walk breadth first from several terminals at once, in one NumPy pass per distance.
 
-    Light enters at `sources`, shape (k,), and may not leave a cell by the terminals `closed`.
-    Arrays of the result have the shape (k, terminals), with ``UNREACHED`` and -1 where light
-    cannot come. Time O(k * cells).
+    Terminals are the connections of cells: light enters a cell at one of them and leaves it by one
+    of two at the other end, by the state of the cell. A walk may pass a link (a waveguide between
+    cells) in both directions, which a route may not. Time O(k * cells).
+
+    Parameters
+    ----------
+    graph
+        The cells and the joins between their terminals.
+    sources
+        The terminals at which light enters, shape (k,).
+    closed
+        Terminals by which light may not leave a cell.
+
+    Returns
+    -------
+    Walks
+        ``cells[source, terminal]``: the cells that are passed until light leaves by the terminal,
+        ``UNREACHED`` where it cannot; ``entered[source, terminal]``: where the last of these cells
+        was entered, -1 where it cannot. Both int32, shape (k, terminals).
     """
     n_terminals = len(graph.mate)
     # Flat arrays over sources and terminals: entry ``source * n_terminals + terminal``.
@@ -81,8 +97,20 @@ def shortest_routes(
 ) -> NDArray[np.int32]:
     """Count the cells on the shortest route from each source to each destination.
 
-    All are free terminals. int32; ``UNREACHED`` where no state of the cells connects the
-    two (a dead pair), 0 where they are the same terminal.
+    A route passes each link, a waveguide between two cells, once at most.
+
+    Parameters
+    ----------
+    graph
+        The cells and the joins between their terminals.
+    sources, destinations
+        Free terminals, where light comes in and out; shapes (k,) and (m,).
+
+    Returns
+    -------
+    NDArray
+        ``cells[source, destination]``; int32, shape (k, m), read-only. ``UNREACHED`` where no
+        state of the cells connects the two (a dead pair), 0 where they are the same terminal.
 
     Examples
     --------
@@ -127,6 +155,18 @@ def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[i
     These are the links passed as long as there is one way that does not leave the mesh at once.
     Two ports with a common one can never have circuits at the same time, except with each other.
 
+    Parameters
+    ----------
+    graph
+        The cells and the joins between their terminals.
+    terminals
+        Free terminals, at which light enters.
+
+    Returns
+    -------
+    list of frozenset
+        For each of them the numbers of its forced links, as ``graph.links`` counts them.
+
     Examples
     --------
     Behind a corner where only two cells meet, light from both far ends needs the one link between
@@ -165,9 +205,10 @@ def _reuses_a_link(
     Parameters
     ----------
     graph
-        The cells and their links.
+        The cells and their links, the waveguides between them.
     walks
-        Shortest walks from some sources to all terminals.
+        Shortest walks from some sources to all terminals: ``entered[source, terminal]`` is where
+        the cell was entered that light leaves by the terminal.
     destinations
         Terminals by which the walks leave, shape (destinations,).
 
@@ -209,8 +250,20 @@ def _reuses_a_link(
 def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int:
     """Count the cells of the shortest route between two terminals, by branch and bound.
 
-    A route uses a link in one direction at most. Where the shortest walk uses both, one of them
-    is closed in each of two branches; walks are lower bounds.
+    A route uses a link, a waveguide between two cells, in one direction at most. Where the
+    shortest walk uses both, one of them is closed in each of two branches; walks are lower bounds.
+
+    Parameters
+    ----------
+    graph
+        The cells and the joins between their terminals.
+    source, destination
+        Two free terminals.
+
+    Returns
+    -------
+    int
+        ``UNREACHED`` if there are only walks, or none.
     """
     best = UNREACHED
     open_branches = [frozenset[int]()]
@@ -224,12 +277,32 @@ def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int
         if reused is None:
             best = length
         else:
+            # A route passes the link from one of its two ends at most.
             open_branches += [closed | {reused}, closed | {int(graph.mate[reused])}]
     return best
 
 
 def _find_reused_link(graph: CellGraph, walks: Walks, destination: int) -> int | None:
-    """Return a terminal at a link that the walk to a destination passes both ways, if any."""
+    """Return a terminal at a link that the walk to a destination passes both ways, if any.
+
+    The walk is followed back from its end, from the terminal by which light leaves a cell to that
+    by which it has left the cell before.
+
+    Parameters
+    ----------
+    graph
+        The cells; ``links.of_terminal[terminal]`` is the link at a terminal.
+    walks
+        The walks from one source: ``entered[0, terminal]`` is where the cell was entered that
+        light leaves by the terminal.
+    destination
+        The terminal at which the walk ends.
+
+    Returns
+    -------
+    int or None
+        A terminal by which light leaves a cell into that link; None if the walk is a route.
+    """
     terminal_left = destination
     passed = set[int]()
     while terminal_left >= 0:
@@ -248,7 +321,21 @@ _AT_ONCE = 256  # destinations: a table of all would take gigabytes for a thousa
 def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | None:
     """Count the cells that light may still have to pass after each cell, or before it.
 
-    None if ends of a kind are joined, or if light can come round.
+    That is the longest path in a feed-forward network, which stands for a column of cells.
+
+    Parameters
+    ----------
+    mate
+        ``mate[terminal]``: the terminal it is joined to, -1 if free; terminals a1, a2, b1, b2 of a
+        cell are 4 * cell + 0 to 3.
+    ahead
+        Whether cells after each cell count; else those before it.
+
+    Returns
+    -------
+    NDArray or None
+        The number for each cell, int64, shape (cells,). None if ends of a kind are joined (a to a,
+        or b to b), or if light can come round: the network is not feed-forward then.
     """
     # Light goes only forward if each join leads from an end b to an end a.
     b_terminal = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
@@ -275,6 +362,15 @@ def lights_every_cell(
     """Tell whether light from all sources passes each cell twice, whatever the states.
 
     Light does so where it only goes forward and each end of a cell is joined or has a port.
+
+    Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3.
+
+    Parameters
+    ----------
+    graph
+        The cells and the joins between their terminals.
+    sources, destinations
+        The free terminals at which light enters and leaves.
     """
     ends = np.concatenate([sources, destinations])
     free = np.flatnonzero(graph.mate < 0)
@@ -290,15 +386,31 @@ def forward_routes(
     sources: NDArray[np.int32],
     destinations: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Count the cells on the shortest route between terminals: ``cells[source, destination]``.
+    """Count the cells on the shortest route between terminals of a feed-forward network.
 
-    `columns` are the columns that `count_cells` has found. The result is ``UNREACHED`` where no
-    light comes through. No link can be passed twice here, so the shortest walk is a route. Time
-    O(cells * m) for m destinations.
+    No link can be passed twice here, so the shortest walk is a route. Time O(cells * m) for m
+    destinations.
+
+    Parameters
+    ----------
+    graph
+        The cells and the joins between their terminals.
+    columns
+        ``columns[cell]``: the cells that may follow it, as `count_cells` has found them; 0 in the
+        last column.
+    sources, destinations
+        Free terminals at which light enters and leaves; shapes (k,) and (m,).
+
+    Returns
+    -------
+    NDArray
+        ``cells[source, destination]``; int32, shape (k, m), ``UNREACHED`` where no light comes
+        through.
     """
     table = np.empty((len(sources), len(destinations)), dtype=np.int32)
     exits = graph.exits
     order = np.argsort(columns, kind="stable")
+    # Cells of equal columns, from the last column on.
     stages = np.split(order, np.flatnonzero(np.diff(columns[order])) + 1)
     for first in range(0, len(destinations), _AT_ONCE):
         part = destinations[first : first + _AT_ONCE]
@@ -322,10 +434,24 @@ def forward_routes(
 def cheapest_ways(
     graph: CellGraph, starts: ArrayLike, cell_cost: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Add up what the cheapest way costs: ``cost[start, terminal left]``, infinite for no way.
+    """Add up what the cheapest way through cells costs, from some terminals to all others.
 
-    ``cell_cost[cell, state]`` is not negative; of a stuck cell its own state counts. A way may
-    pass a link twice, so it costs no more than any route.
+    A way may pass a link twice, so it costs no more than any route.
+
+    Parameters
+    ----------
+    graph
+        The cells and the joins between their terminals.
+    starts
+        The terminals at which light enters, shape (k,).
+    cell_cost
+        ``cell_cost[cell, state]`` of a cell that is passed in bar (0) or cross (1); float64, shape
+        (cells, 2), not negative. For a stuck cell its own state counts.
+
+    Returns
+    -------
+    NDArray
+        ``cost[start, terminal left]``; float64, shape (k, terminals), infinite for no way.
     """
     cost_of_state = fit_stuck(graph, cell_cost)
     first_entered = np.asarray(starts, dtype=np.int64)
@@ -350,7 +476,20 @@ def cheapest_ways(
 
 
 def fit_stuck(graph: CellGraph, table: NDArray[Any]) -> NDArray[Any]:
-    """Give stuck cells in ``table[cell, state]`` the entry of the state in which they are."""
+    """Give stuck cells in ``table[cell, state]`` the entry of the state in which they are.
+
+    Parameters
+    ----------
+    graph
+        The cells; ``stuck[cell]`` is 0 or 1 for one that stays in bar or cross.
+    table
+        Anything by cell and state, shape (cells, 2, ...).
+
+    Returns
+    -------
+    NDArray
+        A copy, in which both states of a stuck cell have the entry of its own state.
+    """
     fitted = table.copy()
     for state in (0, 1):
         fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]

@@ -151,6 +151,11 @@ def stated_losses(units: Units) -> NDArray[np.int64] | None:
     In hundredths of a dB, rounded; ``UNREACHED`` for circuits over their link budget. None where a
     loss is that of the cells and fibres on the way: everywhere but on an ideal switch that states
     its losses.
+
+    Parameters
+    ----------
+    units
+        The units that circuits join: ports of a fabric, or chips of racks.
     """
     if not isinstance(units, PortUnits) or units.fabric.circuit_loss_db is None:
         return None

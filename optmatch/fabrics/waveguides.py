@@ -41,6 +41,17 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
 
     Stubs behind free terminals, and joins at a common corner, have no length. Every two links are
     compared: time is quadratic in their number, memory linear.
+
+    Parameters
+    ----------
+    graph
+        The cells, with the places of their ends, in lengths of a cell.
+
+    Returns
+    -------
+    Waveguides
+        For each link, a waveguide between two cells, its length in lengths of a cell, its number
+        of bends (0 or 2), and the number of other links that it crosses.
     """
     links = graph.links
     n_terminals = len(graph.mate)
@@ -57,6 +68,7 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     number = links.of_terminal[first]
 
     # Lengths are those on the chip, where heights and channels count for less.
+    # Terminals of side 1 (even numbers) lie above the axis of the cell, those of side 2 below.
     height = np.where(np.arange(n_terminals) % 2 == 0, side, -side)
     vector = corner[first] - corner[second]
     vector[:, 1] += height[first] - height[second]
@@ -68,6 +80,7 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     end = point[second]
     axis = graph.ends[first // 4, 1] - graph.ends[first // 4, 0]
     drawn = end - start
+    # The area between the link and the axis of its cell is 0 if both are parallel.
     area = axis[:, 0] * drawn[:, 1] - axis[:, 1] * drawn[:, 0]
     bends[number] = 2 * (np.abs(area) > 1e-6)
     for k, link in enumerate(number):
@@ -78,7 +91,20 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
 
 
 def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
-    """``loss_db[link]``: what a waveguide loses by its length, bends and crossings."""
+    """Return what each waveguide between cells loses by its length, bends and crossings.
+
+    Parameters
+    ----------
+    graph
+        The cells, with their places on the chip.
+    device
+        The losses in dB by m, bend and crossing, and the length of a cell in m.
+
+    Returns
+    -------
+    NDArray
+        ``loss_db[link]`` in dB; float64, shape (links,).
+    """
     guides = measure_waveguides(graph)
     loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
     loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
@@ -86,13 +112,25 @@ def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
 
 
 def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArray[np.float64]:
-    """``turn_rad[..., cell]``: how far heat of all other cells turns the phase of each.
-
-    ``states[..., cell]`` is 0 bar, 1 cross or 2 half turned.
+    """Return how far heat of all other cells turns the phase of each cell.
 
     By superposition, as the phase of a heater grows with its heat [1]_: each passes on a share
     of its own turn that falls off with the distance on the chip. That it does so exponentially is
     an assumption; with trenches between cells it is measured to fall faster [2]_.
+
+    Parameters
+    ----------
+    graph
+        The cells, with their places on the chip.
+    cells
+        The device of each cell: by how many rad its heaters turn the phase in each state.
+    states
+        ``states[..., cell]``: 0 bar, 1 cross or 2 half turned.
+
+    Returns
+    -------
+    NDArray
+        ``turn_rad[..., cell]``; float64, of the shape of `states`.
 
     References
     ----------
@@ -110,10 +148,23 @@ def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArra
 
 
 def heat_shares(graph: CellGraph, device: Device) -> NDArray[np.float64]:
-    """``share[heated, cell]``: the part of a heater's turn that the phase of another cell gets.
+    """Return the part of a heater's turn that the phase of another cell gets.
 
     It falls off exponentially with the distance of the middles of both cells. A cell has no share
     of itself.
+
+    Parameters
+    ----------
+    graph
+        The cells, with their places on the chip.
+    device
+        ``thermal_crosstalk`` is the share at no distance, ``thermal_decay_cells`` the distance
+        over which it falls to 1 / e, in lengths of a cell.
+
+    Returns
+    -------
+    NDArray
+        ``share[heated, cell]``; float64, shape (cells, cells).
     """
     middle = _shrink(graph)[0].mean(axis=1)
     distance = np.linalg.norm(middle[:, None] - middle, axis=2)
@@ -125,7 +176,13 @@ def heat_shares(graph: CellGraph, device: Device) -> NDArray[np.float64]:
 
 
 def measure_area(graph: CellGraph) -> float:
-    """Measure the rectangle around all cells, in squares of the length of a cell."""
+    """Measure the rectangle around all cells, in squares of the length of a cell.
+
+    Parameters
+    ----------
+    graph
+        The cells, with their places in the picture.
+    """
     shrunk, side = _shrink(graph)
     width, height = np.ptp(shrunk.reshape(-1, 2), axis=0)
     if side < _SIDE:  # columns: all cells lie along x
@@ -138,6 +195,12 @@ def _shrink(graph: CellGraph) -> tuple[NDArray[np.float64], float]:
 
     Pictures leave room for waveguides between columns and lines; on a chip these lengths are
     `SHRINK` times as long. Meshes, whose cells lie in all directions, stay as they are.
+
+    Parameters
+    ----------
+    graph
+        The cells; ``ends[cell, end]`` is the place of each end in the picture, in lengths of a
+        cell.
 
     Returns
     -------
@@ -155,6 +218,8 @@ def _shrink(graph: CellGraph) -> tuple[NDArray[np.float64], float]:
     right = ends[..., 0].max(axis=1)
     marks = np.unique(np.concatenate([left, right]))
     middle = (marks[:-1] + marks[1:]) / 2
+    # Between two marks, ends of cells along x, lies a stretch; its middle tells whether a cell
+    # covers it.
     covered = ((left <= middle[:, None]) & (middle[:, None] <= right)).any(axis=1)
     steps = np.diff(marks) * np.where(covered, 1.0, SHRINK)
     x = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(marks, ends[..., 0])]
@@ -167,11 +232,26 @@ def _count_crossed(
     start: NDArray[np.float64],
     end: NDArray[np.float64],
 ) -> int:
-    """Count the lines that have their ends on both sides of pq, and p and q on both of theirs."""
+    """Count the lines that cross the line from p to q.
+
+    Two lines cross if each has its ends on different sides of the other; lines that only touch do
+    not.
+
+    Parameters
+    ----------
+    p, q
+        x and y of the ends of one line, shape (2,).
+    start, end
+        x and y of the ends of the other lines, shape (lines, 2).
+    """
 
     def side(
         a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]
     ) -> NDArray[np.float64]:
+        """Return twice the area of the triangle abc, whose sign tells on which side of ab c lies.
+
+        Areas below 1e-9 are 0: c is on the line. Points have the shape (..., 2).
+        """
         to_b = b - a
         to_c = c - a
         area: NDArray[np.float64] = to_b[..., 0] * to_c[..., 1] - to_b[..., 1] * to_c[..., 0]

@@ -105,7 +105,15 @@ class CellDevice(Value):
     cross_phase_rad: NDArray[np.float64] | None = field(default=None, metadata={"brief": True})
 
     def __post_init__(self) -> None:
-        """Check ranges and lengths; columns that are ideal in all cells become None."""
+        """Check ranges and lengths; columns that are ideal in all cells become None.
+
+        ``bar_loss_db``, one of the columns, has an entry for each cell and counts them.
+
+        Raises
+        ------
+        InputError
+            Naming the column that has another length or a value out of range.
+        """
         check_fields(self)
 
         # The losses in bar count the cells, and every other column has an entry for each.
@@ -141,6 +149,11 @@ class CellDevice(Value):
         measured
             ``measured[cell][name]``: values of some cells.
 
+        Returns
+        -------
+        CellDevice
+            A table with a column for each figure and an entry for each cell.
+
         Raises
         ------
         InputError
@@ -172,6 +185,16 @@ class CellDevice(Value):
         seed
             Of the generator.
 
+        Returns
+        -------
+        CellDevice
+            The same table with other values; the same seed draws the same chip.
+
+        Raises
+        ------
+        InputError
+            If a name is that of no column.
+
         Examples
         --------
         >>> chip = CellDevice.of("smartlight", 278).draw({"bar_loss_db": 0.1}, seed=0)
@@ -201,7 +224,13 @@ class CellDevice(Value):
         return len(self.bar_loss_db)
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return one of `CELL_FIELDS`, shape (cells,); ideal values if it is None."""
+        """Return one of `CELL_FIELDS`, shape (cells,); ideal values if it is None.
+
+        Parameters
+        ----------
+        name
+            The name of a figure of cells, such as ``bar_loss_db``.
+        """
         column: NDArray[np.float64] | None = getattr(self, name)
         if column is None:
             return np.full(self.n_cells, _IDEAL_PHASES_RAD[name])
@@ -214,7 +243,11 @@ class CellDevice(Value):
 
     @property
     def leak(self) -> NDArray[np.float64]:
-        """``leak[cell, state]``: power at the other over power at the wanted output."""
+        """``leak[cell, state]``: power at the other over power at the wanted output, as a ratio.
+
+        float64, shape (cells, 2), for bar (0) and cross (1). It follows from the stated
+        extinctions, or if errors of phases are known, from the amplitudes that the phases give.
+        """
         if self.arm_1_error_rad is None and self.arm_2_error_rad is None:
             return self._stated_leak
         power = self._power_by_state
@@ -228,6 +261,8 @@ class CellDevice(Value):
 
         Where no errors of phases are known it is the stated loss, or more if extinction says that
         more light leaves by the other output; else it follows from the phases.
+
+        float64, shape (cells, 2), for bar (0) and cross (1).
         """
         if self.arm_1_error_rad is None and self.arm_2_error_rad is None:
             stated = np.stack([self.bar_loss_db, self.cross_loss_db], axis=1)
@@ -240,7 +275,11 @@ class CellDevice(Value):
 
     @property
     def _stated_leak(self) -> NDArray[np.float64]:
-        """``leak[cell, state]`` by the extinctions alone, without errors of phases."""
+        """``leak[cell, state]`` by the extinctions alone, without errors of phases.
+
+        Extinction is the power at the wanted output over that at the other one, in dB, so the leak
+        is 10 ** (-extinction / 10); from `NO_LEAK_DB` on it is 0. float64, shape (cells, 2).
+        """
         extinction_db = np.stack([self.bar_extinction_db, self.cross_extinction_db], axis=1)
 
         # Powers of arrays and of single numbers differ in their last bit on some processors. The
@@ -252,16 +291,24 @@ class CellDevice(Value):
 
     @property
     def _power_by_state(self) -> NDArray[np.float64]:
-        """``power[cell, state, way]``: what leaves by the wanted way (0) and by the other (1)."""
+        """``power[cell, state, way]``: what leaves by the wanted way (0) and by the other (1).
+
+        As parts of the power that enters on side 1, from end a, in bar (0) and cross (1); float64,
+        shape (cells, 2, 2).
+        """
         both_states = np.broadcast_to(np.array([[BAR], [CROSS]]), (2, self.n_cells))
         power = np.abs(self.cell(both_states)[..., 0]) ** 2  # light that enters on side 1
+        # In bar light on side 1 should stay there, in cross it should change to side 2.
         in_bar = power[BAR]
         in_cross = power[CROSS, :, ::-1]
         return np.stack([in_bar, in_cross], axis=1)
 
     @property
     def turn_rad(self) -> NDArray[np.float64]:
-        """``turn_rad[cell, state]``: by how much heaters turn the phase to hold a state."""
+        """``turn_rad[cell, state]``: by how much heaters turn the phase to hold a state.
+
+        In rad, from 0 to 2 pi; float64, shape (cells, 2), for bar (0) and cross (1).
+        """
         wanted_rad = np.stack([self.column("bar_phase_rad"), self.column("cross_phase_rad")], 1)
         turn: NDArray[np.float64] = np.mod(wanted_rad - self.phase_offset_rad[:, None], 2 * np.pi)
         turn[2 * np.pi - turn < 1e-12] = 0.0  # a whole turn but for rounding
@@ -269,7 +316,10 @@ class CellDevice(Value):
 
     @property
     def half_turn_rad(self) -> NDArray[np.float64]:
-        """``half_turn_rad[cell]``: by how much heaters turn a phase midway between both states."""
+        """``half_turn_rad[cell]``: by how much heaters turn a phase midway between both states.
+
+        In rad, from 0 to 2 pi; float64, shape (cells,).
+        """
         midway_rad = (self.column("bar_phase_rad") + self.column("cross_phase_rad")) / 2
         turn: NDArray[np.float64] = np.mod(midway_rad - self.phase_offset_rad, 2 * np.pi)
         return turn
@@ -292,10 +342,23 @@ class CellDevice(Value):
         errors_rad
             ``errors_rad[..., cell, arm]``: errors of the phases of the arms, beside those of the
             table; None for none.
+
+        Returns
+        -------
+        NDArray
+            ``matrix[..., cell, exit, entry]``: amplitudes between the two sides of a cell;
+            complex128.
+
+        Raises
+        ------
+        InputError
+            If a state is neither bar nor cross.
         """
         chosen = plain_array("states", states)
         if chosen.dtype.kind not in "iu" or not np.isin(chosen, (BAR, CROSS)).all():
             raise InputError("a cell is in bar (0) or in cross (1)", where="states")
+        # Each cell has the loss and the leak of its own state, and the errors of both tables add
+        # up.
         loss_db = np.where(chosen == BAR, self.bar_loss_db, self.cross_loss_db)
         stated_leak = self._stated_leak
         leak = np.where(chosen == BAR, stated_leak[:, BAR], stated_leak[:, CROSS])
@@ -376,7 +439,24 @@ CellStates = Annotated[NDArray[np.int8], Axes(2), Range(BAR, HALF_TURNED)]
 
 
 def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> NDArray[np.float64]:
-    """Return powers from 0 to `largest`, or NaN, as a read-only array."""
+    """Return powers from 0 to `largest`, or NaN, as a read-only array.
+
+    Parameters
+    ----------
+    name
+        Their name in messages.
+    powers
+        Any array of numbers; NaN stands for a power that is not known.
+    ndim
+        The number of its dimensions.
+    largest
+        The largest power, in the unit of the array.
+
+    Raises
+    ------
+    InputError
+        Naming the first power out of range.
+    """
     measured = real_array(name, powers)
     is_missing = np.isnan(measured)
     form = form_of(Annotated[NDArray[np.float64], Axes(ndim), Range(0, largest)])
@@ -387,7 +467,20 @@ def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> ND
 
 
 def _default(device: Device, name: str) -> float:
-    """Return the value that a column has where nothing was measured."""
+    """Return the value that a column has where nothing was measured.
+
+    Parameters
+    ----------
+    device
+        The device of all cells.
+    name
+        The name of the column.
+
+    Returns
+    -------
+    float
+        The figure of the device; `NO_LEAK_DB` for an extinction without a limit.
+    """
     # A device has no phases, so these are those of an ideal cell.
     value = getattr(device, name, _IDEAL_PHASES_RAD.get(name, 0.0))
     if value is None:  # an extinction without a limit
@@ -397,6 +490,18 @@ def _default(device: Device, name: str) -> float:
 
 def cells_of(device: Device | CellDevice | str, n_cells: int) -> CellDevice:
     """Return the device of each cell of a fabric.
+
+    Parameters
+    ----------
+    device
+        One device for all cells, the name of a preset, or a table with an entry for each cell.
+    n_cells
+        The number of cells of the fabric.
+
+    Returns
+    -------
+    CellDevice
+        A table with an entry for each cell.
 
     Raises
     ------

@@ -50,6 +50,7 @@ class FabricRow(Value):
     time_s: float
 
     def __post_init__(self) -> None:
+        """Make the arrays read-only; all have an entry for each circuit."""
         self._freeze(1, np.int32, "route_cells")
         self._freeze(1, np.float64, "insertion_loss_db")
         # Infinite without leaks.

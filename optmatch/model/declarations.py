@@ -76,7 +76,20 @@ class Range:
     infinite: bool = False
 
     def refuse(self, name: str, value: Any) -> None:
-        """Raise an `InputError` that names a value out of range; else do nothing."""
+        """Refuse a value out of range; else do nothing.
+
+        Parameters
+        ----------
+        name
+            The name of the value in messages.
+        value
+            A number.
+
+        Raises
+        ------
+        InputError
+            Naming the value and the bound that it breaks.
+        """
         is_too_small = value < self.least or (self.above and value == self.least)
         if not is_too_small and not value > self.most:
             return
@@ -144,10 +157,21 @@ class Plain:
         return isinstance(value, kinds) and not isinstance(value, bool)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
-        """Tell quickly whether all values are of this very type, no float, and in range."""
+        """Tell quickly whether all values are of this very type, no float, and in range.
+
+        A list of millions of names or numbers is then accepted as it is. Where the answer is no, a
+        value may still be right, and each is checked alone.
+
+        Parameters
+        ----------
+        values
+            The values of a list.
+        """
         if self.type is float or not set(map(type, values)) <= {self.type}:
             return False
         span = self.span
+        # For whole numbers least < smallest + 1 says that the bound is included. All have to fit
+        # into 64 bits.
         return (
             self.type in (str, bool)
             or not values
@@ -158,7 +182,20 @@ class Plain:
         )
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a plain Python value."""
+        """Return a value of this type as a plain Python value, without types of NumPy.
+
+        Parameters
+        ----------
+        name
+            The name of the value in messages.
+        value
+            Whatever a caller has given.
+
+        Raises
+        ------
+        InputError
+            If it is of another type, or out of range.
+        """
         if self.type is int:
             value = integer(name, value, at_least=None)
         elif self.type is float and not (self.span.infinite and self.takes(value)):
@@ -188,7 +225,20 @@ class Word:
         return isinstance(value, str) and value in self.options
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the word."""
+        """Return a word if it is one of those that are allowed.
+
+        Parameters
+        ----------
+        name
+            The name of the value in messages.
+        value
+            Whatever a caller has given.
+
+        Raises
+        ------
+        InputError
+            Naming the words that are allowed.
+        """
         if not self.takes(value):
             named = f"{name} = {_short(value)}: one of {', '.join(self.options)}"
             raise InputError(named, where=name)
@@ -255,7 +305,16 @@ class Array:
         return not (self.span.above and smallest == self.span.least)
 
     def _is_frozen(self, value: Any) -> bool:
-        """Tell whether a value is what `check` would return, so that it need not be copied."""
+        """Tell whether a value is what `check` would return, so that it need not be copied.
+
+        It is if the array is of the wanted type and axes, read-only, contiguous, no view of
+        another array, and all its numbers are finite.
+
+        Parameters
+        ----------
+        value
+            Whatever a caller has given.
+        """
         return (
             isinstance(value, np.ndarray)
             and value.dtype == self.dtype
@@ -286,7 +345,16 @@ class Listed:
         return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
-        """Tell quickly whether all values are tuples of plain values of one type, and in range."""
+        """Tell quickly whether all values are tuples of plain values of one type, and in range.
+
+        A list of millions of pairs is then accepted as it is. Where the answer is no, each is
+        checked alone.
+
+        Parameters
+        ----------
+        values
+            The values of a list.
+        """
         return (
             self.length is None
             and isinstance(self.part, Plain)
@@ -295,7 +363,20 @@ class Listed:
         )
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a tuple."""
+        """Return a list, or any sequence or array, as a tuple of checked entries.
+
+        Parameters
+        ----------
+        name
+            The name of the list in messages; its entries are ``name[0]`` and so on.
+        value
+            Whatever a caller has given.
+
+        Raises
+        ------
+        InputError
+            If it is no list, has another length, or an entry is wrong.
+        """
         if not self.takes(value) or self.length not in (None, len(value)):
             wanted = "a list"
             if self.length is not None:
@@ -321,7 +402,20 @@ class Mapped:
         return isinstance(value, Mapping)
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the mapping; its keys are texts and its parts are checked."""
+        """Return the mapping; its keys are texts and its parts are checked.
+
+        Parameters
+        ----------
+        name
+            The name of the mapping in messages.
+        value
+            Whatever a caller has given.
+
+        Raises
+        ------
+        InputError
+            If it is no mapping, a key is no text, or a part is wrong.
+        """
         if not self.takes(value) or not all(isinstance(key, str) for key in value):
             named = f"{name} = {_short(value)}: a mapping of texts is expected"
             raise InputError(named, where=name)
@@ -342,7 +436,28 @@ class Choice:
         return (value is None and self.optional) or any(p.takes(value) for p in self.parts)
 
     def check(self, name: str, value: Any) -> Any:
-        """Check by the first form that takes the value."""
+        """Check by the first form that takes the value.
+
+        Several forms may be allowed in one place, such as a number or a list. A value that none of
+        them takes is refused with the words for all of them, or by the last one.
+
+        Parameters
+        ----------
+        name
+            The name of the value in messages.
+        value
+            Whatever a caller has given; None if that is allowed.
+
+        Returns
+        -------
+        Any
+            The value in the plain form of the first form that takes it; None for None.
+
+        Raises
+        ------
+        InputError
+            If no form takes the value, or it is out of range.
+        """
         if value is None and self.optional:
             return None
         form = next((part for part in self.parts if part.takes(value)), self.parts[-1])
@@ -364,7 +479,20 @@ class Instance:
         return isinstance(value, self.cls)
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the object."""
+        """Return an object if it is one of the wanted class.
+
+        Parameters
+        ----------
+        name
+            The name of the value in messages.
+        value
+            Whatever a caller has given.
+
+        Raises
+        ------
+        InputError
+            Naming the class.
+        """
         if not self.takes(value):
             named = f"{name} = {_short(value)}: a {self.cls.__name__} is expected"
             raise InputError(named, where=name)
@@ -380,6 +508,11 @@ def form_of(hint: Any) -> Form:
     hint
         A number, text, bool, `Literal`, array, tuple, sequence, mapping, class, or a choice of
         them; `Annotated` adds a `Range` or `Axes`, which are those of all parts of a choice too.
+
+    Returns
+    -------
+    Form
+        The form that checks such values and brings them into one plain form; remembered by hint.
 
     Raises
     ------
@@ -430,6 +563,11 @@ def _spell_out(hint: Any) -> Any:
 
     From Python 3.12 on, NumPy's `NDArray` is such an alias, and so is the result of a ``type``
     statement.
+
+    Parameters
+    ----------
+    hint
+        Any type hint.
     """
     while (alias := get_origin(hint) or hint) and hasattr(alias, "__value__"):
         value = alias.__value__
@@ -454,6 +592,16 @@ def meanings_of(cls: type) -> Mapping[str, str]:
     Help of commands, JSON Schemas and tables of the documentation are made of these sentences. A
     field that the section "Parameters" leaves out is not in the result; without docstrings
     (``python -OO``) it is empty.
+
+    Parameters
+    ----------
+    cls
+        A data class whose docstring follows numpydoc.
+
+    Returns
+    -------
+    Mapping
+        The sentences by the name of a field; names that share an entry have the same.
     """
     _, _, section = (inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
     section = re.split(r"\n\n\w[\w ]*\n-+\n", section)[0]

@@ -206,7 +206,16 @@ class Device(Value):
     coupler_shares: tuple[_Share, ...] = field(default=(), metadata={"brief": True})
 
     def __post_init__(self) -> None:
-        """Check ranges, and that a table of couplers is one."""
+        """Check ranges, and that a table of couplers is one.
+
+        A table has the part of the light that a coupler lets across (``coupler_shares``) at rising
+        wavelengths; a slope stands in its place.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong.
+        """
         check_fields(self)
         wavelengths_nm = self.coupler_wavelengths_nm
         if len(wavelengths_nm) != len(self.coupler_shares):
@@ -224,6 +233,7 @@ class Device(Value):
             )
         if any(next_nm <= last_nm for last_nm, next_nm in pairwise(wavelengths_nm)):
             raise InputError("coupler_wavelengths_nm: must rise", where="coupler_wavelengths_nm")
+        # The wavelength of the device has to lie in the table, too.
         self._share_at(np.array([self.wavelength_nm]))
 
     @property
@@ -268,6 +278,7 @@ class Device(Value):
             changes = self._share_at(wavelengths_nm) - self._share_at(self.wavelength_nm)
         else:
             changes = self.coupler_slope_per_nm * (wavelengths_nm - self.wavelength_nm)
+        # A coupler that lets half across can give or take that half at most.
         if (np.abs(changes) > 0.5).any():
             largest = float(changes.flat[np.abs(changes).argmax()])
             raise InputError(
@@ -278,7 +289,23 @@ class Device(Value):
         return result
 
     def _share_at(self, wavelengths_nm: ArrayLike) -> NDArray[np.float64]:
-        """Interpolate the table of couplers; refuse wavelengths outside of it."""
+        """Interpolate the table of couplers; refuse wavelengths outside of it.
+
+        Parameters
+        ----------
+        wavelengths_nm
+            Wavelengths in nm, of any shape.
+
+        Returns
+        -------
+        NDArray
+            The part of the light that a coupler lets across, 0 to 1, in the same shape.
+
+        Raises
+        ------
+        InputError
+            If a wavelength lies outside of the table.
+        """
         asked_nm = np.asarray(wavelengths_nm, dtype=np.float64)
         first_nm = self.coupler_wavelengths_nm[0]
         last_nm = self.coupler_wavelengths_nm[-1]
@@ -340,6 +367,7 @@ def phase_errors(errors_rad: ArrayLike | None, states: NDArray[Any]) -> NDArray[
     Returns
     -------
     float64 array or None
+        The errors in rad, shape (..., 2), which fit to the states by broadcasting.
 
     Raises
     ------
@@ -373,6 +401,9 @@ def mix_ways(
 
     The two ways share the power as a Mach-Zehnder interferometer does: cos(tilt) and sin(tilt) are
     the amplitudes of the wanted way and of the other one.
+
+    The leak of a state is the power at the other output over that at the wanted one, so the square
+    of tan(tilt).
 
     Parameters
     ----------
@@ -472,6 +503,11 @@ DEVICES: dict[str, Device] = {
 
 def find_device(device: Device | str) -> Device:
     """Return a preset by its name; a device is returned as it is.
+
+    Parameters
+    ----------
+    device
+        A device, or the name of a preset.
 
     Raises
     ------

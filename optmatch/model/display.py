@@ -28,6 +28,18 @@ def figures_of(problem: Any, answer: Any) -> dict[str, str]:
     """Return what an answer comes to beside its objective, by name; nothing without an answer.
 
     Most kinds of problems have no such figures.
+
+    Parameters
+    ----------
+    problem
+        The problem, whose kind may say what its answers come to.
+    answer
+        An answer to it; None if there is none.
+
+    Returns
+    -------
+    dict
+        Values as texts with their units, by name.
     """
     if answer is None or not hasattr(problem, "figures_of"):
         return {}
@@ -36,7 +48,18 @@ def figures_of(problem: Any, answer: Any) -> dict[str, str]:
 
 
 def dataframe(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a table of pandas; `SolverUnavailable` where that is not installed."""
+    """Return columns as a table of pandas.
+
+    Parameters
+    ----------
+    columns
+        Columns of equal length by their names.
+
+    Raises
+    ------
+    SolverUnavailable
+        If pandas is not installed.
+    """
     try:
         import pandas as pd
     except ImportError as exc:

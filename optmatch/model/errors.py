@@ -42,6 +42,17 @@ class InputError(OptMatchError, ValueError):
     """
 
     def __init__(self, message: str, *, where: str = "", path: str = "") -> None:
+        """Make an error about something that a user has given.
+
+        Parameters
+        ----------
+        message
+            The text that says what is wrong; a long one is cut.
+        where
+            The argument, field or place in a file that is wrong; empty if the message says it.
+        path
+            The file that is wrong; empty for none.
+        """
         message = _printable(message)
         super().__init__(message)
         self.message = message
@@ -49,6 +60,7 @@ class InputError(OptMatchError, ValueError):
         self.path = path
 
     def __str__(self) -> str:
+        """Return the file, the place and the message, without a place that the message names."""
         parts = [self.path, self.where, self.message]
         if self.where in self.message:  # which many messages name
             parts = [self.path, self.message]
@@ -63,6 +75,11 @@ def _printable(text: str) -> str:
 
     Names in files may be of any length. Half a pair of surrogates, which a file or the name of a
     file may hold, is written as an escape.
+
+    Parameters
+    ----------
+    text
+        Any text.
     """
     if len(text) > _MOST_LETTERS:
         n_omitted = len(text) - _MOST_LETTERS
@@ -76,7 +93,13 @@ def _rebuild(kind: type[InputError], message: str, where: str, path: str) -> Inp
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name a file in each `InputError` of this block that names none."""
+    """Name a file in each `InputError` of this block that names none.
+
+    Parameters
+    ----------
+    path
+        The file that the block reads; errors that name another one stay as they are.
+    """
     try:
         yield
     except InputError as exc:

@@ -24,6 +24,13 @@ _DAY_S = 86_400.0
 def path_name(path: object, where: str = "path") -> str:
     """Return a path as text.
 
+    Parameters
+    ----------
+    path
+        Whatever a caller has given as a path.
+    where
+        The name of the argument, for messages.
+
     Raises
     ------
     InputError
@@ -101,7 +108,13 @@ def check_target(
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path is a pipe, a device, or an open file of this process as /dev/stdout."""
+    """Tell whether a path is a pipe, a device, or an open file of this process as /dev/stdout.
+
+    Parameters
+    ----------
+    path
+        A path, which need not exist.
+    """
     name = Path(path).absolute()  # no link is followed
     if re.match(r"/dev/(stdout|stderr|fd/)|/proc/[^/]+/fd/", str(name)):
         return True
@@ -112,6 +125,15 @@ def replace_file(target: Path, content: bytes) -> None:
     """Write a file under another name in the same folder, then rename it; write into a pipe.
 
     An `OSError` names the file.
+
+    Readers see the old content or the new one, and never a part of it.
+
+    Parameters
+    ----------
+    target
+        The file, which need not exist, or a pipe.
+    content
+        All that is written.
     """
     try:
         if is_stream(target):
@@ -159,7 +181,17 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def _replace(target: Path, content: bytes) -> None:
-    """Write a file beside the target, to the disk, and let it take the place of the target."""
+    """Write a file beside the target, to the disk, and let it take the place of the target.
+
+    A killed run leaves the other file, which `_remove_stale_parts` finds by its name later.
+
+    Parameters
+    ----------
+    target
+        The file, which need not exist.
+    content
+        All that is written.
+    """
     _remove_stale_parts(target)
     part = target.with_name(f".{target.name}.{os.getpid()}-{_HERE}-{os.urandom(4).hex()}.part")
     try:
@@ -178,6 +210,11 @@ def _remove_stale_parts(target: Path) -> None:
 
     The name of a part says the process and the machine. Which processes of other machines live
     cannot be seen from here, so their parts are removed when they are a day old.
+
+    Parameters
+    ----------
+    target
+        The file; its parts lie beside it and are called ``.NAME.PID-MACHINE-RANDOM.part``.
     """
     for part in target.parent.glob(f".{escape(target.name)}.*.part"):
         writer = part.name.removesuffix(".part").rpartition(".")[2]
@@ -191,7 +228,13 @@ def _remove_stale_parts(target: Path) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Tell whether a process of this machine runs; on Windows nobody can tell, so it may."""
+    """Tell whether a process of this machine runs; on Windows nobody can tell, so it may.
+
+    Parameters
+    ----------
+    pid
+        The number of the process.
+    """
     if os.name == "nt":
         return True  # on Windows a signal of 0 would end the process
     try:

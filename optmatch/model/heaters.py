@@ -70,7 +70,16 @@ class Heater(Value):
     b_within_rad_per_v2: Amount | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an arm that does not exist, and phases that are not given or do not rise."""
+        """Refuse an arm that does not exist, and phases that are not given or do not rise.
+
+        A cell has an arm 1 and an arm 2. The phase of a heater in rad is a coefficient times the
+        square of the voltage, or is interpolated between measured points.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong.
+        """
         Value.__post_init__(self)
 
         # The phase follows from the voltage by a coefficient, or by points between which it rises.
@@ -97,7 +106,10 @@ class Heater(Value):
 
     @property
     def largest_volts(self) -> float:
-        """The largest voltage that the heater may get; infinite without a limit."""
+        """The largest voltage that the heater may get; infinite without a limit.
+
+        In V: the stated limit or the last measured point, whichever is less.
+        """
         limits_v = [math.inf]
         if self.max_v is not None:
             limits_v.append(self.max_v)
@@ -114,7 +126,19 @@ class Heater(Value):
         return self.turn_rad(largest_v)
 
     def turn_rad(self, volts: float) -> float:
-        """Return by how much a voltage turns the phase, from that without voltage."""
+        """Return by how much a voltage turns the phase, from that without voltage.
+
+        Parameters
+        ----------
+        volts
+            The voltage in V.
+
+        Returns
+        -------
+        float
+            In rad: a coefficient times the square of the voltage, or interpolated between measured
+            points, linearly in the square of the voltage.
+        """
         if self.volts is None or self.phases_rad is None:
             assert self.b_rad_per_v2 is not None
             return self.b_rad_per_v2 * volts**2
@@ -122,7 +146,19 @@ class Heater(Value):
         return float(phase_rad - self.phases_rad[0])
 
     def volts_for(self, turn_rad: float) -> float:
-        """Return the voltage that turns the phase by this much, from that without voltage."""
+        """Return the voltage that turns the phase by this much, from that without voltage.
+
+        Parameters
+        ----------
+        turn_rad
+            The turn in rad, from 0 on.
+
+        Returns
+        -------
+        float
+            In V: the inverse of `turn_rad`; beyond the measured points the first or the last of
+            them.
+        """
         if self.volts is None or self.phases_rad is None:
             assert self.b_rad_per_v2 is not None
             return math.sqrt(max(0.0, turn_rad) / self.b_rad_per_v2)

@@ -36,6 +36,11 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
+        """Start the stopwatch.
+
+        Blocks during which it stands still are in ``_open``, the innermost last; the time that
+        they took is added up in ``_uncounted_s`` and by reason.
+        """
         self._lock = threading.Lock()
         self._open: list[UncountedBlock] = []
         self._changed_s = time.perf_counter()
@@ -76,7 +81,13 @@ class Stopwatch:
                 self._open.remove(block)
 
     def add(self, other: Stopwatch) -> None:
-        """Add what did not count on another stopwatch."""
+        """Add what did not count on another stopwatch.
+
+        Parameters
+        ----------
+        other
+            A stopwatch of a block within, whose pauses are pauses here too.
+        """
         by_reason = other.uncounted_by_reason()
         with self._lock:
             for reason, seconds in by_reason.items():
@@ -84,7 +95,16 @@ class Stopwatch:
                 self._uncounted_s += seconds
 
     def _settle(self) -> float:
-        """Book the time since the last change on the innermost open block; return the time now."""
+        """Book the time since the last change on the innermost open block; return the time now.
+
+        The caller holds the lock. While a block is open, time does not count (`uncounted`); it is
+        added up by the reason of the block.
+
+        Returns
+        -------
+        float
+            The time now in seconds, of a clock that only runs forward.
+        """
         now_s = time.perf_counter()
         if self._open:
             reason = self._open[-1].reason
@@ -122,6 +142,11 @@ def counted_time() -> float:
 def uncounted(reason: str = "importing") -> Iterator[None]:
     """Keep work that is no search out of all time limits: importing, compiling, checking, writing.
 
+    Parameters
+    ----------
+    reason
+        A word under which the time is reported.
+
     Examples
     --------
     >>> clock = Limits(time_s=10.0).start()
@@ -143,9 +168,13 @@ def uncounted(reason: str = "importing") -> Iterator[None]:
 def own_stopwatch() -> Iterator[None]:
     """Give this block a new stopwatch, so that pauses of other solves do not count for it.
 
-    A stopwatch stands still while a thread of its solve imports or compiles (`uncounted`). What
-    did not count on the new one is added to the outer one at the end of the block. Inside a
-    running solve there is no new stopwatch: the block shares that of the solve.
+    A stopwatch measures the time of a solve, and stands still while one of its threads imports or
+    compiles (`uncounted`). Solves in several threads may share the stopwatch of the thread that
+    has started them, and would stand still together.
+
+    At the end of the block, the time that did not count on the new stopwatch is added to that of
+    the outer one. Inside a running solve there is no new stopwatch: the block shares that of the
+    solve.
     """
     if _running.get() is not None:
         yield
@@ -163,6 +192,18 @@ def own_stopwatch() -> Iterator[None]:
 def for_other_threads(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Make a function that heeds the clock and the stopwatch of this thread in any thread.
 
+    Threads of a pool know nothing of the solve that they work for unless the call brings it along.
+
+    Parameters
+    ----------
+    function
+        Any function.
+
+    Returns
+    -------
+    Callable
+        A function of the same arguments and result.
+
     Examples
     --------
     >>> from concurrent.futures import ThreadPoolExecutor
@@ -175,6 +216,7 @@ def for_other_threads(function: Callable[Arguments, Result]) -> Callable[Argumen
     context = copy_context()
 
     def run(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        """Call the function in a copy of the context of the thread that made this one."""
         # A context can be entered by one thread at a time, so each call has a copy.
         return context.copy().run(function, *args, **options)
 
@@ -188,7 +230,11 @@ def running_clock() -> Clock | None:
 
 @contextmanager
 def unlimited() -> Iterator[None]:
-    """Let nothing in this block heed the clock of a solve around it: a check is never cut."""
+    """Let nothing in this block heed the clock of a solve around it: a check is never cut.
+
+    A clock counts the time and the iterations of a solve; code that runs longer asks it whether to
+    stop.
+    """
     token = _running.set(None)
     try:
         yield
@@ -285,7 +331,10 @@ class Clock:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds left: infinite without a time limit, none after an interrupt."""
+        """Seconds left: infinite without a time limit, none after an interrupt.
+
+        A count inside another one has no more time than the outer count.
+        """
         if self.interrupted:
             return 0.0
         remaining_s = float("inf")
@@ -301,7 +350,15 @@ class Clock:
         return self.interrupted or (self.outer is not None and self.outer.stopped)
 
     def exceeded(self, iterations: int) -> Limit | None:
-        """Which limit is reached after so many iterations, or None."""
+        """Tell which limit is reached after so many iterations; None if none is.
+
+        An interrupt goes first, then the limit of iterations, then that of time.
+
+        Parameters
+        ----------
+        iterations
+            The iterations that were made so far.
+        """
         if self.stopped:
             return Limit.INTERRUPTED
         if self.limits.iterations is not None and iterations >= self.limits.iterations:
@@ -312,7 +369,10 @@ class Clock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Let every count that starts in this block, and `check_time`, heed this one."""
+        """Let every count that starts in this block, and `check_time`, heed this one.
+
+        Afterwards the count that was running before runs again.
+        """
         token = _running.set(self)
         try:
             yield

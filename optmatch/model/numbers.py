@@ -29,6 +29,11 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     dtype
         The NumPy type of the result. ``[1.5]`` is not rounded to an integer type but refused.
 
+    Returns
+    -------
+    NDArray
+        A new array in the order of C, read-only; -0.0 has become 0.0.
+
     Raises
     ------
     InputError
@@ -45,6 +50,7 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     optmatch.model.errors.InputError: matching[0] = 0.5: not a whole number of 32 bits
     """
     source, array = _cast(name, value, dtype)
+    # An empty list is one-dimensional, but stands for an empty array of any number of dimensions.
     if array.size == 0 and array.ndim == 1 and ndim > 1:
         array = array.reshape((0,) * ndim)
         source = source.reshape((0,) * ndim)
@@ -64,7 +70,28 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
 def _cast(
     name: str, value: ArrayLike, dtype: type[np.generic]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return numbers as an array of the type that they have, and as a new one of `dtype`."""
+    """Return numbers as an array of the type that they have, and as a new one of `dtype`.
+
+    Parameters
+    ----------
+    name
+        The name of the array in messages.
+    value
+        Numbers, nested sequences or an array.
+    dtype
+        The NumPy type of the second array; entries that it cannot hold change, which the caller
+        has to find.
+
+    Returns
+    -------
+    source, array : NDArray
+        The array as NumPy reads it (the same object if it was an array), and a new one of `dtype`.
+
+    Raises
+    ------
+    InputError
+        If it is no array of numbers.
+    """
     try:
         source = np.asarray(value)
         if source.dtype.kind not in "biufO":  # NumPy reads texts and dates as numbers
@@ -80,7 +107,7 @@ def _cast(
 def _refuse_changed_entries(
     name: str, value: ArrayLike, source: NDArray[Any], array: NDArray[Any]
 ) -> None:
-    """Raise an `InputError` that names the first entry that is not finite, or that a cast changed.
+    """Refuse an array with an entry that is not finite, or that a cast has changed.
 
     Parameters
     ----------
@@ -92,6 +119,11 @@ def _refuse_changed_entries(
         The same as an array of the type that NumPy chose.
     array
         The same after the cast to the wanted type.
+
+    Raises
+    ------
+    InputError
+        Naming the first such entry; nothing is raised if all are right.
     """
     is_wrong = (source != array) | ~np.isfinite(source)
     is_rounded = np.zeros_like(is_wrong)
@@ -127,6 +159,13 @@ def _is_all_finite(array: NDArray[np.float64]) -> bool:
 def plain_array(name: str, value: ArrayLike) -> NDArray[Any]:
     """Return an array of whatever type its entries have; a frozen copy of one type is `frozen`.
 
+    Parameters
+    ----------
+    name
+        The name of the array in messages.
+    value
+        An array or nested sequences.
+
     Raises
     ------
     InputError
@@ -150,6 +189,13 @@ def plain_array(name: str, value: ArrayLike) -> NDArray[Any]:
 def real_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """Return numbers of any shape as float64; NaN, for what is not known, is a number too.
 
+    Parameters
+    ----------
+    name
+        The name of the array in messages.
+    value
+        Numbers, nested sequences or an array.
+
     Raises
     ------
     InputError
@@ -159,7 +205,22 @@ def real_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
 
 
 def _exact_float(name: str, value: int) -> float:
-    """Return a large whole number as a float, if there is one of this value."""
+    """Return a large whole number as a float, if there is one of this value.
+
+    Floats have 53 bits: from 2**53 on only some whole numbers are floats.
+
+    Parameters
+    ----------
+    name
+        The name of the number in messages.
+    value
+        A whole number of any size.
+
+    Raises
+    ------
+    InputError
+        If no float has this value.
+    """
     try:
         exact = float(value)
     except OverflowError:
@@ -204,6 +265,25 @@ def list_entries(name: str, values: Any, wanted: str) -> list[Any]:
 def integer(name: str, value: Any, *, at_least: int | None) -> int:
     """Check that `value` is a whole number not below `at_least`, if that is given.
 
+    Parameters
+    ----------
+    name
+        The name of the number in messages.
+    value
+        Whatever a caller has given; true and false are no numbers.
+    at_least
+        The least value; None for any.
+
+    Returns
+    -------
+    int
+        The number as one of Python.
+
+    Raises
+    ------
+    InputError
+        If it is no whole number, is too small, or has more than 38 digits.
+
     Examples
     --------
     >>> integer("rows", 9, at_least=1)
@@ -220,6 +300,25 @@ def integer(name: str, value: Any, *, at_least: int | None) -> int:
 
 def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
     """Check that `value` is a finite number not below `at_least`.
+
+    Parameters
+    ----------
+    name
+        The name of the number in messages.
+    value
+        Whatever a caller has given; true and false are no numbers.
+    at_least
+        The least value.
+
+    Returns
+    -------
+    float
+        The number as one of Python.
+
+    Raises
+    ------
+    InputError
+        If it is no finite number, is too small, or a whole number that no float is equal to.
 
     Examples
     --------
@@ -258,6 +357,12 @@ of a job, values that aliases of a text repeat, tasks of a sweep."""
 
 def largest(kind: str) -> int:
     """Return the largest size of a kind of `SIZES`: that of the environment, or the default.
+
+    Parameters
+    ----------
+    kind
+        The things that are counted, such as ``ports``; the variable is then
+        ``OPTMATCH_MAX_PORTS``.
 
     Examples
     --------

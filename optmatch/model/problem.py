@@ -27,6 +27,12 @@ else:
 def is_known(score: Score | None) -> bool:
     """Tell whether a score is there and finite.
 
+    Parameters
+    ----------
+    score
+        An objective or a bound: a number, or a tuple of levels, which is always finite; None if
+        there is none.
+
     Examples
     --------
     >>> is_known((0, 3)), is_known(2.5), is_known(float("inf")), is_known(None)
@@ -42,6 +48,20 @@ def is_levels(value: Any) -> bool:
 
 def gap_between(objective: Score, bound: Score) -> float:
     """Return (objective - bound) / objective, of levels that of the first one that differs.
+
+    Parameters
+    ----------
+    objective
+        The objective of an answer: a number, or a tuple of levels that are compared one after the
+        other.
+    bound
+        A lower bound on all answers, in the same form; minus infinity if nothing is known.
+
+    Returns
+    -------
+    float
+        0 if the answer is as good as the bound; infinite if only one of them has levels, or the
+        objective is 0 above its bound.
 
     Examples
     --------
@@ -74,6 +94,18 @@ _SIZES = {
 def scale_of(value: float, unit: str) -> tuple[float, str]:
     """Return in which unit a value is read best, and how much of `unit` that is.
 
+    Parameters
+    ----------
+    value
+        The value in `unit`.
+    unit
+        The unit: ``s`` or ``B`` have larger and smaller ones, others stay.
+
+    Returns
+    -------
+    scale, name
+        How much of `unit` the better unit is, and its name: (0.001, "ms") for some milliseconds.
+
     Examples
     --------
     >>> scale_of(0.0035, "s"), scale_of(9000.0, "s"), scale_of(12.0, "cells")
@@ -90,6 +122,15 @@ def scale_of(value: float, unit: str) -> tuple[float, str]:
 def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
     """Write a quantity with its unit: seconds from ns to h, bytes from B to TB, others as is.
 
+    Parameters
+    ----------
+    value
+        The quantity in `unit`.
+    unit
+        Its unit, empty for a plain number.
+    digits
+        How many digits are shown that count; whole numbers keep all of theirs.
+
     Examples
     --------
     >>> write_amount(0.003514, "s"), write_amount(3e9, "B"), write_amount(1234567.0, "cells")
@@ -105,6 +146,13 @@ def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
 
 def write_score(score: Score, unit: str = "") -> str:
     """Write a score with its unit, of levels each with its name.
+
+    Parameters
+    ----------
+    score
+        A number, or a tuple of levels that are compared one after the other.
+    unit
+        The unit of the number, or the names of the levels with commas between them.
 
     Examples
     --------

@@ -94,7 +94,16 @@ class Schedule(Value):
     )
 
     def __post_init__(self) -> None:
-        """Refuse fields without one entry for each slot, and slots that are no matchings."""
+        """Refuse fields without one entry for each slot, and slots that are no matchings.
+
+        A slot is a time in which circuits stay: a row of ``matchings``, a duration, and perhaps
+        the states of cells and the delay before it.
+
+        Raises
+        ------
+        InputError
+            Naming the field that does not fit.
+        """
         check_fields(self)
         n_slots = len(self.matchings)
         n_durations = len(self.durations_s)
@@ -124,6 +133,11 @@ class Schedule(Value):
         return len(self.matchings)
 
     def __iter__(self) -> Iterator[PlannedSlot]:
+        """Yield the slots in order.
+
+        Each has its circuits (``matching[source] = destination``, -1 idle), its duration and the
+        delay before it in seconds, and the state of each cell; None if states are not stated.
+        """
         delays_s = self.waits_s.tolist()
         durations_s = self.durations_s.tolist()
         for slot, matching in enumerate(self.matchings):
@@ -169,9 +183,17 @@ class Schedule(Value):
 
 
 def check_matchings(matchings: ArrayLike) -> None:
-    """Refuse rows, ``matchings[slot, source]``, that are no matchings.
+    """Refuse rows that are no matchings: ports out of range, or a destination of two sources.
 
-    The `InputError` names slot and port of the first entry that is out of range, or used twice.
+    Parameters
+    ----------
+    matchings
+        ``matchings[slot, source] = destination``, -1 where idle; shape (slots, ports).
+
+    Raises
+    ------
+    InputError
+        Naming slot and port of the first entry that is wrong.
     """
     rows = np.asarray(matchings)
     n_ports = rows.shape[1]

@@ -260,7 +260,16 @@ class Solution(Value, Generic[Answer]):
     proof: Proof | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a status, an answer, an objective and a bound that contradict each other."""
+        """Refuse a status, an answer, an objective and a bound that contradict each other.
+
+        Optimal and infeasible are proved, and have no limit; all others were ended by one. An
+        optimal or a feasible solution has an answer with its objective, others have none.
+
+        Raises
+        ------
+        InputError
+            Saying which two contradict each other.
+        """
         check_fields(self)
         object.__setattr__(self, "stats", FrozenMap(self.stats))
         has_answer = self.schedule is not None or self.answer is not None
@@ -279,6 +288,7 @@ class Solution(Value, Generic[Answer]):
             self._check_bound(self.objective, self.lower_bound)
 
     def __repr__(self) -> str:
+        """Return in one line the status, objective, bound, method, time and problem."""
         objective = ""
         if self.objective is not None:
             objective = f", objective={self.objective}"
@@ -317,7 +327,11 @@ class Solution(Value, Generic[Answer]):
         return "\n".join(lines)
 
     def _summarize_claim(self) -> str:
-        """Return in one line the status, the limit, the objective, the bound and its proof."""
+        """Return in one line the status, the limit, the objective, the bound and its proof.
+
+        Limits that a user has set are told; that a method has nothing left to try is none of them.
+        An example is ``optimal: objective 44 cells, lower bound 44 cells (counting)``.
+        """
         unit = unit_of(self.problem)
         claim = self.status.value
         if self.limit not in (None, Limit.EXHAUSTED):
@@ -355,6 +369,7 @@ class Solution(Value, Generic[Answer]):
             is_above = False
             is_below = True
         else:
+            # Sums of floats may differ in their last digits from the bound that they reach.
             slack = RTOL * abs(objective)
             is_above = bound > objective + slack
             is_below = bound < objective - slack
@@ -365,6 +380,16 @@ class Solution(Value, Generic[Answer]):
 
     def plot(self, *, slot: int | None = None) -> Any:
         """Return a figure of matplotlib: one slot, or what suits the kind of answer.
+
+        Parameters
+        ----------
+        slot
+            The slot that is drawn, from 0; None for what suits the kind of answer.
+
+        Raises
+        ------
+        InputError
+            If there is no such slot.
 
         Examples
         --------

@@ -34,6 +34,7 @@ class Value:
         cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
+        """Return the call that makes the object, without fields that have their default."""
         arguments = []
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -99,7 +100,15 @@ class FrozenMap(Mapping[str, Any]):
 
 
 def _is_default(field: Field[Any], value: Any) -> bool:
-    """Tell whether a value is the default of a field, and of the same type."""
+    """Tell whether a value is the default of a field, and of the same type.
+
+    Parameters
+    ----------
+    field
+        A field of a data class.
+    value
+        Its value in an object.
+    """
     default = field.default
     if field.default_factory is not MISSING:
         default = field.default_factory()
@@ -109,7 +118,13 @@ def _is_default(field: Field[Any], value: Any) -> bool:
 
 
 def _brief(value: Any) -> str:
-    """Show a field in short: of many numbers the type and the shape."""
+    """Show a field in short: of many numbers the type and the shape.
+
+    Parameters
+    ----------
+    value
+        The value of a field. Collections of more than `_SHOWN` entries are not written out.
+    """
     if isinstance(value, np.ndarray):
         if value.size > _SHOWN:
             return f"<{value.dtype} {' x '.join(map(str, value.shape))}>"

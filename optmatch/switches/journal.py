@@ -66,6 +66,27 @@ class PlayJournal:
     def __init__(
         self, path: str | os.PathLike[str], header: Mapping[str, Any], *, resume: bool
     ) -> None:
+        """Open the journal of a player: a file with a line of JSON for each thing that it does.
+
+        A new journal begins with a line that says what is played. With `resume`, the lines of a
+        former run are read first, and new ones are added behind them.
+
+        Parameters
+        ----------
+        path
+            The file of the journal.
+        header
+            The plan that is played: its digest (``plan``) and the names of the switches
+            (``switches``). A former run must have had the same.
+        resume
+            Whether a former run goes on. Without it the file must not exist yet.
+
+        Raises
+        ------
+        InputError
+            If the file is there already without `resume`, is of another plan, or is being written
+            by another player.
+        """
         self.path = file_path(path)
         self.before: dict[str, list[str]] = {}
         """Names of the circuits that each switch had before the first change."""
@@ -81,6 +102,7 @@ class PlayJournal:
             raise InputError(
                 "is there already: --resume goes on with it, another name begins anew", path=name
             )
+        # The lock is held as long as the file is open, so that only one player writes it.
         self._file = self.path.open("a", encoding="utf-8")
         try:
             _lock(self._file, name)
@@ -91,7 +113,24 @@ class PlayJournal:
             self.write(sync=True, format=JOURNAL_FORMAT, **header)
 
     def _read_former(self, header: Mapping[str, Any], name: str) -> None:
-        """Take over what a former run has noted."""
+        """Take over what a former run has noted, and check that it has played the same plan.
+
+        The name under which it claimed switches goes to `owner`, the circuits that switches held
+        before its first change to `before`, and the last moment that it has played to `position`.
+        A moment is a time at which switches change together.
+
+        Parameters
+        ----------
+        header
+            The plan to be played: the digest of the plan and the names of the switches.
+        name
+            The name of the file in messages.
+
+        Raises
+        ------
+        InputError
+            If the journal is empty, or of another plan or other switches.
+        """
         entries = list(read_entries(self.path))
         if not entries:
             raise InputError("is empty: there is nothing to go on with", path=name)
@@ -102,6 +141,8 @@ class PlayJournal:
                     f" another switch, not {str(value)[:80]!r}",
                     path=name,
                 )
+        # The last entry of a kind counts: a moment is noted as ``applying`` before it is sent, and
+        # as ``tuned`` once all of its circuits carry light.
         for entry in entries:
             if entry.get("event") == "claim":
                 self.owner = str(entry["owner"])
@@ -112,7 +153,15 @@ class PlayJournal:
                 self.position = Position(int(entry["round"]), int(entry["moment"]), is_tuned)
 
     def write(self, *, sync: bool = False, **entry: Any) -> None:
-        """Add a line; with `sync` it is on disk when this returns."""
+        """Add a line; with `sync` it is on disk when this returns.
+
+        Parameters
+        ----------
+        sync
+            Whether to wait for the disk; otherwise a crash of the machine may lose the line.
+        **entry
+            The fields of the line: ``event`` and what belongs to it.
+        """
         self._file.write(json.dumps(entry, allow_nan=False) + "\n")
         self._file.flush()
         if sync:
@@ -124,7 +173,20 @@ class PlayJournal:
 
 
 def _lock(file: IO[str], name: str) -> None:
-    """Lock a journal for this process, as long as the file is open, where files can be locked."""
+    """Lock a journal for this process, as long as the file is open, where files can be locked.
+
+    Parameters
+    ----------
+    file
+        The open journal.
+    name
+        Its name in messages.
+
+    Raises
+    ------
+    InputError
+        If another process holds the lock. Where the system knows no locks, nothing happens.
+    """
     try:
         import fcntl  # which Windows does not have
     except ImportError:
@@ -137,6 +199,17 @@ def _lock(file: IO[str], name: str) -> None:
 
 def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """Yield the lines of a journal; a last line that was cut off by a crash is left out.
+
+    Parameters
+    ----------
+    path
+        The file of a journal: a JSON object on each line.
+
+    Yields
+    ------
+    dict
+        The fields of a line, checked by its ``event`` (`FIELDS_OF_EVENT`); the first line has the
+        ``format``.
 
     Raises
     ------
@@ -169,7 +242,23 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def _check_entry(entry: dict[str, Any], name: str, number: int) -> None:
-    """Refuse an entry that lacks a field of its event, or has one of another type."""
+    """Refuse an entry that lacks a field of its event, or has one of another type.
+
+    Parameters
+    ----------
+    entry
+        A line of a journal; its ``event`` decides which fields it needs (`FIELDS_OF_EVENT`).
+        Events that nothing reads need none.
+    name
+        The name of the file in messages.
+    number
+        The number of the line, from 1.
+
+    Raises
+    ------
+    FormatError
+        Naming the line and the field.
+    """
     event = entry.get("event")
     fields = FIELDS_OF_EVENT.get(event, {}) if isinstance(event, str) else {}
     for field, form in fields.items():
@@ -191,6 +280,20 @@ class MeasuredDelays(NamedTuple):
 def measured_delays(path: str | os.PathLike[str]) -> MeasuredDelays:
     """Return percentiles of the delays that a journal has.
 
+    A delay goes from the first change of a moment that is sent to its last tuned circuit. Moments
+    at which no circuit changed do not count.
+
+    Parameters
+    ----------
+    path
+        The journal of a player.
+
+    Returns
+    -------
+    MeasuredDelays
+        The number of changes, and the 50th and 99th percentile and the longest of their delays, in
+        seconds.
+
     Raises
     ------
     FormatError
@@ -198,6 +301,7 @@ def measured_delays(path: str | os.PathLike[str]) -> MeasuredDelays:
     InputError
         If it has no measured delay.
     """
+    # A moment without a changed circuit has no delay to measure.
     delays_s = [
         float(entry["delay_s"])
         for entry in read_entries(path)

@@ -12,21 +12,28 @@ from optmatch.switches.protocol import Switch
 def match_switches(
     plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch], *, partial: bool = False
 ) -> tuple[Switch | None, ...]:
-    """Return the switch of each plan.
+    """Assign real switches, which can be driven, to the switches that a plan or a state has.
 
     Parameters
     ----------
     plans
-        The switches of a plan or a state.
+        The planned switches: for each its circuits over time (``plan.plan``) and the names of its
+        ports.
     switch
-        The only switch, or switches by the names of plans, or of their files (``rail-0``).
+        The real switch if one is planned, or real switches by the names of planned ones
+        (``rail 0``), or of the files that are written for them (``rail-0``).
     partial
-        Whether plans may go without a switch; they have None then.
+        Whether planned switches may go without a real one; they have None then.
+
+    Returns
+    -------
+    tuple
+        The real switch of each planned one, in the order of `plans`; None for one without.
 
     Raises
     ------
     InputError
-        If a name is unknown, or a plan goes without a switch and may not.
+        If a name is unknown, or a planned switch goes without a real one and may not.
     """
     if not isinstance(switch, Mapping):
         if len(plans) != 1:
@@ -39,6 +46,7 @@ def match_switches(
             raise InputError(f"switch = {switch!r:.60}: a switch is expected", where="switch")
         return (switch,)
 
+    # A planned switch is looked for by its own name, then by that of its file.
     matched = []
     known_names: set[str] = set()
     for plan in plans:
@@ -57,6 +65,19 @@ def match_switches(
 def match_all_switches(
     plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch]
 ) -> tuple[Switch, ...]:
-    """Return the switch of each plan, none of which may go without."""
+    """Assign a real switch to each switch of a plan, none of which may go without.
+
+    Parameters
+    ----------
+    plans
+        The planned switches.
+    switch
+        The real switch if one is planned, or real switches by the names of planned ones.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown, or a planned switch goes without a real one.
+    """
     matched = match_switches(plans, switch)
     return tuple(each_switch for each_switch in matched if each_switch is not None)

@@ -122,9 +122,19 @@ class PlayReport:
     is_whole: bool
 
     def figures(self) -> dict[str, float]:
-        """Return percentiles of delays and lateness by name, in seconds.
+        """Return percentiles of what was measured, by name, in seconds.
 
-        Lateness is what a moment took longer than planned.
+        A moment is a time at which switches change together. Its delay goes from the first change
+        that is sent to the last tuned circuit, its own time is what the player took beside that,
+        and its lateness is delay and own time less the planned delay. Moments at which no circuit
+        changed do not count.
+
+        Returns
+        -------
+        dict
+            The numbers of ``moments`` and of ``changes`` (moments with a changed circuit); if
+            there are changes, also ``delay_p50_s``, ``delay_p99_s``, and the same of ``own`` and
+            ``lateness``.
         """
         changed = [moment for moment in self.moments if moment.n_changed]
         figures: dict[str, float] = {"moments": len(self.moments), "changes": len(changed)}
@@ -159,7 +169,21 @@ class Moment(NamedTuple):
 def list_moments(switches: Sequence[NamedSwitch]) -> tuple[Moment, ...]:
     """Put the states of all switches in the order of time; those that begin together are one.
 
-    Plans without times (transitions, slices) have a moment for each state.
+    A state is what one switch holds for some time. Plans without times (transitions, slices) have
+    a moment for each state.
+
+    Parameters
+    ----------
+    switches
+        The switches of a plan; each has for its states the times in seconds at which they begin,
+        are tuned and end (``starts_s``, ``ready_s`` and ``ends_s``), all 0 for plans without
+        times.
+
+    Returns
+    -------
+    tuple of Moment
+        The moments in the order of time: which switch goes to which state, the planned delay until
+        the last of them is tuned, and how long their circuits are held from then on.
     """
     # The key of a moment is its time; states without times are told apart by their numbers.
     changes_at: dict[tuple[float, int], list[PlannedChange]] = {}
@@ -293,6 +317,28 @@ class _Player:
         ports: str | os.PathLike[str] | None,
         on_moment: Callable[[PlayedMoment, int], object] | None,
     ) -> None:
+        """Prepare the run of a plan on switches; nothing is sent yet.
+
+        Parameters
+        ----------
+        solution
+            An answer with circuits.
+        switch
+            The switch, or switches by the names that the plan gives them.
+        options
+            How the plan is played: its pace, its journal, and what may be touched.
+        ports
+            A file with the names of ports; None: port p has the sides ``(p + 1)A`` and
+            ``(p + 1)B``.
+        on_moment
+            Is called with each moment that was played and the number of moments of the plan.
+
+        Raises
+        ------
+        InputError
+            If switches and plan do not fit, or a moment is shorter than a change of the switch
+            takes.
+        """
         # What is to be played, and where.
         self.options = options
         self.on_moment = on_moment
@@ -313,7 +359,17 @@ class _Player:
         """The circuits of ours that each switch held before the first change."""
 
     def _check_durations(self) -> None:
-        """Refuse moments that end before the switch can be ready, unless they may be stretched."""
+        """Refuse moments that end before the switch can be ready, unless they may be stretched.
+
+        Only a plan that is played by its own times (``pace="times"``) has durations to keep;
+        moments of plans without times last 0 seconds and are passed over. A switch needs
+        `own_delay_s` seconds to carry out a change.
+
+        Raises
+        ------
+        InputError
+            Naming the moment, which messages call a slot.
+        """
         options = self.options
         if options.pace != "times" or options.stretch:
             return
@@ -329,6 +385,9 @@ class _Player:
 
     def run(self, stop: threading.Event) -> PlayReport:
         """Claim the switches, play the plan, and release them.
+
+        A claim keeps other players from a switch as long as it is renewed. Circuits are ours if
+        they have a side on a port of the plan.
 
         Parameters
         ----------
@@ -381,6 +440,9 @@ class _Player:
         The circuits before the first change are noted, or of a run that goes on read from its
         journal.
 
+        ``expected`` and ``before`` get the circuits that each switch holds on our ports, the
+        latter as they were before the first change of all.
+
         Raises
         ------
         SwitchError
@@ -409,7 +471,16 @@ class _Player:
                 self.before[index] = frozenset(circuit_named(name) for name in names_before)
 
     def _open_journal(self) -> None:
-        """Open the journal, if there is to be one, and note or read who claims the switches."""
+        """Open the journal, if there is to be one, and note or read who claims the switches.
+
+        A run that goes on takes over the name of the former run (`owner`), and with it the claims
+        on the switches, which may not have expired yet. A new run notes its own name.
+
+        Raises
+        ------
+        InputError
+            If the journal is of another plan, or another player writes it.
+        """
         if self.options.journal is None:
             return
         names = [switch.name for switch in self.switches]
@@ -421,7 +492,22 @@ class _Player:
             self._note(sync=True, event="claim", owner=self.owner)
 
     def _refuse_foreign(self, index: int, present: Iterable[CrossConnect]) -> None:
-        """Refuse circuits on our ports that no slot has, unless they are to be taken over."""
+        """Refuse circuits on our ports that no state of the plan has.
+
+        With the option `take_over` they are accepted, and the first change removes them.
+
+        Parameters
+        ----------
+        index
+            The number of the switch.
+        present
+            The circuits on it that have a side of ours.
+
+        Raises
+        ------
+        SwitchError
+            Naming the first such circuit.
+        """
         if self.options.take_over:
             return
         plan = self.plans[index]
@@ -435,6 +521,10 @@ class _Player:
 
     def _play_rounds(self, stop: threading.Event) -> PlayReport:
         """Play all moments, round after round.
+
+        A moment is a time at which switches of the plan change together; a round plays all of them
+        once. Between two moments circuits are held as long as the options say (`pace`): for the
+        times of the plan, until `next_slot` returns, or not at all.
 
         Parameters
         ----------
@@ -482,17 +572,23 @@ class _Player:
 
         The journal says what comes before it is sent, so that a crash leaves no doubt.
 
+        A moment is a time at which switches of the plan change together.
+
         Parameters
         ----------
-        round_number, place
-            Which time the plan is played, and which of its moments.
+        round_number
+            Which time the plan is played, from 0.
+        place
+            Which of its moments, from 0.
         due_s
-            When the slot before it is over, on the monotonic clock.
+            When the slot before it is over, in seconds of the monotonic clock.
 
         Returns
         -------
         _PreparedMoment
-            What has to change.
+            For each switch that changes, by its number, the circuits that it should hold
+            (``targets``) and the change that leads there from those that it holds
+            (``differences``).
 
         Raises
         ------
@@ -519,7 +615,8 @@ class _Player:
         Parameters
         ----------
         prepared
-            The moment, and what has to change.
+            The moment: for each switch that changes, by its number, the circuits that it should
+            hold and what has to change for that.
 
         Returns
         -------
@@ -548,6 +645,8 @@ class _Player:
             n_changed=prepared.n_changed,
             delay_s=round(delay_s, 6),
         )
+        # The own time of the player is all that has passed since the moment was due, less the
+        # delay of the switches.
         return PlayedMoment(
             round=prepared.round,
             moment=prepared.moment,
@@ -558,13 +657,33 @@ class _Player:
         )
 
     def _compare(self, index: int) -> frozenset[CrossConnect]:
-        """Return our circuits on a switch; what somebody else has changed is an error."""
+        """Read our circuits on a switch, and refuse what somebody else has changed.
+
+        Parameters
+        ----------
+        index
+            The number of the switch.
+
+        Returns
+        -------
+        frozenset of CrossConnect
+            The circuits with a side of ours. With the option `take_over` there may be more of them
+            than the player has set.
+
+        Raises
+        ------
+        SwitchError
+            If a circuit of ours is gone, or there is another one on our ports that may not be
+            taken over.
+        """
         present = self._own_circuits(index)
         expected = self.expected[index]
         if present == expected:
             return present
 
         name = self.switches[index].name
+        # A circuit that is missing is an error even with `take_over`, which is about circuits of
+        # others.
         removed = sorted(expected - present)
         added = sorted(present - expected)
         if removed:
@@ -576,7 +695,14 @@ class _Player:
         return present
 
     def _own_circuits(self, index: int) -> frozenset[CrossConnect]:
-        """Return the circuits of a switch that have a side of ours."""
+        """Return the circuits that a switch holds and that have a side of ours.
+
+        Parameters
+        ----------
+        index
+            The number of the switch. Sides are ours if they belong to a port that the plan may
+            touch.
+        """
         own_sides = self.own_sides[index]
         return frozenset(
             circuit
@@ -585,10 +711,27 @@ class _Player:
         )
 
     def _wait(self, index: int, circuits: Iterable[CrossConnect], applied_s: float) -> None:
-        """Wait until the circuits of a switch are tuned; one that is not is an error."""
+        """Wait until the circuits of a switch are tuned; one that is not is an error.
+
+        Parameters
+        ----------
+        index
+            The number of the switch.
+        circuits
+            The circuits to wait for.
+        applied_s
+            When they were sent, on the monotonic clock; the time limit of the options counts from
+            then.
+
+        Raises
+        ------
+        _UntunedError
+            Naming a circuit that is not tuned: one that has failed, if there is one.
+        """
         left_s = self.options.time_limit_s - (time.monotonic() - applied_s)
         tuning = self.switches[index].wait(sorted(circuits), max(0.0, left_s))
         if tuning.status_of_untuned:
+            # A failure says more than a circuit that is merely late.
             by_failure = sorted(
                 tuning.status_of_untuned.items(), key=lambda entry: entry[1] != "failed"
             )
@@ -604,10 +747,14 @@ class _Player:
     ) -> _PreparedMoment | None:
         """Hold the circuits for the time of the plan, and prepare the next moment meanwhile.
 
+        Only plans that are played by their own times are held here (``pace="times"``). The next
+        moment is prepared `_PREPARE_S` seconds before it is due, so that reading the switches
+        delays nothing.
+
         Parameters
         ----------
         round_number, place
-            Which time the plan is played, and which of its moments is held.
+            Which time the plan is played, and which of its moments is held, both from 0.
         stop
             Ends it, from any thread.
 
@@ -619,6 +766,8 @@ class _Player:
         if self.options.pace != "times":
             return None
         moment = self.moments[place]
+        # A slot that is stretched lasts at least as long as the switch needs for a change; moments
+        # of plans without times last 0 s and are not stretched.
         hold_s = moment.hold_s
         if self.options.stretch and hold_s + moment.planned_delay_s > 0:
             hold_s = max(hold_s, self.options.own_delay_s)
@@ -633,7 +782,14 @@ class _Player:
         return prepared
 
     def _following(self, round_number: int, place: int) -> tuple[int, int] | None:
-        """Return the round and the place of the moment after one; None after the last one."""
+        """Return the round and the place of the moment after one; None after the last one.
+
+        Parameters
+        ----------
+        round_number, place
+            Which time the plan is played, and which of its moments it is, both from 0. Without a
+            limit of rounds none is the last.
+        """
         if place + 1 < len(self.moments):
             return round_number, place + 1
         if self.options.rounds is not None and round_number + 1 >= self.options.rounds:
@@ -643,7 +799,15 @@ class _Player:
     def _pass_time(self, end_s: float, stop: threading.Event) -> None:
         """Wait until a time of the monotonic clock, or until `stop` is set.
 
-        Long slots are held in parts: a claim that is not renewed would end.
+        Long slots are held in parts of `_CLAIM_EVERY_S` seconds: a claim on a switch that is not
+        renewed would end.
+
+        Parameters
+        ----------
+        end_s
+            When the wait ends, on the monotonic clock.
+        stop
+            Ends it at once, from any thread.
         """
         while not stop.is_set():
             left_s = end_s - time.monotonic()
@@ -676,17 +840,31 @@ class _Player:
 
 
 def _own_sides(plan: NamedSwitch, only_ports: Set[int] | None) -> frozenset[str]:
-    """Return the sides that may be touched: of all ports, or of `only_ports`.
+    """Return the sides of ports that a player may touch: those of all ports, or of `only_ports`.
+
+    Parameters
+    ----------
+    plan
+        A switch of the plan: ``plan.plan.matchings[state, source] = destination`` (-1 where idle),
+        and the names of the A side and the B side of each port.
+    only_ports
+        The ports that may be touched; None for all.
+
+    Returns
+    -------
+    frozenset of str
+        The names of the sides, such as ``1A``.
 
     Raises
     ------
     InputError
-        If the plan has a circuit at another port.
+        If the plan has a circuit at another port than those of `only_ports`.
     """
     n_ports = plan.plan.matchings.shape[1]
     ports: Iterable[int] = range(n_ports)
     if only_ports is not None:
         ports = sorted(only_ports)
+        # A port takes part in the plan if it sends, or receives, in any state.
         sources = np.flatnonzero((plan.plan.matchings >= 0).any(axis=0)).tolist()
         destinations = np.unique(plan.plan.matchings[plan.plan.matchings >= 0]).tolist()
         outside = sorted((set(sources) | set(destinations)) - only_ports)

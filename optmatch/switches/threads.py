@@ -16,12 +16,30 @@ def run_in_thread(run: Callable[[], Outcome], stop: threading.Event) -> Outcome:
     A KeyboardInterrupt in the calling thread sets `stop`; the function ends what it has
     begun, and its result is returned. An event tells the end: after an interrupted `Thread.join` a
     thread counts as dead (CPython issue 90882).
+
+    Parameters
+    ----------
+    run
+        The function, which looks at `stop` from time to time and returns soon once it is set.
+    stop
+        The event that asks the function to end.
+
+    Returns
+    -------
+    Outcome
+        The result of the function.
+
+    Raises
+    ------
+    BaseException
+        The error of the function, raised again.
     """
     ended = threading.Event()
     outcome: list[Outcome] = []
     failure: list[BaseException] = []
 
     def work() -> None:
+        """Call the function, keep its result or its error, and tell that it has ended."""
         try:
             outcome.append(run())
         except BaseException as error:  # raised again in the calling thread
@@ -43,6 +61,11 @@ def run_in_thread(run: Callable[[], Outcome], stop: threading.Event) -> Outcome:
 
 def run_side_by_side(calls: Sequence[Callable[[], object]]) -> None:
     """Run some calls, each in a thread of its own, and return when all of them have ended.
+
+    Parameters
+    ----------
+    calls
+        Functions without arguments. A single one runs in the calling thread.
 
     Raises
     ------

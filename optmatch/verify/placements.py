@@ -29,10 +29,22 @@ _SPECTRAL_MARGIN = 1e-6
 def verify_placement(
     problem: HostPlacement, subject: Schedule | HostPorts | Solution, findings: Findings
 ) -> None:
-    """Recount the losses of a placement and, of a solution, check its claims."""
+    """Recount the losses of a placement and, of a solution, check its claims.
+
+    Parameters
+    ----------
+    problem
+        The placement that was asked for: each host gets a port of a switch.
+    subject
+        The answer to check: ports of hosts, or a solution, whose objective, bound and proof are
+        checked, too. Anything else is refused as no answer.
+    findings
+        Takes the violations and the figures, among them the bound that is counted here.
+    """
     traffic = Traffic(problem)
 
     def replay(answer: Any) -> bool:
+        """Apply all rules to an answer; tell whether its losses could be counted."""
         return _replay(problem, traffic, answer, findings)
 
     findings.figures["lower_bound_recomputed"] = _count_bound(problem, traffic)
@@ -77,21 +89,47 @@ class Traffic:
     """
 
     def __init__(self, problem: HostPlacement) -> None:
+        """List the circuits that a placement needs and what circuits between ports lose.
+
+        Parameters
+        ----------
+        problem
+            The placement: its switch with losses and dead ports, its pattern of circuits, and the
+            hosts that have a port already (``held[host]``, -1 without one).
+        """
         self.loss_db = _list_losses(problem)
         self.circuits = _list_circuits(problem)
         self.port_of_host = {host: port for host, port in enumerate(problem.held) if port >= 0}
         taken = {*self.port_of_host.values(), *problem.fabric.dead_ports}
         self.open_ports = [port for port in range(len(self.loss_db)) if port not in taken]
+        # Row p of each has the losses of circuits out of port p, or into it, from the least on;
+        # the other port is one that no host has yet.
         self._sorted_out_db = np.sort(self.loss_db[:, self.open_ports], axis=1)
         self._sorted_in_db = np.sort(self.loss_db[self.open_ports, :], axis=0).T
 
     def list_partners(self, n_hosts: int) -> list[Partners]:
-        """Return with whom each host has circuits."""
+        """Return with whom each host has circuits.
+
+        Partners that have a port already (``port_of_host``) are given by that port, as their loss
+        is known; the others are only counted.
+
+        Parameters
+        ----------
+        n_hosts
+            The number of hosts.
+
+        Returns
+        -------
+        list of Partners
+            For each host: how many hosts without a port it sends to (``n_out``) and receives from
+            (``n_in``), and the ports of the others (``ports_out`` and ``ports_in``).
+        """
         targets: list[list[int]] = [[] for _ in range(n_hosts)]
         sources: list[list[int]] = [[] for _ in range(n_hosts)]
         for source, target in self.circuits:
             targets[source].append(target)
             sources[target].append(source)
+        # Hosts in `held` have a port already.
         held = self.port_of_host
         return [
             Partners(
@@ -104,7 +142,25 @@ class Traffic:
         ]
 
     def list_least_losses(self, port: int, partners: Partners) -> list[float] | None:
-        """Return what the circuits of a host lose at least on a port; None if it has too few."""
+        """Return what the circuits of a host lose at least if it is on a port.
+
+        Partners without a port are taken to be on the open ports that lose least, circuits out and
+        in separately.
+
+        Parameters
+        ----------
+        port
+            The port of the host.
+        partners
+            How many partners without a port it sends to (``n_out``) and receives from (``n_in``),
+            and the ports of the others (``ports_out`` and ``ports_in``).
+
+        Returns
+        -------
+        list of float or None
+            A loss in dB for each circuit, infinite where no circuit may be; None if there are
+            fewer open ports than partners.
+        """
         out_db = self._sorted_out_db[port, : partners.n_out].tolist()
         in_db = self._sorted_in_db[port, : partners.n_in].tolist()
         if len(out_db) < partners.n_out or len(in_db) < partners.n_in:
@@ -116,7 +172,19 @@ class Traffic:
 
 
 def _list_losses(problem: HostPlacement) -> NDArray[np.float64]:
-    """Return ``loss_db[source port, destination port]``, infinite where no circuit may be."""
+    """Return what a circuit between two ports loses, as the verifier counts it.
+
+    Parameters
+    ----------
+    problem
+        The placement; its switch states the losses, and perhaps budgets that limit them.
+
+    Returns
+    -------
+    NDArray
+        ``loss_db[source port, destination port]`` in dB, shape (ports, ports); infinite where no
+        circuit may be: over its budget, from a port to itself, or at a dead port.
+    """
     stated_db = losses_of(problem.fabric)
     assert stated_db is not None  # the problem refuses a switch without
     loss_db = np.where(find_over_budget(problem.fabric), math.inf, stated_db)
@@ -129,7 +197,14 @@ def _list_losses(problem: HostPlacement) -> NDArray[np.float64]:
 
 
 def _list_circuits(problem: HostPlacement) -> list[tuple[int, int]]:
-    """List the pairs of hosts that need a circuit, from source to destination."""
+    """List the pairs of hosts that need a circuit, from source to destination.
+
+    Parameters
+    ----------
+    problem
+        The placement. Its pattern is ``ring`` (each host to the next, the last to the first),
+        ``all-to-all``, or ``demand`` (where ``demand_bytes[source, destination]`` is positive).
+    """
     hosts = range(problem.n_hosts)
     if problem.pattern == "ring":
         return [(host, (host + 1) % problem.n_hosts) for host in hosts if problem.n_hosts > 1]
@@ -142,12 +217,17 @@ def _list_circuits(problem: HostPlacement) -> list[tuple[int, int]]:
 def _replay(problem: HostPlacement, traffic: Traffic, answer: Any, findings: Findings) -> bool:
     """Apply all rules of placements to an answer, and count the losses of its circuits.
 
+    A placement gives each host a live port of its own; hosts that have a port already keep it.
+    Each pair of hosts that needs a circuit has to be on ports between which one may be, within its
+    loss budget.
+
     Parameters
     ----------
     problem
         The placement that was asked for.
     traffic
-        Its circuits and their losses, counted by the verifier.
+        ``circuits``, the pairs of hosts that need one; ``loss_db[source port, destination port]``,
+        infinite where none may be; and ``port_of_host``, the ports that hosts have already.
     answer
         What is checked: `HostPorts`, or something wrong in its place.
     findings
@@ -214,14 +294,14 @@ def _count_bound(problem: HostPlacement, traffic: Traffic) -> float:
     Parameters
     ----------
     problem
-        The placement; its objective is the worst loss or the sum of losses.
+        The placement; its objective is the worst loss or the sum of losses, in dB.
     traffic
-        Its circuits and their losses.
+        Its circuits and their losses, and the ports that hosts have already.
 
     Returns
     -------
     float
-        In dB; infinite if some host has no port at all.
+        In dB, at most the objective of any placement; infinite if some host has no port at all.
     """
     partners = traffic.list_partners(problem.n_hosts)
     cost_db = [
@@ -242,6 +322,7 @@ def _count_bound(problem: HostPlacement, traffic: Traffic) -> float:
     # Of m hosts with such needs, or larger ones, one is on the m-th best port or on a worse one.
     bound_db = max(float(row.min()) for row in cost_db)
     movable = [host for host in range(len(partners)) if host not in traffic.port_of_host]
+    # Needs of a host: to how many hosts it sends, and from how many it receives.
     needs = {(partners[host].n_out, partners[host].n_in) for host in movable}
     for n_out, n_in in needs:
         rows = [
@@ -257,10 +338,26 @@ def _count_bound(problem: HostPlacement, traffic: Traffic) -> float:
 def _list_costs(
     problem: HostPlacement, traffic: Traffic, host: int, partners: Partners
 ) -> NDArray[np.float64]:
-    """Return ``cost_db[port]``: what the circuits of a host lose at least there.
+    """Return what the circuits of a host lose at least on each port.
 
-    The worst of them, or half of their sum, as each circuit has two ends. Infinite where the host
-    cannot be.
+    By the objective that is the worst of them, or half of their sum: each circuit has two ends,
+    and counts half at each.
+
+    Parameters
+    ----------
+    problem
+        The placement; its objective is ``worst-loss-db`` or ``total-loss-db``.
+    traffic
+        Its circuits, losses and open ports.
+    host
+        The host; one that has a port already is looked at there alone.
+    partners
+        With whom the host has circuits.
+
+    Returns
+    -------
+    NDArray
+        ``cost_db[port]`` in dB, shape (ports,); infinite where the host cannot be.
     """
     candidates = traffic.open_ports
     if host in traffic.port_of_host:
@@ -278,7 +375,24 @@ def _list_costs(
 
 
 def _check_proof(problem: HostPlacement, traffic: Traffic, proof: Any) -> float:
-    """Return the bound that a certificate shows.
+    """Check a certificate of a lower bound, and return the bound that it shows.
+
+    A certificate shows that no placement has circuits that all lose less than a threshold.
+
+    Parameters
+    ----------
+    problem
+        The placement.
+    traffic
+        Its circuits and losses, counted by the verifier.
+    proof
+        The certificate: `ShavingProof` (trials that leave a host without a port) or
+        `SpectralProof` (an eigenvalue); anything else is refused.
+
+    Returns
+    -------
+    float
+        The bound on the objective in dB; infinite if there is no placement at all.
 
     Raises
     ------
@@ -319,9 +433,25 @@ class PortOptions:
     """
 
     def __init__(self, traffic: Traffic, n_hosts: int, threshold_db: float) -> None:
+        """List for each host all ports that it could have before anything is ruled out.
+
+        A set of ports is a whole number, with bit `port` set for each of them. A host that has a
+        port already has a set of this one.
+
+        Parameters
+        ----------
+        traffic
+            The circuits that are needed, what circuits lose, and the open ports.
+        n_hosts
+            The number of hosts.
+        threshold_db
+            The loss in dB that no circuit reaches.
+        """
         is_usable = traffic.loss_db < threshold_db
+        # For each port the sets of ports that a circuit may go to, and that one may come from.
         self._reached_from = [_set_of(np.flatnonzero(row)) for row in is_usable]
         self._reaching = [_set_of(np.flatnonzero(column)) for column in is_usable.T]
+        # For each host those that it sends to, and those that send to it.
         self._targets: list[list[int]] = [[] for _ in range(n_hosts)]
         self._sources: list[list[int]] = [[] for _ in range(n_hosts)]
         for source, target in traffic.circuits:
@@ -332,7 +462,16 @@ class PortOptions:
         self.of_host = [1 << held[host] if host in held else open_ports for host in range(n_hosts)]
 
     def are_impossible(self, host: int, port: int) -> bool:
-        """Return whether some host has no port left if a host is on a port."""
+        """Return whether some host has no port left if a host is on a port.
+
+        The sets of ports of the object stay as they are: the trial is made on copies.
+
+        Parameters
+        ----------
+        host, port
+            The host, and the port that it is put on for the trial.
+        """
+        # The host has this port alone, and all others lose it.
         options = [ports & ~(1 << port) for ports in self.of_host]
         options[host] = self.of_host[host] & (1 << port)
         # Most contradictions are near the host; what is far is looked at if there are none.
@@ -353,9 +492,11 @@ class PortOptions:
         Parameters
         ----------
         options
-            ``options[host]``: the set of ports that a host may still have; changed in place.
+            ``options[host]``: the ports that a host may still have, as a whole number with bit
+            `port` set for each of them; changed in place.
         stale_hosts
             The hosts to begin with, such as the partners of one whose ports have changed; emptied.
+            Partners have a circuit with each other.
 
         Returns
         -------
@@ -373,6 +514,7 @@ class PortOptions:
                     stale_hosts.update(self._targets[host], self._sources[host])
 
             # Hosts with a single port take it from all others, and need different ones.
+            # A set has one port at most if it is 0 without its lowest bit: ports & (ports - 1).
             single = [ports for ports in options if not ports & (ports - 1)]
             taken = 0
             for ports in single:
@@ -397,7 +539,18 @@ class PortOptions:
 
         Each partner needs a port that can be joined, and all partners that it sends to, or that
         send to it, need as many different ones as they are.
+
+        Parameters
+        ----------
+        options
+            ``options[host]``: the set of ports that a host may still have, as a whole number with
+            bit `port` set for each of them; the entry of the host is changed in place.
+        host
+            The host.
         """
+        # For partners that it sends to and for those that send to it: the partners, the ports that
+        # can be reached from a port of the host, and the ports from which a port of a partner is
+        # reached.
         sides = (
             (self._targets[host], self._reached_from, self._reaching),
             (self._sources[host], self._reaching, self._reached_from),
@@ -418,7 +571,10 @@ class PortOptions:
 
 
 def _set_of(ports: Any) -> int:
-    """Return the set of some ports as a whole number."""
+    """Return the set of some ports as a whole number: bit `port` is set for each of them.
+
+    Ports 0 and 2 give 5.
+    """
     ports_as_number = 0
     for port in ports:
         ports_as_number |= 1 << int(port)
@@ -426,20 +582,42 @@ def _set_of(ports: Any) -> int:
 
 
 def _ports_of(ports_as_number: int) -> Iterator[int]:
-    """Go through the ports of a set, from the lowest one on."""
+    """Yield the ports of a set, from the lowest one on.
+
+    Parameters
+    ----------
+    ports_as_number
+        The set, as a whole number with bit `port` set for each port: 5 gives ports 0 and 2.
+    """
     while ports_as_number:
+        # In two's complement a number and its negative share the lowest bit alone.
         lowest = ports_as_number & -ports_as_number
         yield lowest.bit_length() - 1
         ports_as_number ^= lowest
 
 
 def _check_shaving_proof(traffic: Traffic, n_hosts: int, proof: ShavingProof) -> None:
-    """Repeat the trials of a proof: see `ShavingProof`.
+    """Repeat the trials of a proof that hosts cannot all have ports.
+
+    A trial puts a host on a port and follows what that rules out; if some host is left without a
+    port, the trial shows that the first host cannot be there. All trials of a complete proof
+    together leave some host without a port.
+
+    Parameters
+    ----------
+    traffic
+        The circuits that are needed, and what circuits lose.
+    n_hosts
+        The number of hosts.
+    proof
+        ``removed[trial]`` has the host and the port of each trial in order, ``threshold_db`` the
+        loss in dB that no circuit is to reach.
 
     Raises
     ------
     ProofError
-        If a trial leaves a port for every host, or some host has ports behind the last one.
+        If a trial leaves a port for every host, or every host still has a port behind the last
+        one.
     """
     n_ports = len(traffic.loss_db)
     for row, (host, port) in enumerate(proof.removed.reshape(-1, 2).tolist()):
@@ -468,7 +646,23 @@ def _check_shaving_proof(traffic: Traffic, n_hosts: int, proof: ShavingProof) ->
 def _check_spectral_proof(
     problem: HostPlacement, loss_db: NDArray[np.float64], proof: SpectralProof
 ) -> None:
-    """Check what one eigenvalue shows: see `SpectralProof`.
+    """Check what one eigenvalue shows: no set of ports is as large as the hosts need.
+
+    An all-to-all of n hosts needs n ports all pairs of which lose less than the threshold, a
+    clique. Take a symmetric matrix with 1 wherever two ports may be together and on the diagonal,
+    and any entries elsewhere. On a clique of n ports it is all ones, whose largest eigenvalue is
+    n, and the largest eigenvalue of the whole matrix is no smaller. A matrix whose largest
+    eigenvalue is below n shows that there is no such clique (the theta bound of Lovasz).
+
+    Parameters
+    ----------
+    problem
+        The placement; its pattern has to be an all-to-all.
+    loss_db
+        ``loss_db[source port, destination port]`` in dB, shape (ports, ports).
+    proof
+        ``entries[port, port]`` of the matrix where two ports may not be together, and
+        ``threshold_db``, the loss in dB that no circuit is to reach.
 
     Raises
     ------

@@ -48,7 +48,16 @@ METHODS = (
 
 
 def small_problems() -> tuple[HostPlacement, ...]:
-    """Return problems of which default methods call all of their kernels."""
+    """Return problems of which default methods call all of their kernels.
+
+    Kernels are compiled at their first call; solving these problems ahead saves that time later.
+
+    Returns
+    -------
+    tuple of HostPlacement
+        Three hosts on a switch of 14 ports: circuits between all hosts, and circuits where some
+        demand is stated. That is more than `_FEW_PORTS`, up to which all is solved exactly.
+    """
     from optmatch.fabrics import IdealSwitch
 
     loss_db = [[abs(row - column) + row / 8 for column in range(14)] for row in range(14)]

@@ -43,20 +43,28 @@ class AnnealingState(NamedTuple):
         total_cost: float,
         rng: np.random.Generator,
     ) -> AnnealingState:
-        """Begin with a placement.
+        """Begin simulated annealing with a placement, which is also the best one so far.
+
+        A placement gives each host a port of the switch.
 
         Parameters
         ----------
         port_of
-            ``port_of[host]``: the port of each host.
+            ``port_of[host]``: the port of each host; int64, shape (hosts,). It is copied.
         movable
-            The hosts that may move, and the ports that they may have.
+            The numbers of the hosts that may move, and the ports that they may have.
         n_ports
             The number of ports of the switch.
         total_cost
             The sum of the costs of all circuits in this placement.
         rng
             Gives the kernel its random numbers.
+
+        Returns
+        -------
+        AnnealingState
+            The present and the best placement, who is on each port (-1 for nobody), both costs,
+            and the state of the random numbers.
         """
         host_at = np.full(n_ports, NOBODY, dtype=np.int64)
         host_at[port_of] = np.arange(len(port_of))
@@ -80,7 +88,21 @@ class Cooling(NamedTuple):
 def _cost_of_host(
     circuits: Circuits, port_of: NDArray[np.int64], cost: NDArray[np.float64], host: int
 ) -> float:
-    """Add up what the circuits of a host cost, ``cost[source port, destination port]`` each."""
+    """Add up what the circuits of a host cost, those that it sends on and those it receives on.
+
+    Parameters
+    ----------
+    circuits
+        The circuits of all hosts in compressed rows: those of host h are at the places
+        ``first[h]`` to ``first[h + 1]``, each with its ``partner`` and whether h is its source
+        (``is_source``).
+    port_of
+        ``port_of[host]``: the port of each host, shape (hosts,).
+    cost
+        ``cost[source port, destination port]`` of a circuit, shape (ports, ports).
+    host
+        The number of the host.
+    """
     port = port_of[host]
     total = 0.0
     for place in range(circuits.first[host], circuits.first[host + 1]):
@@ -100,7 +122,21 @@ def _cost_between(
     host: int,
     other: int,
 ) -> float:
-    """Add up what the circuits between two hosts cost."""
+    """Add up what the circuits between two hosts cost, in both directions.
+
+    Parameters
+    ----------
+    circuits
+        The circuits of all hosts in compressed rows: those of host h are at the places
+        ``first[h]`` to ``first[h + 1]``, each with its ``partner`` and whether h is its source
+        (``is_source``).
+    port_of
+        ``port_of[host]``: the port of each host, shape (hosts,).
+    cost
+        ``cost[source port, destination port]`` of a circuit, shape (ports, ports).
+    host, other
+        The numbers of the two hosts.
+    """
     total = 0.0
     for place in range(circuits.first[host], circuits.first[host + 1]):
         if circuits.partner[place] != other:
@@ -122,11 +158,25 @@ def _cost_of_two(
 ) -> float:
     """Add up what the circuits of one or two hosts cost; those between both count once.
 
-    ``other`` is -1 where there is no second host.
+    Parameters
+    ----------
+    circuits
+        The circuits of all hosts in compressed rows: those of host h are at the places
+        ``first[h]`` to ``first[h + 1]``, each with its ``partner`` and whether h is its source
+        (``is_source``).
+    port_of
+        ``port_of[host]``: the port of each host, shape (hosts,).
+    cost
+        ``cost[source port, destination port]`` of a circuit, shape (ports, ports).
+    host
+        The number of the first host.
+    other
+        The number of the second host, -1 if there is none.
     """
     total = _cost_of_host(circuits, port_of, cost, host)
     if other >= 0:
         total += _cost_of_host(circuits, port_of, cost, other)
+        # Both sums have the circuits between the two, so that one time is taken off.
         total -= _cost_between(circuits, port_of, cost, host, other)
     return total
 

@@ -25,7 +25,7 @@ class Circuits(NamedTuple):
 
     @classmethod
     def of(cls, pairs: NDArray[np.int32], n_hosts: int) -> Circuits:
-        """List circuits at both of their hosts.
+        """List each circuit at both of its hosts, sorted by host (compressed rows).
 
         Parameters
         ----------
@@ -33,10 +33,20 @@ class Circuits(NamedTuple):
             ``pairs[circuit]``: the source and the destination host, shape (circuits, 2).
         n_hosts
             The number of hosts.
+
+        Returns
+        -------
+        Circuits
+            Those of host h are at the places ``first[h]`` to ``first[h + 1]`` of ``partner`` and
+            ``is_source``, 2 * circuits places in all; ``n_between[host, other]`` is the number of
+            circuits between two hosts in both directions.
         """
+        # Each circuit is listed twice: the first half by its source, the second by its
+        # destination.
         host = np.concatenate([pairs[:, 0], pairs[:, 1]])
         partner = np.concatenate([pairs[:, 1], pairs[:, 0]])
         is_source = np.arange(len(host)) < len(pairs)
+        # Sorted by host, the circuits of host h begin where the first entry of h would stand.
         order = np.argsort(host, kind="stable")
         first = np.searchsorted(host[order], np.arange(n_hosts + 1))
         n_between = np.zeros((n_hosts, n_hosts), dtype=np.int64)

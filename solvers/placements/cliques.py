@@ -41,18 +41,28 @@ class CliqueState(NamedTuple):
         fixed_ports: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> CliqueState:
-        """Begin with a set of ports.
+        """Begin a tabu search for a clique of ports with a set of the wanted size.
+
+        A conflict is a pair of members that cannot be members together; without conflicts the set
+        is a clique.
 
         Parameters
         ----------
         is_excluded
-            ``is_excluded[port, port]``: whether two ports cannot be members together; symmetric.
+            ``is_excluded[port, port]``: whether two ports cannot be members together; symmetric,
+            shape (ports, ports).
         members
             The ports of the set, as many as are wanted together.
         fixed_ports
-            Ports that stay in the set, or out of it.
+            Ports that stay in the set if they are members, and else stay out of it.
         rng
             Gives the kernel its random numbers.
+
+        Returns
+        -------
+        CliqueState
+            The members, the number of members that each port is in conflict with, until which step
+            each port is tabu (0, or `STAYS` for fixed ones), and the state of the random numbers.
         """
         is_member = np.zeros(len(is_excluded), dtype=bool)
         is_member[members] = True
@@ -64,12 +74,16 @@ class CliqueState(NamedTuple):
 
 @inner_kernel
 def _extremes(state: CliqueState, step: int) -> tuple[int, int]:
-    """Return most conflicts of a member that may leave, and fewest of a port that may come.
+    """Return the most conflicts of a member that may leave, and the fewest of any new port.
+
+    Two ports are apart if they cannot be members of the set together; a member apart from a port
+    is a conflict of it.
 
     Parameters
     ----------
     state
-        The set of ports, and the number of members that each port is apart from (its conflicts).
+        The set of ports (``is_member``), ``n_conflicts[port]``, the number of members that a port
+        is apart from, and ``tabu_until[port]``, the step from which on it may be exchanged.
     step
         The number of the step; ports that are tabu in it neither leave nor come.
 
@@ -97,16 +111,20 @@ def _extremes(state: CliqueState, step: int) -> tuple[int, int]:
 def _choose_exchange(
     is_excluded: NDArray[np.bool_], state: CliqueState, step: int
 ) -> tuple[int, int]:
-    """Draw a member and a port for it, among those that leave the fewest conflicts.
+    """Draw a member of the set that leaves and a port that comes for it, among the best pairs.
 
-    Two that are apart from each other are better by one, as their own conflict disappears.
+    The best member has the most conflicts (members that it is apart from), the best port the
+    fewest. Two that are apart from each other are better by one, as their own conflict disappears.
 
     Parameters
     ----------
     is_excluded
-        ``is_excluded[port, port]``: whether two ports cannot be members together; symmetric.
+        ``is_excluded[port, port]``: whether two ports are apart, so that they cannot be members
+        together; symmetric.
     state
-        The set of ports; its random numbers go on.
+        The set of ports (``is_member``), ``n_conflicts[port]``, the number of members that a port
+        is apart from, and ``tabu_until[port]``, the step from which on it may be exchanged. Its
+        random numbers go on.
     step
         The number of the step, by which ports are tabu or not.
 
@@ -147,17 +165,19 @@ def _choose_exchange(
 def search_clique(
     is_excluded: NDArray[np.bool_], state: CliqueState, first_step: int, last_step: int
 ) -> int:
-    """Exchange members until no two of them are apart, and return how many pairs still are.
+    """Exchange members of a set of ports until no two of them are apart: tabu search for a clique.
 
-    An exchange takes as many operations as there are ports, and as many as there are pairs of
-    equally good ones. Calls for steps 0 to 9 and 10 to 19 do what one call for 0 to 19 does.
+    Two ports are apart if they cannot be members together. An exchange takes as many operations as
+    there are ports, and as many as there are pairs of equally good ones. Calls for steps 0 to 9
+    and 10 to 19 do what one call for 0 to 19 does.
 
     Parameters
     ----------
     is_excluded
-        ``is_excluded[port, port]``: whether two ports cannot be members together; symmetric.
+        ``is_excluded[port, port]``: whether two ports are apart; symmetric.
     state
-        The set of ports so far.
+        The set of ports (``is_member``), ``n_conflicts[port]``, the number of members that a port
+        is apart from, and ``tabu_until[port]``, the step from which on it may be exchanged.
     first_step, last_step
         The exchanges to make, numbered from the start of the search; the last one is excluded.
 
@@ -183,6 +203,8 @@ def search_clique(
         leaving, coming = _choose_exchange(is_excluded, state, step)
         if leaving < 0:
             continue
+        # A pair that is apart counts among the conflicts of the coming port, but its member
+        # leaves.
         total += n_conflicts[coming] - n_conflicts[leaving] - is_excluded[leaving, coming]
         is_member[leaving] = False
         is_member[coming] = True

@@ -51,20 +51,32 @@ class ConflictState(NamedTuple):
         open_ports: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> ConflictState:
-        """Begin with a placement, and count its circuits above the threshold.
+        """Begin a min-conflicts search with a placement, and count circuits above a threshold.
+
+        A placement gives each host a port. A conflict is a circuit whose loss is above a
+        threshold; the search moves hosts until there is none.
 
         Parameters
         ----------
         circuits
-            The circuits that are needed.
+            The circuits of all hosts in compressed rows: those of host h are at the places
+            ``first[h]`` to ``first[h + 1]``, each with its ``partner`` and whether h is its source
+            (``is_source``).
         is_above
-            ``is_above[source port, destination port]``: 1 for a circuit above the threshold.
+            ``is_above[source port, destination port]``: 1 for a circuit above the threshold, else
+            0; shape (ports, ports).
         port_of
-            ``port_of[host]``: the port of each host.
+            ``port_of[host]``: the port of each host, shape (hosts,). It is copied.
         open_ports
             The ports that the hosts that move may have.
         rng
             Gives the kernel its random numbers.
+
+        Returns
+        -------
+        ConflictState
+            The placement both ways, which ports are open, and ``n_conflicts[host, port]``: how
+            many circuits of a host would be above the threshold if it alone went to a port.
         """
         n_ports = len(is_above)
         host_at = np.full(n_ports, NOBODY, dtype=np.int64)
@@ -76,6 +88,8 @@ class ConflictState(NamedTuple):
             places = slice(circuits.first[host], circuits.first[host + 1])
             partner_ports = port_of[circuits.partner[places]]
             sends = circuits.is_source[places]
+            # For every port of the host at once: circuits out to the ports of its partners, then
+            # circuits in from them.
             n_conflicts[host] += is_above[:, partner_ports[sends]].sum(axis=1)
             n_conflicts[host] += is_above[partner_ports[~sends]].sum(axis=0)
         tabu_until = np.zeros_like(n_conflicts)
@@ -99,7 +113,29 @@ class HostMove(NamedTuple):
 def _increase_of(
     circuits: Circuits, is_above: NDArray[np.int64], state: ConflictState, host: int, port: int
 ) -> int:
-    """Return by how much the circuits above the threshold grow if a host goes to a port."""
+    """Return by how much the circuits above the threshold grow if a host goes to a port.
+
+    A host that is on the port already gets the port of the first one in exchange.
+
+    Parameters
+    ----------
+    circuits
+        The circuits of all hosts in compressed rows: those of host h are at the places
+        ``first[h]`` to ``first[h + 1]``; ``n_between[h, k]`` is the number of circuits between two
+        hosts.
+    is_above
+        ``is_above[source port, destination port]``: 1 for a circuit above the threshold, else 0.
+    state
+        The placement, and ``n_conflicts[host, port]``: the circuits of a host above the threshold
+        if it alone went to a port.
+    host, port
+        The host that moves, and the port that it gets.
+
+    Returns
+    -------
+    int
+        The circuits above the threshold after the move, less those before; negative if it helps.
+    """
     old_port = state.port_of[host]
     increase = state.n_conflicts[host, port] - state.n_conflicts[host, old_port]
     other = state.host_at[port]
@@ -117,17 +153,21 @@ def _choose_move(
 ) -> HostMove:
     """Draw one of the best moves of hosts in conflict.
 
-    A host is in conflict if one of its circuits is above the threshold. A move that is tabu counts
-    only if it leaves fewer circuits above the threshold than ever before (aspiration).
+    A host is in conflict if one of its circuits is above the threshold. It may move to any open
+    port, and exchanges ports with a host that is there. A move is tabu if one of both hosts has
+    left its new port a short time before; it then counts only if it leaves fewer circuits above
+    the threshold than ever before (aspiration).
 
     Parameters
     ----------
     circuits
-        The circuits that are needed.
+        The circuits of all hosts in compressed rows.
     is_above
         ``is_above[source port, destination port]``: 1 for a circuit above the threshold, else 0.
     state
-        The placement; its random numbers go on.
+        The placement (``port_of``, ``host_at``), the conflicts ``n_conflicts[host, port]``, and
+        ``tabu_until[host, port]``, the step from which on a host may go to a port; its random
+        numbers go on.
     step
         The number of the step, by which moves are tabu or not.
     slack
@@ -136,7 +176,8 @@ def _choose_move(
     Returns
     -------
     HostMove
-        The move; its host is -1 if no move is allowed.
+        The host, its new port, by how much the circuits above the threshold grow, and the number
+        of hosts in conflict; the host is -1 if no move is allowed.
     """
     best_host = -1
     best_port = -1
@@ -158,6 +199,7 @@ def _choose_move(
             is_tabu = state.tabu_until[host, port] > step
             if other != NOBODY and state.tabu_until[other, old_port] > step:
                 is_tabu = True
+            # Only an increase below -slack leads below the best placement so far.
             if is_tabu and increase >= -slack:
                 continue
 
@@ -176,7 +218,26 @@ def _choose_move(
 def _put_host(
     circuits: Circuits, is_above: NDArray[np.int64], state: ConflictState, host: int, port: int
 ) -> None:
-    """Put a host on a port, and count the conflicts of its partners anew."""
+    """Put a host on a port, and count the conflicts of its partners anew.
+
+    A conflict is a circuit above the threshold. Only rows of partners of the host change in
+    ``state.n_conflicts``, at all ports that they could have: what the circuit with the host adds
+    there is exchanged.
+
+    Parameters
+    ----------
+    circuits
+        The circuits of all hosts in compressed rows: those of host h are at the places
+        ``first[h]`` to ``first[h + 1]``; ``n_between[h, k]`` is the number of circuits between two
+        hosts.
+    is_above
+        ``is_above[source port, destination port]``: 1 for a circuit above the threshold, else 0.
+    state
+        The placement, and ``n_conflicts[host, port]``: the circuits of a host above the threshold
+        if it alone went to a port.
+    host, port
+        The host that moves, and the port that it gets.
+    """
     old_port = state.port_of[host]
     state.port_of[host] = port
     for place in range(circuits.first[host], circuits.first[host + 1]):
@@ -197,20 +258,22 @@ def reduce_conflicts(
     fewest: NDArray[np.int64],
     steps: tuple[int, int],
 ) -> int:
-    """Move hosts until no circuit is above the threshold; return how many still are.
+    """Move hosts until no circuit is above the threshold: min-conflicts with a tabu list.
 
-    A step looks at all ports of all hosts in conflict, and then at all ports of the partners of
-    the host that moves. Calls for steps 0 to 9 and 10 to 19 do what one call for 0 to 19 does.
+    A step looks at all ports of all hosts in conflict, those with a circuit above the threshold,
+    makes the best move, and counts the conflicts of the partners of the host anew. Calls for steps
+    0 to 9 and 10 to 19 do what one call for 0 to 19 does.
 
     Parameters
     ----------
     circuits
-        The circuits that are needed.
+        The circuits of all hosts in compressed rows.
     is_above
         ``is_above[source port, destination port]``: 1 for a circuit above the threshold, else 0;
         0 on the diagonal.
     state
-        The placement so far.
+        The placement so far, ``port_of[host]`` and ``host_at[port]``, and ``n_conflicts[host,
+        port]``: the circuits of a host above the threshold if it alone went to a port.
     fewest
         ``fewest[0]``: the fewest circuits above the threshold so far, kept from call to call.
     steps

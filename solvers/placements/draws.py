@@ -26,7 +26,13 @@ def new_draws(rng: np.random.Generator) -> NDArray[np.int64]:
 
 @inner_kernel
 def _draw(draws: NDArray[np.int64]) -> int:
-    """Draw a whole number from 0 to `_N_VALUES` - 1."""
+    """Draw a whole number from 0 to `_N_VALUES` - 1, by two linear congruential generators.
+
+    Parameters
+    ----------
+    draws
+        The state of both generators, shape (2,); it goes on.
+    """
     draws[0] = draws[0] * _FACTOR_1 % _MODULUS_1
     draws[1] = draws[1] * _FACTOR_2 % _MODULUS_2
     return int((draws[0] - draws[1]) % _N_VALUES)

@@ -34,6 +34,19 @@ class AssignmentModel(ExactModel[NDArray[np.int64]]):
     """
 
     def __init__(self, problem: HostPlacement, allowed: NDArray[np.bool_]) -> None:
+        """Write a model for CP-SAT: hosts get ports so that all circuits are allowed.
+
+        A variable says of each host and each port that it may have whether the host is on it
+        (``is_on[host][port]``).
+
+        Parameters
+        ----------
+        problem
+            The placement; its pairs of hosts need circuits.
+        allowed
+            ``allowed[source port, destination port]``: whether a circuit may be used; bool, shape
+            (ports, ports).
+        """
         super().__init__()
         self.problem = problem
         self.allowed = allowed
@@ -42,6 +55,7 @@ class AssignmentModel(ExactModel[NDArray[np.int64]]):
             {port: self.model.new_bool_var("") for port in np.flatnonzero(row).tolist()}
             for row in candidates
         ]
+        # Each host is on one port, and each port has one host at most.
         for variables in self.is_on:
             self.model.add_exactly_one(variables.values())
         for port in range(len(allowed)):
@@ -61,6 +75,9 @@ class AssignmentModel(ExactModel[NDArray[np.int64]]):
 
     def minimise_total(self, units: NDArray[np.int64]) -> None:
         """Let the sum of the costs of all circuits be least.
+
+        The cost of a circuit depends on the ports of both of its hosts; ``is_on[host][port]`` is
+        the variable that says whether a host is on a port.
 
         Parameters
         ----------
@@ -85,7 +102,18 @@ class AssignmentModel(ExactModel[NDArray[np.int64]]):
         self.model.minimize(sum(costs))
 
     def read(self, outcome: Outcome) -> NDArray[np.int64]:
-        """Return ``port_of_host[host]`` of a solution."""
+        """Return the port of each host in a solution of the model.
+
+        Parameters
+        ----------
+        outcome
+            The solution of CP-SAT: which variables are true.
+
+        Returns
+        -------
+        NDArray
+            ``port_of_host[host]``; int64, shape (hosts,).
+        """
         chosen = [
             next(port for port, literal in variables.items() if outcome.holds(literal))
             for variables in self.is_on
@@ -102,6 +130,23 @@ def solve_exactly(
     """Solve a placement by CP-SAT to its end, or until a limit.
 
     An iteration is a conflict of CP-SAT.
+
+    Parameters
+    ----------
+    problem
+        The placement: hosts get ports so that their circuits lose least, in dB.
+    limits
+        When the search has to end.
+    rng
+        Gives the solver its seed.
+    on_event
+        Is called with each better answer and bound.
+
+    Returns
+    -------
+    Solution
+        The best placement and the proved bound; without an answer if there is none, or none was
+        found in time.
     """
     search = PlacementSearch(problem, limits, rng, on_event, "ilp")
     with stoppable() as stop:
@@ -111,6 +156,9 @@ def solve_exactly(
 
 def settle_exactly(search: PlacementSearch, work_s: float) -> None:
     """Close the gap of a search by CP-SAT, for one threshold of the loss after another.
+
+    At a threshold the model has only circuits that lose no more. An answer to it lowers the best
+    loss; a proof that there is none raises the bound.
 
     Parameters
     ----------
@@ -142,6 +190,9 @@ def settle_exactly(search: PlacementSearch, work_s: float) -> None:
 def _minimise_total(search: PlacementSearch, work_s: float) -> None:
     """Find the least sum of losses, in whole units rounded down, and its bound.
 
+    CP-SAT counts in whole numbers: a unit is 1 / `_UNITS_PER_DB` dB. Rounding down keeps the bound
+    right.
+
     Parameters
     ----------
     search
@@ -157,6 +208,7 @@ def _minimise_total(search: PlacementSearch, work_s: float) -> None:
     if outcome.found:
         search.keep(model.read(outcome))
     search.limit = search.limit or outcome.limit
+    # The bound of the rounded losses is one of the real ones, too.
     bound_db = outcome.lower_bound / _UNITS_PER_DB
     if bound_db > search.bound_db:
         search.bound_db = bound_db

@@ -60,8 +60,14 @@ def solve_best(
 
     Parameters
     ----------
-    problem, limits, rng, on_event
-        As all methods take them.
+    problem
+        The placement: hosts get ports of a switch so that their circuits lose least.
+    limits
+        When the search has to end.
+    rng
+        Random numbers of the search.
+    on_event
+        Is called with each better answer and bound.
     start
         A former solution, whose placement is the first one if it fits this problem; or None.
     params
@@ -86,7 +92,18 @@ def solve_best(
 
 
 def _take_up(search: PlacementSearch, start: Solution) -> None:
-    """Keep a former answer if it is one to this problem, too."""
+    """Keep a former answer as the first one if it answers this problem, too.
+
+    It does if it has as many hosts, each with a port of its own that the host may have here.
+
+    Parameters
+    ----------
+    search
+        The search that has just begun.
+    start
+        A former solution, of this problem or another placement; ``port_of_host[host]`` is its
+        answer.
+    """
     former = start.answer.port_of_host
     candidates = candidates_of(search.problem)
     fits = len(former) == search.problem.n_hosts and len(set(former.tolist())) == len(former)
@@ -126,14 +143,19 @@ def _search(search: PlacementSearch, params: PlacementParams) -> None:
 
 
 def _search_once(search: PlacementSearch, params: PlacementParams, effort: int) -> None:
-    """Search for answers and bounds, by objective and pattern.
+    """Search for answers and bounds once, by the methods that fit objective and pattern.
+
+    A sum of losses is annealed; only that nothing keeps to the budgets can be proved of it. For
+    the worst loss, an all-to-all needs a clique of ports (tabu search, and eigenvalues for the
+    bound), a ring without hosts that have a port already a cycle (CP-SAT), and all else takes
+    min-conflicts and shaving.
 
     Parameters
     ----------
     search
-        What is known so far.
+        The best placement and the bound so far; both are improved.
     params
-        How much is tried.
+        The numbers of steps and trials.
     effort
         By how much all numbers of steps and trials are multiplied.
     """
@@ -156,7 +178,19 @@ def _search_once(search: PlacementSearch, params: PlacementParams, effort: int) 
 
 
 def _draw_placement(search: PlacementSearch) -> NDArray[np.int64]:
-    """Draw a port for each host that has none."""
+    """Draw a port for each host that has none, all different and uniformly among the open ports.
+
+    Parameters
+    ----------
+    search
+        Its problem says which hosts have a port already (``held[host]``, `FREE_HOST` without one)
+        and which ports are live; its random numbers go on.
+
+    Returns
+    -------
+    NDArray
+        ``port_of[host]``; int64, shape (hosts,).
+    """
     problem = search.problem
     port_of = np.array(problem.held or (FREE_HOST,) * problem.n_hosts, dtype=np.int64)
     open_ports = np.setdiff1d(problem.fabric.live_ports, port_of[port_of != FREE_HOST])
@@ -166,9 +200,11 @@ def _draw_placement(search: PlacementSearch) -> NDArray[np.int64]:
 
 
 def _search_cliques(search: PlacementSearch, n_exchanges: int) -> None:
-    """Lower the threshold of an all-to-all by tabu search, in a bisection.
+    """Lower the worst loss of an all-to-all by tabu search for cliques, in a bisection.
 
-    A threshold at which nothing is found counts as too low from then on, and proves nothing.
+    At a threshold of loss, ports that lose more between each other are apart; hosts need a set of
+    ports no two of which are apart, a clique. A threshold at which nothing is found counts as too
+    low from then on, and proves nothing.
 
     Parameters
     ----------
@@ -204,6 +240,15 @@ def _search_cliques(search: PlacementSearch, n_exchanges: int) -> None:
             is_excluded: NDArray[np.bool_] = is_excluded,
             state: CliqueState = state,
         ) -> bool:
+            """Make some steps of tabu search; tell whether the ports are a clique now.
+
+            Parameters
+            ----------
+            first, last
+                The first step, and the one behind the last.
+            is_excluded, state
+                Which pairs of ports are apart at the present threshold, and the set of ports.
+            """
             return search_clique(is_excluded, state, first, last) == 0
 
         if not run_in_portions(search.clock, n_exchanges, exchange):
@@ -219,6 +264,9 @@ def _search_cliques(search: PlacementSearch, n_exchanges: int) -> None:
 
 def _prove_worst_loss(search: PlacementSearch, n_steps: int, threshold_db: float) -> bool:
     """Try to show that some circuit of an all-to-all loses `threshold_db` or more.
+
+    It is shown by a matrix whose largest eigenvalue is below the number of hosts: no set of so
+    many ports has all pairs below that loss then.
 
     Parameters
     ----------
@@ -295,7 +343,11 @@ def _prove_by_eigenvalue(search: PlacementSearch, n_steps: int, step_db: float) 
 
 
 def _search_rings(search: PlacementSearch, work_s: float) -> None:
-    """Close in on the best ring by CP-SAT: a threshold has a ring, or is proved to have none.
+    """Close in on the best ring of hosts by CP-SAT, threshold by threshold.
+
+    A ring needs a cycle of circuits over as many ports as hosts. At a threshold of loss CP-SAT
+    either finds a cycle of circuits below it, or proves that there is none, which raises the
+    bound.
 
     Parameters
     ----------
@@ -332,7 +384,18 @@ def _search_rings(search: PlacementSearch, work_s: float) -> None:
 
 
 def _movable(search: PlacementSearch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the hosts that have no port yet, and the ports that they may have."""
+    """Return the hosts that have no port yet, and the ports that they may have.
+
+    Parameters
+    ----------
+    search
+        Its problem says which hosts have a port already (``held[host]``).
+
+    Returns
+    -------
+    hosts, ports : NDArray
+        Both ascending, int64. Ports are those that are live and that no host has already.
+    """
     problem = search.problem
     port_of_host = np.array(problem.held or (FREE_HOST,) * problem.n_hosts, dtype=np.int64)
     open_ports = np.setdiff1d(problem.fabric.live_ports, port_of_host).astype(np.int64)
@@ -358,6 +421,7 @@ def _reduce_worst(search: PlacementSearch, n_moves: int) -> None:
     if not len(hosts):
         return
     circuits = Circuits.of(search.problem.pairs, search.problem.n_hosts)
+    # Without an answer within the budgets, the first threshold is the largest loss of a circuit.
     threshold_db = float(search.thresholds_db[-1])
     if search.problem.objective_of(port_of) < np.inf:
         threshold_db = search.loss_below(search.problem.objective_of(port_of))
@@ -374,6 +438,19 @@ def _reduce_worst(search: PlacementSearch, n_moves: int) -> None:
             state: ConflictState = state,
             fewest: NDArray[np.int64] = fewest,
         ) -> bool:
+            """Make some steps of min-conflicts; tell whether all circuits keep to the threshold.
+
+            The values of the present threshold are bound as defaults, since each threshold has its
+            own.
+
+            Parameters
+            ----------
+            first, last
+                The first step, and the one behind the last.
+            is_above, state, fewest
+                Which pairs of ports are above the threshold, the placement, and the fewest
+                conflicts so far.
+            """
             return reduce_conflicts(circuits, is_above, state, fewest, (first, last)) == 0
 
         if not run_in_portions(search.clock, n_moves, move_hosts):
@@ -385,6 +462,10 @@ def _reduce_worst(search: PlacementSearch, n_moves: int) -> None:
 
 def _prove_by_shaving(search: PlacementSearch, n_trials: int, step_db: float) -> None:
     """Raise the bound by shaving, in a bisection of the thresholds up to the best answer.
+
+    Shaving puts hosts on ports for a trial and removes those ports that leave another host without
+    one. If a host has no port left, every placement has a circuit that loses the threshold or
+    more. Without an answer it is tried first whether any placement keeps to the budgets.
 
     Parameters
     ----------
@@ -401,6 +482,8 @@ def _prove_by_shaving(search: PlacementSearch, n_trials: int, step_db: float) ->
         if proof is not None:
             search.take_proof(np.inf, ShavingProof(threshold_db=np.inf, removed=proof))
             return
+    # Nothing above the best answer can be proved; a threshold that fails is the ceiling of the
+    # next ones.
     ceiling_db = min(search.best_db, float(search.thresholds_db[-1]))
     while search.clock.remaining_s > 0:
         between_db = search.thresholds_between(search.bound_db, ceiling_db)
@@ -447,6 +530,15 @@ def _anneal_total(search: PlacementSearch, n_starts: int, n_steps: int) -> None:
         state = AnnealingState.start(port_of, (hosts, open_ports), len(cost), total_db, search.rng)
 
         def cool(first: int, last: int, state: AnnealingState = state) -> bool:
+            """Make some steps of annealing; False, as there is no reason to stop early.
+
+            Parameters
+            ----------
+            first, last
+                The first step, and the one behind the last.
+            state
+                The placement that is annealed.
+            """
             anneal(circuits, cost, state, cooling, (first, last))
             return False
 

@@ -69,6 +69,21 @@ class PlacementSearch:
         on_event: OnEvent,
         name: str,
     ) -> None:
+        """Begin a search for a placement, without an answer and with the bound of the problem.
+
+        Parameters
+        ----------
+        problem
+            The placement: hosts get ports so that their circuits lose least, in dB.
+        limits
+            When the search has to end; its clock starts now.
+        rng
+            Random numbers of the search.
+        on_event
+            Is called with each better answer and bound.
+        name
+            The name of the method in the solution.
+        """
         self.problem = problem
         self.clock: Clock = limits.start()
         self.rng = rng
@@ -89,7 +104,14 @@ class PlacementSearch:
         return self.bound_db == np.inf or self.best_db <= self.bound_db * (1 + RTOL)
 
     def keep(self, port_of_host: NDArray[np.integer]) -> None:
-        """Keep a placement if it is better."""
+        """Keep a placement if it is better.
+
+        Parameters
+        ----------
+        port_of_host
+            The port of each host; it is copied. Its objective, in dB, is infinite if a circuit is
+            over its budget, and it is not kept then.
+        """
         objective_db = self.problem.objective_of(port_of_host)
         if objective_db < self.best_db:
             self.best = np.asarray(port_of_host, dtype=np.int64).copy()
@@ -97,10 +119,20 @@ class PlacementSearch:
             self.on_event(NewBest(objective_db))
 
     def next_threshold(self, floor_db: float = -np.inf) -> float:
-        """Return the loss in the middle between the bound and the best answer.
+        """Return the loss in the middle between bound and best answer, for a binary search.
 
-        An answer that keeps to it is better than the best one. `floor_db` is a loss below which
-        nothing is sought.
+        The worst loss of an answer is one of the losses of circuits (`thresholds_db`, ascending).
+        An answer that keeps to the returned loss is better than the best one.
+
+        Parameters
+        ----------
+        floor_db
+            A loss below which nothing is sought, in dB.
+
+        Returns
+        -------
+        float
+            In dB, below the objective of the best answer; 0 if no circuit can be used.
         """
         if not len(self.thresholds_db):
             return 0.0  # there is no circuit, and none is needed
@@ -125,7 +157,15 @@ class PlacementSearch:
         return self.thresholds_db[first:last]
 
     def take_proof(self, threshold_db: float, proof: SpectralProof | ShavingProof) -> None:
-        """Take a proof that some circuit of every answer loses so much, or more."""
+        """Take a proof that some circuit of every answer loses so much, or more.
+
+        Parameters
+        ----------
+        threshold_db
+            The loss in dB, which is a bound then; infinite if there is no answer at all.
+        proof
+            The certificate, which the verifier can check.
+        """
         if threshold_db > self.bound_db:
             self.bound_db = threshold_db
             self.bound_by = ""
@@ -135,8 +175,16 @@ class PlacementSearch:
     def raise_bound(self, threshold_db: float, bound_by: str) -> None:
         """Note that every answer has a circuit that loses more than a threshold.
 
-        The worst circuit of every answer then loses as much as the next larger loss. There is no
-        certificate; `bound_by` says which search has shown it.
+        The worst circuit of every answer then loses as much as the next larger loss of a circuit,
+        or there is no answer, and the bound is infinite. A bound that is no better is passed over.
+        There is no certificate.
+
+        Parameters
+        ----------
+        threshold_db
+            The loss that no answer keeps to, in dB.
+        bound_by
+            Which search has shown it.
         """
         place = int(np.searchsorted(self.thresholds_db, threshold_db, side="right"))
         bound_db = np.inf
@@ -149,10 +197,24 @@ class PlacementSearch:
             self.on_event(Bound(bound_db))
 
     def conclude(self, limit: Limit | None) -> Solution:
-        """Make a solution of what is known."""
+        """Make a solution of what is known at the end of the search.
+
+        Parameters
+        ----------
+        limit
+            The limit that has ended the search; None if it came to its end, or if an earlier part
+            has noted the limit itself.
+
+        Returns
+        -------
+        Solution
+            The best placement with its objective, the bound and its certificate; without an answer
+            if none was found.
+        """
         stats: dict[str, Any] = {"bound_by": self.bound_by} if self.bound_by else {}
         limit = limit or self.limit
         if self.best is None:
+            # An infinite bound is a proof that nothing answers the problem.
             if self.bound_db == np.inf:
                 stats["reason"] = "no ports for all hosts have only circuits within their budgets"
             return conclude(

@@ -74,7 +74,20 @@ class RingModel(ExactModel[NDArray[np.int64]]):
     """
 
     def __init__(self, allowed: NDArray[np.bool_], n_hosts: int) -> None:
-        """Write the model: one cycle, and a loop for each port that is not on it."""
+        """Write a model for CP-SAT: one cycle over as many ports as there are hosts.
+
+        A ring of hosts is a cycle of circuits between their ports. CP-SAT's circuit constraint
+        wants one cycle over all nodes, except for those that have a loop to themselves: the ports
+        left out.
+
+        Parameters
+        ----------
+        allowed
+            ``allowed[source port, destination port]``: whether a circuit may be used; bool, shape
+            (ports, ports).
+        n_hosts
+            The number of hosts of the ring.
+        """
         super().__init__()
         self.n_hosts = n_hosts
         self.circuits = [
@@ -91,7 +104,19 @@ class RingModel(ExactModel[NDArray[np.int64]]):
         self.model.add(sum(literal for _, _, literal in left_out) == n_ports - n_hosts)
 
     def read(self, outcome: Outcome) -> NDArray[np.int64]:
-        """Return the ports of the ring in their order, from any port that is on it."""
+        """Return the ports of the ring in their order, from any port that is on it.
+
+        Parameters
+        ----------
+        outcome
+            The solution of CP-SAT: which circuits are used.
+
+        Returns
+        -------
+        NDArray
+            ``ports[k]``: a circuit goes from each port to the next one, and from the last to the
+            first; int64, shape (hosts,).
+        """
         next_port = {
             source: destination
             for source, destination, literal in self.circuits

@@ -37,7 +37,19 @@ _TRIALS_BEFORE_YIELD = 1000
 
 
 def sets_of_ports(is_in: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return ``words[row, word]`` of sets ``is_in[row, port]``."""
+    """Pack sets of ports into words of `_PORTS_PER_WORD` bits, one bit for each port.
+
+    Parameters
+    ----------
+    is_in
+        ``is_in[row, port]``: whether a set has a port; bool, shape (sets, ports).
+
+    Returns
+    -------
+    NDArray
+        ``words[row, word]``; int64, shape (sets, words). Port p is bit p mod `_PORTS_PER_WORD` of
+        word p // `_PORTS_PER_WORD`.
+    """
     n_rows, n_ports = is_in.shape
     words = np.zeros((n_rows, -(-n_ports // _PORTS_PER_WORD)), dtype=np.int64)
     for port in range(n_ports):
@@ -66,10 +78,21 @@ def _keep_only(words: NDArray[np.int64], port: int) -> None:
 
 @inner_kernel
 def _shares_with(words: NDArray[np.int64], other_words: NDArray[np.int64], enough: int) -> bool:
-    """Return whether two sets have at least `enough` ports in common."""
+    """Return whether two sets have at least `enough` ports in common.
+
+    A set of ports is stored in words of `_PORTS_PER_WORD` bits, one bit for each port.
+
+    Parameters
+    ----------
+    words, other_words
+        The two sets; int64, shape (words,).
+    enough
+        The number of common ports; 0 is always reached.
+    """
     n_common = 0
     for word in range(len(words)):
         common = words[word] & other_words[word]
+        # Each pass takes one common port away and counts it.
         while common != 0 and n_common < enough:
             common &= common - 1  # without its lowest port
             n_common += 1
@@ -92,14 +115,22 @@ class FittingPorts(NamedTuple):
 
     @classmethod
     def of(cls, problem: HostPlacement, is_allowed: NDArray[np.bool_]) -> FittingPorts:
-        """Take the circuits of a problem.
+        """Put together the circuits that hosts need and those that ports allow, for kernels.
 
         Parameters
         ----------
         problem
-            The placement.
+            The placement; ``pairs[circuit]`` are the source and the destination host of a circuit.
         is_allowed
-            ``is_allowed[source port, destination port]``: the circuits that may be used.
+            ``is_allowed[source port, destination port]``: the circuits that may be used; bool,
+            shape (ports, ports).
+
+        Returns
+        -------
+        FittingPorts
+            The circuits by host; the number of hosts that each host sends to (``n_out``) and that
+            send to it (``n_in``); and for each port the sets of ports to which a circuit may go
+            (``reached``) and from which one may come (``reaching``).
         """
         sources, destinations = problem.pairs.T
         return cls(
@@ -151,10 +182,25 @@ def _can_be(
     host: int,
     port: int,
 ) -> bool:
-    """Return whether the partners of a host all have ports that fit to a port of it.
+    """Return whether the partners of a host all have ports that fit if the host is on a port.
 
-    Each partner needs one, and all partners together as many as they are; ``unions`` are the sets
-    of ports of all that it sends to, and of all that send to it.
+    Each partner, a host at the other end of a circuit, needs a port that fits, and all partners
+    together as many as they are. A set of ports is stored in words of `_PORTS_PER_WORD` bits, one
+    bit for each port.
+
+    Parameters
+    ----------
+    network
+        The circuits by host (those of host h are at the places ``first[h]`` to ``first[h + 1]``),
+        and for each port the sets of ports that a circuit may go to (``reached``) and come from
+        (``reaching``).
+    domain
+        ``domain[host]``: the set of ports that a host may still have; int64, shape (hosts, words).
+    unions
+        The union of these sets over all hosts that the host sends to, and over all that send to
+        it; shape (2, words).
+    host, port
+        The host, and the port that is asked for.
     """
     circuits = network.circuits
     for place in range(circuits.first[host], circuits.first[host + 1]):
@@ -170,7 +216,24 @@ def _can_be(
 def _unite_partners(
     network: FittingPorts, domain: NDArray[np.int64], unions: NDArray[np.int64], host: int
 ) -> None:
-    """Write the ports of all that a host sends to, and of all that send to it."""
+    """Write the ports that the partners of a host may have, together.
+
+    A set of ports is stored in words of `_PORTS_PER_WORD` bits, one bit for each port.
+
+    Parameters
+    ----------
+    network
+        The circuits by host (those of host h are at the places ``first[h]`` to ``first[h + 1]``),
+        and for each port the sets of ports that a circuit may go to (``reached``) and come from
+        (``reaching``).
+    domain
+        ``domain[host]``: the set of ports that a host may still have; int64, shape (hosts, words).
+    unions
+        Result: row 0 is the union over all hosts that the host sends to, row 1 over all that send
+        to it; shape (2 or more, words).
+    host
+        The host.
+    """
     circuits = network.circuits
     unions[0] = 0
     unions[1] = 0
@@ -191,16 +254,19 @@ def _mark_partners(circuits: Circuits, scratch: TrialScratch, host: int) -> None
 def _settle_single_ports(
     circuits: Circuits, domain: NDArray[np.int64], scratch: TrialScratch
 ) -> bool:
-    """Take the port of a host that has no other one from all others; False if two need one.
+    """Take the port of a host that has no other one from all other hosts.
 
     Parameters
     ----------
     circuits
-        The circuits that are needed.
+        The circuits of all hosts, which say who is a partner (at the other end of a circuit) of
+        whom.
     domain
-        ``domain[host]``: the set of ports that a host may have, as words; changed.
+        ``domain[host]``: the set of ports that a host may still have, one bit for each port;
+        int64, shape (hosts, words). Changed.
     scratch
-        Its `is_stale` gets the partners of hosts that lose ports; its third set is overwritten.
+        ``is_stale[host]`` is set for the partners of hosts that lose ports, which are to be looked
+        at again; row 2 of ``unions`` is overwritten.
 
     Returns
     -------
@@ -210,6 +276,7 @@ def _settle_single_ports(
     n_hosts, n_words = domain.shape
     taken = scratch.unions[2]
     taken[:] = 0
+    # First the ports that are taken: those of hosts with fewer than two ports.
     for host in range(n_hosts):
         if _shares_with(domain[host], domain[host], 2):
             continue
@@ -218,6 +285,7 @@ def _settle_single_ports(
         for word in range(n_words):
             taken[word] |= domain[host, word]
     for host in range(n_hosts):
+        # Then all hosts with a choice lose these ports.
         has_several = _shares_with(domain[host], domain[host], 2)
         if has_several and _shares_with(domain[host], taken, 1):
             _mark_partners(circuits, scratch, host)
@@ -228,10 +296,21 @@ def _settle_single_ports(
 
 @inner_kernel
 def _all_have_ports(domain: NDArray[np.int64], union: NDArray[np.int64]) -> bool:
-    """Return whether every host has a port, and all together as many as they are."""
+    """Return whether every host has a port, and all together as many as they are.
+
+    A set of ports is stored in words of `_PORTS_PER_WORD` bits, one bit for each port.
+
+    Parameters
+    ----------
+    domain
+        ``domain[host]``: the set of ports that a host may still have; int64, shape (hosts, words).
+    union
+        Scratch: the union of all sets; int64, shape (words,).
+    """
     n_hosts, n_words = domain.shape
     union[:] = 0
     for host in range(n_hosts):
+        # A set that shares a port with itself is not empty.
         if not _shares_with(domain[host], domain[host], 1):
             return False
         for word in range(n_words):
@@ -241,19 +320,22 @@ def _all_have_ports(domain: NDArray[np.int64], union: NDArray[np.int64]) -> bool
 
 @inner_kernel
 def propagate(network: FittingPorts, domain: NDArray[np.int64], scratch: TrialScratch) -> bool:
-    """Remove ports that a host cannot have, until nothing changes; False if a host has none left.
+    """Remove ports that a host cannot have, until nothing changes.
 
-    Arc consistency: a port stays if all partners of the host have ports that fit to it. Besides,
-    no two hosts have the same port.
+    Arc consistency: a port stays if all partners of the host, the hosts at the other ends of its
+    circuits, have ports that fit to it. Besides, no two hosts have the same port.
 
     Parameters
     ----------
     network
-        The circuits that are needed, and which ports fit to which.
+        The circuits that are needed, by host, and for each port the sets of ports that a circuit
+        may go to (``reached``) and come from (``reaching``).
     domain
-        ``domain[host]``: the set of ports that the host may have, as words; changed.
+        ``domain[host]``: the set of ports that a host may still have, one bit for each port;
+        int64, shape (hosts, words). Changed.
     scratch
-        Its `is_stale` says which hosts are looked at first, and is cleared as they are.
+        ``is_stale[host]`` says which hosts are looked at first, and is cleared as they are;
+        ``unions`` has room for three sets of ports.
 
     Returns
     -------
@@ -267,6 +349,8 @@ def propagate(network: FittingPorts, domain: NDArray[np.int64], scratch: TrialSc
             if not scratch.is_stale[host]:
                 continue
             scratch.is_stale[host] = False
+            # Ports of the host that do not fit to those of its partners go; partners of a host
+            # that has lost a port are looked at again.
             _unite_partners(network, domain, scratch.unions, host)
             has_changed = False
             has_port = False
@@ -283,6 +367,7 @@ def propagate(network: FittingPorts, domain: NDArray[np.int64], scratch: TrialSc
             if has_changed:
                 _mark_partners(network.circuits, scratch, host)
 
+        # Hosts need different ports.
         if not _settle_single_ports(network.circuits, domain, scratch):
             return False
         if not _all_have_ports(domain, scratch.unions[2]):
@@ -293,10 +378,21 @@ def propagate(network: FittingPorts, domain: NDArray[np.int64], scratch: TrialSc
 
 @inner_kernel
 def _begin_trial(network: FittingPorts, state: ShavingState, host: int, port: int) -> None:
-    """Put a host on a port for a trial.
+    """Put a host on a port for a trial, to see whether some other host is left without a port.
 
     All other hosts lose the port, but only the partners of the host are looked at because of that:
     one port less in a large set rarely matters.
+
+    Parameters
+    ----------
+    network
+        The circuits by host, and the ports that fit together.
+    state
+        ``domain[host]`` is the set of ports that a host may still have, in words of bits. The sets
+        of the trial go to ``trial``, and ``scratch.is_stale[host]`` marks the hosts to look at
+        again.
+    host, port
+        The host, and the port that it is put on.
     """
     for other in range(len(state.domain)):
         for word in range(state.domain.shape[1]):
@@ -310,14 +406,21 @@ def _begin_trial(network: FittingPorts, state: ShavingState, host: int, port: in
 
 @kernel
 def try_ports(network: FittingPorts, state: ShavingState, n_trials: int) -> int:
-    """Make trials until one host has no port left, or all hosts have been tried.
+    """Make trials of shaving until one host has no port left, or all hosts have been tried.
+
+    A trial puts a host on a port of its set and removes the ports that others cannot have then
+    (`propagate`). If some host is left without one, the first host cannot be on the port, which is
+    removed for good.
 
     Parameters
     ----------
     network
-        The circuits.
+        The circuits that are needed, by host, and the ports that fit together.
     state
-        What is known; `order` and the places in `counts` say where to go on.
+        ``domain[host]`` is the set of ports that a host may still have, ``order`` the hosts in the
+        order of their trials, ``counts`` the place of the next host in it, its next port, and the
+        number of removed ports; ``removed[k]`` is the host and the port of the k-th one. All go on
+        from call to call.
     n_trials
         The most trials of this call.
 
@@ -332,6 +435,7 @@ def try_ports(network: FittingPorts, state: ShavingState, n_trials: int) -> int:
     n_done = 0
     while counts[_NEXT_HOST] < len(state.order):
         host = state.order[counts[_NEXT_HOST]]
+        # Results of the trials of the last host may remove more ports.
         if counts[_NEXT_PORT] == 0:
             state.scratch.is_stale[:] = True
             if not propagate(network, domain, state.scratch):
@@ -352,6 +456,7 @@ def try_ports(network: FittingPorts, state: ShavingState, n_trials: int) -> int:
                 counts[_REMOVED] += 1
         counts[_NEXT_PORT] = 0
         counts[_NEXT_HOST] += 1
+    # All hosts have been tried.
     state.scratch.is_stale[:] = True
     if not propagate(network, domain, state.scratch):
         return -1
@@ -370,11 +475,28 @@ class Shaving:
     """
 
     def __init__(self, problem: HostPlacement, is_allowed: NDArray[np.bool_]) -> None:
+        """Begin shaving: no port is removed yet, and no trial is made.
+
+        Shaving puts a host on a port for a trial and follows what it rules out. If some host is
+        left without a port, the first host cannot be there, and the port is removed for good. No
+        answer exists once a host has no port left.
+
+        Parameters
+        ----------
+        problem
+            The placement; its hosts, their circuits, and the ports that each host may have.
+        is_allowed
+            ``is_allowed[source port, destination port]``: the circuits that may be used; bool,
+            shape (ports, ports).
+        """
         candidates = candidates_of(problem)
         domain = sets_of_ports(candidates)
         self._network = FittingPorts.of(problem, is_allowed)
         self._n_trials = 0
         self._n_removed_before_round = 0
+        # Sets of ports before and during a trial; room for a union of ports and for what is stale;
+        # a row (host, port) for each port that may be removed; three counters; and the hosts in
+        # the order of their trials, those with the fewest ports first.
         self._state = ShavingState(
             domain,
             np.empty_like(domain),
@@ -412,11 +534,20 @@ class Shaving:
     def _try(self, first_trial: int, last_trial: int) -> bool:
         """Make some trials; tell whether a proof is complete or none is to be expected.
 
+        A trial puts a host on a port and removes the port if that is impossible. Trials are given
+        up if too small a share of them removes a port (`_LEAST_YIELD`), or if a round over all
+        hosts has removed none.
+
         Parameters
         ----------
         first_trial, last_trial
             The trials of this call, numbered from the start of the search; only their number
             counts, and the last one is excluded.
+
+        Returns
+        -------
+        bool
+            Whether to end the search; `_is_proved` then tells a proof from its failure.
         """
         n_done = try_ports(self._network, self._state, last_trial - first_trial)
         if n_done < 0:

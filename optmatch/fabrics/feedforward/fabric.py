@@ -49,6 +49,14 @@ class ColumnBuilder:
     """
 
     def __init__(self, n_inputs: int) -> None:
+        """Begin a feed-forward network without cells.
+
+        Parameters
+        ----------
+        n_inputs
+            The number of inputs, which are the wires ``~0``, ``~1``, ... until they lead to a
+            cell.
+        """
         self._sources = [-1] * n_inputs
         self._mate: list[int] = []
         self._columns: list[int] = []
@@ -77,6 +85,7 @@ class ColumnBuilder:
         for terminal, wire in ((first, upper), (first + 1, lower)):
             if wire is None:
                 continue
+            # ~k is negative for every input k.
             if wire < 0:
                 self._sources[~wire] = terminal
             else:
@@ -90,8 +99,20 @@ class ColumnBuilder:
     def finish(self, outputs: Sequence[int]) -> Columns:
         """Draw the columns far enough apart, and number the free terminals.
 
-        `outputs` are the wires that become output 0, 1, ... Of the perimeter, inputs come first,
-        then outputs, then terminals without a port.
+        The columns count from the left, each cell being right of all that lead to it. Along the
+        perimeter (the free terminals), inputs come first, then outputs, then terminals without a
+        port.
+
+        Parameters
+        ----------
+        outputs
+            The wires, numbers of terminals, that become output 0, 1, ...
+
+        Returns
+        -------
+        Columns
+            The graph of the cells with their places, in lengths of a cell; the terminals of inputs
+            and of outputs; and the number of columns.
         """
         mate = np.array(self._mate, dtype=np.int32)
         columns = np.array(self._columns)
@@ -101,6 +122,7 @@ class ColumnBuilder:
         perimeter += np.setdiff1d(free, perimeter).tolist()
 
         # The steepest link out of a column decides how far the next one is.
+        # Terminals b1 and b2 of a cell (4 * cell + 2 and 3) lead to the right.
         b_terminal = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
         left_cell = b_terminal // 4
         right_cell = mate[b_terminal] // 4

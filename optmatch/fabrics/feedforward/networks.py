@@ -49,13 +49,14 @@ def _halve(builder: ColumnBuilder, wires: list[int], line: int, middle: int) -> 
     Parameters
     ----------
     builder
-        Receives the cells.
+        Places the cells and joins their wires.
     wires
-        The wires that lead into the network, from the top.
+        The wires that lead into the network, from the top: a number of the terminal that light
+        comes from, or ~k for input k.
     line
         The height of the first one, in lines from the top.
     middle
-        The number of the middle column.
+        The number of the middle column, which networks of all sizes have in common.
 
     Returns
     -------
@@ -206,6 +207,24 @@ class Crossbar(FeedForward):
 
     @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        """Place the cells of a crossbar: a row for each input, a column for each output.
+
+        Light goes along its row until a cell turns it into a column. Rows lead from cell to cell
+        to the right, and so do columns; on the drawing the grid stands on its corner.
+
+        Parameters
+        ----------
+        builder
+            Places cells and joins their wires: the number of the terminal that light comes from,
+            ``~k`` for input k, None for dark.
+        n
+            The number of inputs, and of outputs.
+
+        Returns
+        -------
+        list of int
+            The wires of the outputs.
+        """
         columns: list[Wire] = [None] * n
         for i in range(n):
             row: Wire = ~i
@@ -237,6 +256,24 @@ class Piloss(FeedForward):
 
     @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        """Place the cells of a PILOSS switch: in each of n stages every row meets another column.
+
+        Paths of all circuits pass equally many cells (path-independent loss): in stage s row i
+        meets column (i + s) mod n, and after n stages each row has met each column once.
+
+        Parameters
+        ----------
+        builder
+            Places cells and joins their wires: the number of the terminal that light comes from,
+            ``~k`` for input k, None for dark.
+        n
+            The number of inputs, and of outputs.
+
+        Returns
+        -------
+        list of int
+            The wires of the outputs.
+        """
         # rows of a ring, folded flat: neighbours on the ring are two apart at most
         order = [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]
         place = np.argsort(order).tolist()
@@ -278,6 +315,23 @@ class SwitchAndSelect(FeedForward):
 
     @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        """Place a tree of cells that splits each input, and one that merges each output.
+
+        Leaf k of the tree of input i leads to leaf i of the tree of output k.
+
+        Parameters
+        ----------
+        builder
+            Places cells and joins their wires: the number of the terminal that light comes from,
+            or ``~k`` for input k.
+        n
+            The number of inputs, and of outputs.
+
+        Returns
+        -------
+        list of int
+            The wires of the outputs.
+        """
         leaves = [_split(builder, ~port, n, port * n) for port in range(n)]
         return [
             _merge(builder, list(wires), port * n, (n - 1).bit_length())
@@ -286,7 +340,25 @@ class SwitchAndSelect(FeedForward):
 
 
 def _split(builder: ColumnBuilder, wire: int, n: int, line: int) -> list[int]:
-    """Lead a wire to n leaves by a tree of cells."""
+    """Lead a wire to n leaves by a tree of cells.
+
+    Parameters
+    ----------
+    builder
+        Places cells one by one.
+    wire
+        The wire at the root: the number of the terminal that light comes from, or ``~k`` for input
+        k.
+    n
+        The number of leaves.
+    line
+        The height of the first leaf, in lines from the top.
+
+    Returns
+    -------
+    list of int
+        The wires of the leaves, from the top.
+    """
     if n == 1:
         return [wire]
     above, below = builder.place(wire, None, line + n / 2 - 1)
@@ -295,7 +367,24 @@ def _split(builder: ColumnBuilder, wire: int, n: int, line: int) -> list[int]:
 
 
 def _merge(builder: ColumnBuilder, wires: list[int], line: int, column: int) -> int:
-    """Join wires by a tree of cells, none of which is to the left of `column`."""
+    """Join wires by a tree of cells, none of which is to the left of `column`.
+
+    Parameters
+    ----------
+    builder
+        Places cells one by one.
+    wires
+        The wires to join, from the top: numbers of terminals that light comes from.
+    line
+        The height of the first wire, in lines from the top.
+    column
+        The leftmost column that a cell of the tree may stand in.
+
+    Returns
+    -------
+    int
+        The wire at the root, by which light of each of the wires can leave.
+    """
     n = len(wires)
     if n == 1:
         return wires[0]
@@ -327,6 +416,24 @@ class SpankeBenes(FeedForward):
 
     @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        """Place n columns of cells, which join neighbouring wires in pairs.
+
+        Even columns join wires 0 and 1, 2 and 3, ..., odd ones 1 and 2, 3 and 4, ... (as odd-even
+        transposition sort does).
+
+        Parameters
+        ----------
+        builder
+            Places cells and joins their wires: the number of the terminal that light comes from,
+            or ``~k`` for input k.
+        n
+            The number of inputs, and of outputs.
+
+        Returns
+        -------
+        list of int
+            The wires of the outputs.
+        """
         wires = [~port for port in range(n)]
         for column in range(n):
             for k in range(column % 2, n - 1, 2):
@@ -374,6 +481,23 @@ class Reck(FeedForward):
 
     @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        """Place a triangle of cells: a row over all n wires, one over the first n - 1, and so on.
+
+        Each row joins neighbouring wires one after the other, 0 and 1, 1 and 2, ...
+
+        Parameters
+        ----------
+        builder
+            Places cells and joins their wires: the number of the terminal that light comes from,
+            or ``~k`` for input k.
+        n
+            The number of inputs, and of outputs.
+
+        Returns
+        -------
+        list of int
+            The wires of the outputs.
+        """
         wires = [~port for port in range(n)]
         for stop in range(n - 1, 0, -1):
             for k in range(stop):

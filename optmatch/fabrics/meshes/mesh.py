@@ -22,15 +22,24 @@ Edge = tuple[Point, Point]
 
 
 def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
-    """Make a cell of every edge and join neighbours around each vertex.
+    """Make a cell of every edge of a lattice and join neighbours around each vertex.
 
     Equal points (to 1e-6) are one vertex; edges do not cross. Two edges that follow each other
     around a vertex are joined on their common side if the corner between them is one of the
-    lattice: at most `corner_deg`, which is 120 for hexagons, 90 for squares, 60 for triangles.
-    Wider corners are the outside, where both terminals stay free.
+    lattice. Wider corners are the outside, where both terminals stay free.
 
-    Cells have the order of `edges`. The perimeter is numbered along the outer boundary, starting
-    at the lowest left terminal.
+    Parameters
+    ----------
+    edges
+        Pairs of points, where a cell begins (end a) and ends (end b), in lengths of a cell.
+    corner_deg
+        The corner of the lattice in degrees: 120 for hexagons, 90 for squares, 60 for triangles.
+
+    Returns
+    -------
+    CellGraph
+        Cells in the order of `edges`. The perimeter, the free terminals, is numbered along the
+        outer boundary, starting at the lowest left terminal.
     """
     cells = list(edges)
 
@@ -55,6 +64,8 @@ def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
             corner_rad = (following.heading - spoke.heading) % (2 * math.pi)
             if corner_rad == 0:  # a vertex where one cell ends
                 corner_rad = 2 * math.pi
+            # The left of a spoke and the right of the next one lie on the two sides of this
+            # corner.
             partner = mate if corner_rad <= widest_rad else across_corner
             partner[spoke.left] = following.right
             partner[following.right] = spoke.left
@@ -106,6 +117,7 @@ def _walk_boundary(
     """
 
     def lowest_left(terminal: int) -> tuple[float, float, int]:
+        """Return a key that sorts terminals by height, then from left to right."""
         x, y = cells[terminal // 4][terminal % 4 // 2]
         return round(y, 6), round(x, 6), terminal
 
@@ -246,6 +258,15 @@ class HexMesh(GridMesh):
     def smartlight(ports: Ports = None, tx: Ports = None, rx: Ports = None) -> SmartLightMesh:
         """Return the 72-cell mesh of the iPronics SmartLight processor.
 
+        Parameters
+        ----------
+        ports
+            How many ports it has, evenly spread, or the perimeter terminals of bidirectional
+            ports; None for all.
+        tx, rx
+            In place of `ports`: the terminals of ports that send and of those that receive, or
+            their number.
+
         Examples
         --------
         >>> chip = HexMesh.smartlight()
@@ -338,6 +359,16 @@ def _hexagon(row: int, col: float) -> list[Point]:
 
     The middles of neighbours in a row are sqrt(3) apart, rows 1.5; odd rows are half a hexagon to
     the right.
+
+    Parameters
+    ----------
+    row, col
+        The place of the hexagon in the mesh, both from 0.
+
+    Returns
+    -------
+    list of tuple
+        x and y of six corners, in lengths of a cell; y falls from row to row.
     """
     x = math.sqrt(3) * (col + row % 2 / 2)
     y = -1.5 * row
@@ -346,10 +377,22 @@ def _hexagon(row: int, col: float) -> list[Point]:
 
 
 def _outlines(polygons: Iterable[list[Point]]) -> list[Edge]:
-    """List each edge of the polygons once, in order of appearance."""
+    """List each edge of the polygons once, in order of appearance.
+
+    Parameters
+    ----------
+    polygons
+        The corners of each polygon in order, as x and y.
+
+    Returns
+    -------
+    list of tuple
+        Pairs of corners. An edge that two polygons share has the direction of the first of them.
+    """
     edges: dict[frozenset[tuple[int, int]], Edge] = {}
     for corners in polygons:
         for corner, following in zip(corners, corners[1:] + corners[:1], strict=True):
+            # Rounded corners tell an edge, so that neighbours agree on it.
             vertices = frozenset((_vertex(corner), _vertex(following)))
             edges.setdefault(vertices, (corner, following))
     return list(edges.values())
@@ -362,12 +405,17 @@ def _hex_graph(rows: int, cols: int) -> CellGraph:
 
 @lru_cache(maxsize=1)
 def _smartlight_graph() -> CellGraph:
-    """Return the drawing of the chip: three rows of hexagons, and four cells that dangle."""
+    """Return the graph of the chip: cells of three rows of hexagons, and four that dangle.
+
+    A cell is an edge of a hexagon, and neighbours share one. The rows have 6, 5 and 6 hexagons.
+    """
     places = [(row, col) for row, width in enumerate((6, 5, 6)) for col in range(width)]
     edges = _outlines(_hexagon(*place) for place in places)
 
     # At both ends of the short row a cell dangles from the row above and one from the row below:
     # there the sides of a further hexagon would begin.
+    # Corners of a hexagon count clockwise from the top one, 0: 1 and 2 are on the right, 4 and 5
+    # on the left. Each cell leads outward from such a corner.
     outward = math.sqrt(3) / 2
     for col, corner_above, corner_below, x in ((0, 4, 5, -outward), (5, 2, 1, outward)):
         above = _hexagon(0, col)[corner_above]
@@ -379,6 +427,13 @@ def _smartlight_graph() -> CellGraph:
 
 @lru_cache(maxsize=32)
 def _square_graph(rows: int, cols: int) -> CellGraph:
+    """Return the cells of a mesh of squares.
+
+    Parameters
+    ----------
+    rows, cols
+        The number of squares down and across; their sides are cells of length 1.
+    """
     squares = (
         [(j, -i), (j + 1.0, -i), (j + 1.0, -i - 1.0), (float(j), -i - 1.0)]
         for i, j in np.ndindex(rows, cols)
@@ -388,7 +443,16 @@ def _square_graph(rows: int, cols: int) -> CellGraph:
 
 @lru_cache(maxsize=32)
 def _triangular_graph(rows: int, cols: int) -> CellGraph:
+    """Return the cells of a mesh of triangles: slanted squares, each cut into two by a diagonal.
+
+    Parameters
+    ----------
+    rows, cols
+        The number of slanted squares down and across.
+    """
+
     def corner(i: int, j: int) -> Point:
+        """Return x and y of a corner of the lattice, in row i and column j."""
         return j - i / 2, -i * math.sqrt(3) / 2
 
     # The diagonal from (i, j) to (i + 1, j + 1) cuts a slanted square; each half has one further

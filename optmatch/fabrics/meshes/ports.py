@@ -18,16 +18,36 @@ Terminals = tuple[int, ...]
 
 
 def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str, Any]:
-    """Normalise a choice of ports, as a mesh is given it: None, a number, or perimeter terminals.
+    """Check a choice of the ports of a mesh, and write its lists as tuples.
 
-    Returns the three of them by name, lists as tuples; an `InputError` names entry, value and
-    rule.
+    Either `ports` chooses ports that send and receive at one terminal, or `tx` and `rx` together
+    choose where they send and where they receive. Each is None, a number of ports that are spread
+    evenly, or a list of perimeter terminals, which are numbered along the boundary.
+
+    Parameters
+    ----------
+    ports, tx, rx
+        The choice, as the user gives it.
+    available
+        The number of perimeter terminals of the mesh.
+
+    Returns
+    -------
+    dict
+        The three of them by name.
+
+    Raises
+    ------
+    InputError
+        Naming the entry, its value and the rule: a terminal is used once, and `tx` and `rx` are of
+        one length.
     """
     if (tx is None) != (rx is None):
         raise InputError("tx and rx come together", where="rx" if rx is None else "tx")
     if tx is not None and ports is not None:
         raise InputError("either ports, or tx and rx", where="ports")
     taken: dict[int, str] = {}
+    # A port with a terminal to send and one to receive takes two.
     checked = {
         name: _check(name, value, available // (1 if name == "ports" else 2), available, taken)
         for name, value in (("ports", ports), ("tx", tx), ("rx", rx))
@@ -44,6 +64,26 @@ def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str,
 def _check(
     name: str, value: Any, most: int, available: int, taken: dict[int, str]
 ) -> int | Terminals | None:
+    """Check one of the three choices of ports of a mesh.
+
+    Parameters
+    ----------
+    name
+        ``ports``, ``tx`` or ``rx``.
+    value
+        None, a number of ports, or a list of perimeter terminals.
+    most
+        The largest number of ports.
+    available
+        The number of perimeter terminals.
+    taken
+        Which choice uses each terminal already; those of this one are added.
+
+    Returns
+    -------
+    int, tuple of int or None
+        The number, the terminals, or None if nothing is chosen.
+    """
     if value is None:
         return None
     if isinstance(value, int):
@@ -64,7 +104,19 @@ def choose_terminals(
 ) -> tuple[Terminals, Terminals]:
     """Turn a checked choice into the perimeter terminals that send and that receive.
 
-    For each port: where its light enters, and where light to it leaves.
+    Parameters
+    ----------
+    graph
+        The cells of the mesh.
+    ports, tx, rx
+        The choice as `check_ports` returns it: None, a number of ports, or perimeter terminals. If
+        all are None, each perimeter terminal is a port.
+
+    Returns
+    -------
+    tuple of two tuples of int
+        For each port the place along the perimeter where its light enters, and where light to it
+        leaves; both are the same unless `tx` and `rx` are given.
     """
     if isinstance(tx, int):
         terminals = spread(graph, 2 * tx, alternating=True)
@@ -82,10 +134,9 @@ def choose_terminals(
 def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals:
     """Choose perimeter terminals, evenly spread, that can all be used at the same time.
 
-    No two that must meet form a dead pair, and no two need the same link to get into the mesh. If
-    `alternating`, the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only
-    senders and receivers of different ports must meet, otherwise all. If no such choice is found,
-    `InputError` is raised.
+    Perimeter terminals are those where light can come in and out, numbered along the boundary; a
+    link is a waveguide between two cells. No two terminals that must meet form a dead pair, which
+    no light connects, and no two need the same link to get into the mesh.
 
     Free terminals come in twos, one on each side of a vertex, and send their light opposite ways
     along the boundary. Each way has its own links into the mesh, so the even choice to start from
@@ -94,6 +145,26 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     nearest of equals. Where that fails, a choice of a few more ports is thinned out evenly: all
     ports of a part can be used where all ports of the whole can. The result depends on the
     arguments alone.
+
+    Parameters
+    ----------
+    graph
+        The cells of the mesh.
+    count
+        How many terminals are chosen.
+    alternating
+        Whether the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only
+        senders and receivers of different ports must meet, otherwise all.
+
+    Returns
+    -------
+    tuple of int
+        Numbers along the perimeter; with `alternating` those of a port follow each other.
+
+    Raises
+    ------
+    InputError
+        If no such choice is found.
     """
     n_terminals = len(graph.perimeter)
     terminals_per_port = 2 if alternating else 1
@@ -165,6 +236,7 @@ def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int]
 
     # Free terminals 2 v - 1 and 2 v are the two sides of vertex v: take vertices evenly, and
     # their sides in turn; where that fails, take terminals evenly.
+    # With 40 terminals and 8 of them wanted, these are vertices 0, 2, 5, 7, ... of 20.
     vertex = index * (n_terminals // 2) // count
     sides_in_turn = (2 * vertex - 1 + index % 2) % n_terminals
     for start in (sides_in_turn, index * n_terminals // count):
@@ -178,6 +250,11 @@ def _has_two_classes(graph: CellGraph) -> bool:
     """Tell whether light connects only perimeter terminals of different classes, of two.
 
     The graph of terminals that can meet is then bipartite: a breadth-first search colours it.
+
+    Parameters
+    ----------
+    graph
+        The cells of a mesh; its perimeter terminals are those where light can come in and out.
     """
     everywhere = list(range(len(graph.perimeter)))
     meets = ~_dead(graph, everywhere, everywhere)
@@ -191,6 +268,7 @@ def _has_two_classes(graph: CellGraph) -> bool:
         while waiting:
             terminal = waiting.pop()
             neighbours = np.flatnonzero(meets[terminal])
+            # Two terminals of one colour that can meet close an odd cycle.
             if (colour[neighbours] == colour[terminal]).any():
                 return False
             uncoloured = neighbours[colour[neighbours] < 0]
@@ -200,19 +278,23 @@ def _has_two_classes(graph: CellGraph) -> bool:
 
 
 def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -> list[int] | None:
-    """Move single terminals until no pair is bad, or give up.
+    """Move single terminals of a choice until no pair of them is bad, or give up.
 
-    A pair is bad if it must meet and light does not lead from one to the other, or if both need
-    the same link to get into the mesh.
+    A choice has a terminal at each of its places: place k is, for instance, where port k sends. A
+    pair of places is bad if its terminals must meet and no light leads from one to the other (they
+    are dead to each other), or if both need the same link, a waveguide between two cells, to get
+    into the mesh.
 
     Parameters
     ----------
     graph
-        The mesh.
+        The cells of the mesh.
     chosen
-        Perimeter terminals to start from, one for each place of the choice; it is changed.
+        ``chosen[place]``: perimeter terminals to start from, as numbers along the boundary; it is
+        changed.
     must_meet
-        ``must_meet[k, l]``: whether the terminals of places k and l must be able to meet.
+        ``must_meet[k, l]``: whether the terminals of places k and l must be able to meet; bool,
+        shape (places, places).
 
     Returns
     -------
@@ -224,6 +306,7 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
     if len(set(chosen)) < len(chosen):
         return None
     check_size("entries", n_terminals * len(chosen), "ports")
+    # For each link the perimeter terminals whose light cannot avoid it on its way in.
     forced = forced_links(graph, graph.perimeter.tolist())
     terminals_of_link: dict[int, list[int]] = {}
     for terminal, links in enumerate(forced):
@@ -261,6 +344,8 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
             steps = np.abs(unused - chosen[place])
             distance = np.minimum(steps, n_terminals - steps)
             order = np.lexsort((unused, distance, n_bad))
+            # A move has to leave fewer bad pairs; the row and the column of the place are counted
+            # anew.
             if len(order) and n_bad[order[0]] < is_bad[place].sum():
                 chosen[place] = int(unused[order[0]])
                 dead_chosen = dead_to_all[:, chosen]
@@ -271,9 +356,20 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
 
 
 def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
-    """Return ``dead[k, l]``: whether no light leads from terminal first[k] to second[l].
+    """Tell which pairs of perimeter terminals no state of the cells connects.
 
-    Both are numbers along the perimeter.
+    Parameters
+    ----------
+    graph
+        The cells.
+    first, second
+        Numbers of terminals along the perimeter.
+
+    Returns
+    -------
+    NDArray
+        ``dead[k, l]``: whether no light leads from terminal first[k] to second[l]; bool, shape
+        (len(first), len(second)).
     """
     if not second:
         return np.zeros((len(first), 0), dtype=bool)

@@ -65,6 +65,15 @@ class CellPart(Value):
     )
 
     def __post_init__(self) -> None:
+        """Check that a coupler, and nothing else, has a matrix of the shape (2, 2, 2).
+
+        Its axes are exit, entry, and real or imaginary part.
+
+        Raises
+        ------
+        InputError
+            Naming the part.
+        """
         check_fields(self)
         if (self.kind == "coupler") != (self.matrix is not None):
             raise InputError(f"part {self.name}: a coupler has a matrix, and nothing else has one")
@@ -113,6 +122,17 @@ class CellCircuit(Value):
     difference_rad: tuple[float, float]
 
     def __post_init__(self) -> None:
+        """Check that joins, terminals and arms of a cell name pins and parts that it has.
+
+        A cell is a small circuit of couplers, phase shifters and waveguides. Its joins and
+        terminals are pins ``"part,pin"``; its two arms list the phase shifters that set it.
+
+        Raises
+        ------
+        InputError
+            If a part is there twice, a pin is none of a part, or an arm lists another kind of
+            part.
+        """
         check_fields(self)
         names = [part.name for part in self.parts]
         if len(set(names)) != len(names):
@@ -136,6 +156,11 @@ def cell_circuits(fabric: Fabric) -> tuple[CellCircuit | None, ...]:
     """Return the circuit of each cell of a fabric; None where it is not known.
 
     Fabrics with faults, or of some ports of another one, have the cells of the fabric below them.
+
+    Parameters
+    ----------
+    fabric
+        Any fabric; only those that were read from netlists know what their cells are made of.
     """
     below = getattr(fabric, "fabric", None)
     if isinstance(below, Fabric):
@@ -146,6 +171,11 @@ def cell_circuits(fabric: Fabric) -> tuple[CellCircuit | None, ...]:
 
 def find_differences(fabric: Fabric) -> NDArray[np.float64]:
     r"""Return the phase of arm 1 less that of arm 2 in bar and in cross, in rad, of each cell.
+
+    Parameters
+    ----------
+    fabric
+        Any fabric; the circuits of its cells are known if it was read from a netlist.
 
     Returns
     -------
@@ -171,6 +201,18 @@ def with_cell_phases(fabric: Fabric, cells: CellDevice) -> CellDevice:
     """Give cells the differences of phases that set their states, unless their table states them.
 
     Their heaters then take the power, and give the heat, that the circuits of a netlist need.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, whose cells have known circuits if it was read from a netlist.
+    cells
+        The device of each cell; phases that it states stay.
+
+    Returns
+    -------
+    CellDevice
+        The same table, or one with the phases of bar and cross in rad, arm 1 less arm 2.
 
     Examples
     --------

@@ -83,6 +83,15 @@ def kind_of(component: str, declared: Mapping[str, str], n_pins: int) -> str | N
 
     An ``mzi`` is a switch if more than two of its pins are used: with two, which it has in
     gdsfactory, it is a filter or a modulator.
+
+    Parameters
+    ----------
+    component
+        The name of the component, such as ``mmi2x2``.
+    declared
+        Kinds by the names of components, as the user says them.
+    n_pins
+        How many pins of it the netlist uses.
     """
     if component in declared:
         return declared[component]
@@ -112,6 +121,12 @@ def make_parts(
         Kinds of components that the user declares.
     conventions
         The names that pins of switches may have.
+
+    Returns
+    -------
+    dict
+        For each instance its component, its kind (None if unknown), the names that its pins may
+        have, and its settings.
     """
     # Whether an `mzi` is a 1x2 switch shows only if no instance of it uses a fourth pin.
     pins_of_component: dict[str, set[str]] = {}
@@ -137,7 +152,15 @@ def make_parts(
 
 
 def _has_three_pins(component: str, used_pins: set[str]) -> bool:
-    """Tell whether a switch has three pins: by its name, or an ``mzi`` by those that are used."""
+    """Tell whether a switch has three pins: by its name, or an ``mzi`` by those that are used.
+
+    Parameters
+    ----------
+    component
+        The name of the component; one with ``1x2`` in it has three pins.
+    used_pins
+        The names of all pins that instances of it use.
+    """
     if re.search(r"2x2", component):
         return re.search(r"1x2", component) is not None
     if _ONE_TO_TWO.search(component):
@@ -147,7 +170,21 @@ def _has_three_pins(component: str, used_pins: set[str]) -> bool:
 
 
 def _name_passing_pins(kind: str | None, used: Sequence[str]) -> PinNames:
-    """Name the pins of a part with two pins, of which maybe one is used, or with four."""
+    """Name the pins of a part with two pins, of which maybe one is used, or with four.
+
+    Parameters
+    ----------
+    kind
+        The kind of the part, that is how it treats light; None if nobody knows.
+    used
+        The names of those of its pins that the netlist mentions.
+
+    Returns
+    -------
+    PinNames
+        By the name of a convention four names of pins, in the order a1, a2, b1, b2; empty where
+        the part has none. Light passes from the first pin to the second.
+    """
     if len(used) > 2:
         return CONVENTIONS if kind else {"own": used}
     first = used[0] if used else "o1"
@@ -156,7 +193,18 @@ def _name_passing_pins(kind: str | None, used: Sequence[str]) -> PinNames:
 
 
 def find_unknown(parts: Mapping[str, Part]) -> list[str]:
-    """List the components that nobody knows, with the instances that have them."""
+    """List the components that nobody knows, with the instances that have them.
+
+    Parameters
+    ----------
+    parts
+        The parts by name; ``kind`` is None for a component that is not known.
+
+    Returns
+    -------
+    list of str
+        A sentence for each such component, with advice.
+    """
     unknown: dict[str, list[str]] = {}
     for name, part in parts.items():
         if part.kind is None:
@@ -209,7 +257,24 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
 
 
 def _read_setting(part: Part, name: str, default: float, *, most: float) -> float:
-    """Return a number from 0 to `most` among the settings of a part, or the default."""
+    """Return a number from 0 to `most` among the settings of a part, or the default.
+
+    Parameters
+    ----------
+    part
+        The part, whose settings were read from a file.
+    name
+        The name of the setting.
+    default
+        The value if the part does not state one.
+    most
+        The largest value.
+
+    Raises
+    ------
+    ValueError
+        If it is no number, or out of range.
+    """
     value = part.settings.get(name)
     if value is None:
         return default
@@ -223,7 +288,18 @@ def _read_setting(part: Part, name: str, default: float, *, most: float) -> floa
 
 
 def find_bad_settings(parts: Mapping[str, Part]) -> list[str]:
-    """List the settings of couplers that no coupler can have."""
+    """List the settings of couplers that no coupler can have.
+
+    Parameters
+    ----------
+    parts
+        The parts by name.
+
+    Returns
+    -------
+    list of str
+        A sentence for each coupler with a setting that is no number or out of range.
+    """
     flaws = []
     for name, part in parts.items():
         if part.kind == "coupler":

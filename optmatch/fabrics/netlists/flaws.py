@@ -28,8 +28,16 @@ class NetlistError(InputError):
     """A netlist with flaws; `flaws` has all of them, the message the first ones."""
 
     def __init__(self, flaws: Sequence[str]) -> None:
+        """Make an error of all flaws of a netlist; its message has as many of them as fit.
+
+        Parameters
+        ----------
+        flaws
+            The flaws, a sentence each; all of them are kept in `flaws`.
+        """
         self.flaws: tuple[str, ...] = tuple(flaws)
         count = "1 flaw" if len(flaws) == 1 else f"{len(flaws)} flaws"
+        # At least the first flaw is shown, however long it is.
         lengths = accumulate(map(len, flaws))
         n_shown = max(1, sum(length <= _MOST_LETTERS for length in lengths))
         message = f"{count}: {'; '.join(flaws[:n_shown])}"
@@ -48,7 +56,14 @@ def split_pin(pin: str) -> Pair:
 
 
 def name_terminals(conventions: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the terminal of a part, 0 to 3, for every name of a pin."""
+    """Return the terminal of a part, 0 to 3, for every name of a pin.
+
+    Parameters
+    ----------
+    conventions
+        By the name of a convention the four names of pins, in the order of terminals a1, a2, b1,
+        b2; an empty name stands for a pin that a part does not have.
+    """
     return {
         name: terminal
         for names in conventions.values()
@@ -87,6 +102,7 @@ def find_flaws(
     names_of
         For each instance how its pins may be called, as `CONVENTIONS`.
     """
+    # Names that are there twice, and nothing where something is needed.
     flaws = [f"instance {name} is there twice" for name in _find_repeated(instances)]
     flaws += [] if instances else ["there are no instances"]
     flaws += [
@@ -94,6 +110,7 @@ def find_flaws(
     ]
     flaws += [] if ports else ["there are no ports"]
 
+    # Everything that uses a pin is noted, so that pins with two users or none can be told.
     users = _PinUsers(names_of, flaws)
     for first, second in joins:
         users.add(first, f"connection {first} to {second}", f"pin {second}")
@@ -123,14 +140,35 @@ class _PinUsers:
     def __init__(
         self, names_of: Mapping[str, Mapping[str, Sequence[str]]], flaws: list[str]
     ) -> None:
+        """Begin with no pin in use.
+
+        Parameters
+        ----------
+        names_of
+            For each instance the conventions by which its pins may be called: four names each, in
+            the order of terminals a1, a2, b1, b2.
+        flaws
+            Receives a sentence for each pin that is not there.
+        """
         self._names_of = names_of
         self._flaws = flaws
+        # Thousands of instances share the same conventions, which are turned around once.
         shared = {id(names): name_terminals(names) for names in names_of.values()}
         self._terminals = {name: shared[id(names)] for name, names in names_of.items()}
         self._users: dict[tuple[str, int], list[Pair]] = {}
 
     def add(self, pin: str, place: str, user: str) -> None:
-        """Note what is connected to a pin, or that there is no such pin."""
+        """Note what is connected to a pin, or that there is no such pin.
+
+        Parameters
+        ----------
+        pin
+            The pin, ``"instance,pin"``.
+        place
+            Where the netlist says so, for messages, such as ``port in at m,a1``.
+        user
+            The thing that is connected to the pin, for messages, such as ``port in``.
+        """
         instance, name = split_pin(pin)
         if instance not in self._terminals:
             self._flaws.append(f"{place}: there is no instance {instance or repr(pin)}")
@@ -141,7 +179,13 @@ class _PinUsers:
             self._users.setdefault((instance, terminal), []).append((pin, user))
 
     def find_pins_used_twice(self) -> list[str]:
-        """List the pins that two or more things are connected to."""
+        """List the pins that two or more things (connections, ports, open pins) are connected to.
+
+        Returns
+        -------
+        list of str
+            A sentence for each such pin, by the first name under which the netlist mentions it.
+        """
         flaws = []
         for entries in self._users.values():
             if len(entries) > 1:
@@ -151,7 +195,13 @@ class _PinUsers:
         return flaws
 
     def find_unused_pins(self, instance: str) -> list[str]:
-        """Say in a sentence each which pins of a part nothing is connected to."""
+        """Say in a sentence each which pins of a part nothing is connected to.
+
+        Parameters
+        ----------
+        instance
+            The name of the part.
+        """
         terminals = sorted(set(self._terminals[instance].values()))
         unused = [k for k in terminals if (instance, k) not in self._users]
         if not unused:
@@ -160,7 +210,19 @@ class _PinUsers:
         return [f"pin {instance},{names[k]} is connected to nothing" for k in unused]
 
     def _guess_convention(self, instance: str) -> Sequence[str]:
-        """Find the names that the netlist uses for the pins of a part, or of any part."""
+        """Find the names that the netlist uses for the pins of a part, or of any part.
+
+        Parameters
+        ----------
+        instance
+            The name of the part.
+
+        Returns
+        -------
+        Sequence of str
+            Four names of pins, in the order of terminals: those of which the netlist uses the
+            most.
+        """
         of_part = [
             pin for (part, _), users in self._users.items() if part == instance for pin, _ in users
         ]
@@ -173,7 +235,21 @@ class _PinUsers:
 def find_port_flaws(
     ports: Sequence[Pair], tx: Sequence[str] | None, rx: Sequence[str] | None
 ) -> list[str]:
-    """List what is wrong with a choice of ports that send and that receive."""
+    """List what is wrong with a choice of ports that send and that receive.
+
+    Parameters
+    ----------
+    ports
+        The ports of the netlist: names with their pins.
+    tx, rx
+        The names of ports that send and that receive; None for both: all do both.
+
+    Returns
+    -------
+    list of str
+        A sentence for each flaw: a name that is none, or is there twice, a port that is not
+        chosen, or unequal numbers.
+    """
     if tx is None and rx is None:
         return []
     if tx is None or rx is None:
@@ -235,7 +311,20 @@ def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[lis
 
 
 def _find_separate_parts(instances: Sequence[str], joins: Sequence[Pair]) -> list[str]:
-    """Tell which cells are not connected to the first one, group by group."""
+    """Tell which instances are not connected with each other, group by group.
+
+    Parameters
+    ----------
+    instances
+        The names of the parts.
+    joins
+        Pairs of pins ``"instance,pin"``.
+
+    Returns
+    -------
+    list of str
+        One sentence, or none if all are connected.
+    """
     groups = group_connected(instances, joins)
     if len(groups) < 2:
         return []

@@ -73,12 +73,26 @@ class Found(NamedTuple):
 
 
 def find_interferometers(paths: LightPaths) -> Found:
-    """Pair the couplers of a netlist that two arms join.
+    """Pair the couplers of a netlist that two arms join, each pair a Mach-Zehnder interferometer.
 
-    In a chain of interferometers each coupler in the middle is joined to two others. Pairing
-    starts at the ends of chains, where there is no choice, so every chain of an even number of
-    couplers is paired in the one way that leaves none over.
+    An arm is a way of light from a pin of one coupler, straight through waveguides and phase
+    shifters, to a pin of the other. In a chain of interferometers each coupler in the middle is
+    joined to two others. Pairing starts at the ends of chains, where there is no choice, so every
+    chain of an even number of couplers is paired in the one way that leaves none over.
+
+    Parameters
+    ----------
+    paths
+        The parts of the netlist by name (``paths.parts``), and where light goes from their pins.
+
+    Returns
+    -------
+    Found
+        The interferometers with a phase shifter in an arm, which are ``cells``; those without one,
+        which cannot switch (``filters``); and the names of couplers without a partner (``alone``).
+        A pair has its two couplers and arms, and the pins at its terminals a1, a2, b1, b2.
     """
+    # For each coupler the couplers that both pins of one of its sides lead to, and the arms.
     couplers = [name for name, part in paths.parts.items() if part.kind == "coupler"]
     links: dict[str, dict[str, Link]] = {name: {} for name in couplers}
     for name in couplers:
@@ -102,6 +116,7 @@ def find_interferometers(paths: LightPaths) -> Found:
         del unpaired[name], unpaired[partner]
         waiting += [other for other in links[partner] if other in unpaired]
 
+    # Interferometers have the order of their first couplers in the netlist.
     order = {name: place for place, name in enumerate(couplers)}
     cells: list[Interferometer] = []
     filters: list[Interferometer] = []
@@ -158,9 +173,22 @@ def _find_terminals(paths: LightPaths, link: Link) -> tuple[Terminal | None, ...
     Terminals a1 and b1 are in line with arm 1. If the arms arrive exchanged at the second coupler,
     b1 is its lower pin: this keeps the convention that equal phases of both arms are the cross
     state.
+
+    Parameters
+    ----------
+    paths
+        The parts of the netlist, and which pins they have.
+    link
+        Two couplers and the two arms that join them.
+
+    Returns
+    -------
+    tuple
+        Four pins (instance, number of the pin); None for one that a coupler does not have.
     """
     terminals: list[Terminal | None] = []
     for starts in ([_start_of(arm) for arm in link.arms], [arm.end for arm in link.arms]):
+        # The outer pins lie opposite those at which the arms begin, or end.
         in_line = [opposite(terminal) for terminal in starts]
         outer = [terminal for terminal in in_line if paths.has_pin(terminal)]
         terminals += [*outer, None, None][:2] if len(outer) < 2 else outer
@@ -219,6 +247,8 @@ def find_amplitudes(paths: LightPaths, interferometer: Interferometer) -> ArmAmp
                 outside_left = terminals[entry]
                 outside_right = terminals[2 + exit_]
                 if outside_left is not None and outside_right is not None:
+                    # Light enters the first coupler outside and leaves it into the arm, and so on
+                    # at the other end.
                     into_arm = _amplitude(paths, outside_left, _start_of(arm))
                     out_of_arm = _amplitude(paths, arm.end, outside_right)
                     amplitudes[exit_, entry] = out_of_arm * into_arm
@@ -227,7 +257,16 @@ def find_amplitudes(paths: LightPaths, interferometer: Interferometer) -> ArmAmp
 
 
 def _amplitude(paths: LightPaths, entered: Terminal, left: Terminal) -> complex:
-    """Return the amplitude between two pins of a coupler, on different sides of it."""
+    """Return the amplitude between two pins of a coupler, on different sides of it.
+
+    Parameters
+    ----------
+    paths
+        The parts of the netlist, with the matrices of couplers.
+    entered, left
+        The pin that light enters at and the pin that it leaves by: the coupler, and the number of
+        the pin, 0 to 3 for a1, a2, b1, b2.
+    """
     name = entered[0]
     matrix = coupler_matrix(paths.parts[name], paths.convention_of(name))
     if side_of(entered) == RIGHT:
@@ -268,6 +307,8 @@ def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None])
     extinctions = []
     for state in (BAR, CROSS):
         goes_there = np.eye(2, dtype=bool) if state == BAR else ~np.eye(2, dtype=bool)
+        # Leaked less wanted power is 2 Re(slope e^(jd)) and a constant, least at d = pi -
+        # arg(slope).
         slope = complex((beat * ~goes_there).sum() - (beat * goes_there).sum())
         is_fixed = abs(slope) < _NO_LIGHT
         difference_rad = 0.0 if is_fixed else _round_phase(math.pi - cmath.phase(slope))
@@ -293,6 +334,20 @@ def _extinction_db(
 
     All arrays have the shape (2, 2), ``[b side, a side]``. A leak leaves by the same terminal as
     the light that should, or comes from the same one.
+
+    Parameters
+    ----------
+    power
+        The part of the power that goes from each terminal of side a to each of side b.
+    goes_there
+        Whether light should go from one to the other in this state.
+    exists
+        Whether both terminals exist.
+
+    Returns
+    -------
+    float
+        The least ratio in dB over all wanted ways; infinite if nothing leaks.
     """
     worst_db = math.inf
     leak = np.where(exists & ~goes_there, power, 0.0)
@@ -303,7 +358,18 @@ def _extinction_db(
 
 
 def _ratio_db(power: float, leaked: float) -> float:
-    """Return a ratio of powers in dB; infinite where nothing leaks but rounding."""
+    """Return a ratio of powers in dB; infinite where nothing leaks but rounding.
+
+    Parameters
+    ----------
+    power, leaked
+        Shares of the power that goes in.
+
+    Returns
+    -------
+    float
+        Minus infinity if the first power is no light.
+    """
     if power < _NO_LIGHT:
         return -math.inf
     return math.inf if leaked < _NO_LIGHT else 10 * math.log10(power / leaked)
@@ -358,7 +424,21 @@ def make_circuit(
 
 
 def _make_part(paths: LightPaths, name: str) -> CellPart:
-    """Record one part of a cell; a coupler has a matrix."""
+    """Record one part of a cell; a coupler has a matrix.
+
+    Parameters
+    ----------
+    paths
+        The parts of the netlist, and the names of pins that it uses.
+    name
+        The name of the part.
+
+    Returns
+    -------
+    CellPart
+        Its name, component, kind and pins, and for a coupler the real and imaginary parts of its
+        amplitudes.
+    """
     part = paths.parts[name]
     matrix = None
     if part.kind == "coupler":
@@ -409,6 +489,7 @@ def find_cells(
         link = interferometer.link
         amplitudes = find_amplitudes(paths, interferometer)
         states = find_states(amplitudes, interferometer.terminals)
+        # States 0 and 1 are bar and cross: a cell has to be good in both.
         if min(states.extinction_db) < MIN_EXTINCTION_DB:
             worst = int(np.argmin(states.extinction_db))
             difference_rad = states.difference_rad[worst]
@@ -423,10 +504,16 @@ def find_cells(
 
 
 def format_matrix(matrix: NDArray[np.complex128]) -> str:
-    """Return a matrix for messages, by rows: the exits b1 and b2."""
+    """Return a matrix for messages, by rows: the exits b1 and b2.
+
+    Parameters
+    ----------
+    matrix
+        Amplitudes ``[exit, entry]``, complex128, shape (2, 2).
+    """
 
     def entry(value: complex) -> str:
-        """Return a number without parts that are rounding."""
+        """Return a complex number with three digits, without parts below 5e-4 (rounding)."""
         has_real = abs(value.real) >= 5e-4
         has_imag = abs(value.imag) >= 5e-4
         if has_real and has_imag:
@@ -444,6 +531,11 @@ def assume_circuit(name: str) -> CellCircuit:
 
     It is that of gdsfactory's ``mzi1x2_2x2``: a 1x2 and a 2x2 coupler, and a phase shifter in the
     upper arm.
+
+    Parameters
+    ----------
+    name
+        The name of the switch, with which those of its parts begin.
     """
     splitter = Part("mmi1x2", "coupler", NARROW, {})
     combiner = Part("mmi2x2", "coupler", {"optical": ("o2", "o1", "o3", "o4")}, {})

@@ -71,6 +71,7 @@ def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     np.add.at(n_joins, (joined // 4, mate[joined] // 4), 1.0)
     np.fill_diagonal(n_joins, 0.0)
     if n_cells > 1:
+        # The first mode is constant and has no place in the drawing; the next two give x and y.
         laplacian = np.diag(n_joins.sum(axis=1)) - n_joins
         modes = np.linalg.eigh(laplacian)[1][:, 1:3]
         # The sign of a mode is arbitrary: its largest entry is positive, on every machine.
@@ -86,9 +87,24 @@ def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Sort the cells of each column by the mean height of what they are joined to.
+    """Place cells in columns, each sorted by the mean height of what its cells are joined to.
 
-    Sweeps go to the right, by the heights of the cells to the left, and back.
+    Sweeps go to the right, by the heights of the cells to the left, and back (the barycentre
+    method of Sugiyama, Tagawa and Toda).
+
+    Parameters
+    ----------
+    mate
+        ``mate[terminal]``: the terminal it is joined to, -1 if free; terminals a1, a2, b1, b2 of a
+        cell are 4 * cell + 0 to 3.
+    columns
+        ``columns[cell]``: the column from the left, from 0; shape (cells,).
+
+    Returns
+    -------
+    NDArray
+        ``ends[cell, end]``: x and y of end a and end b, in lengths of a cell; float64, shape
+        (cells, 2, 2).
     """
     n_columns = int(columns.max()) + 1
     cells_of_column = [np.flatnonzero(columns == column) for column in range(n_columns)]
@@ -104,6 +120,7 @@ def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArr
             # The upper terminal of a neighbour lies a quarter above its middle, the lower below.
             offset = np.where(neighbour & 1, 0.25, -0.25)
             neighbour_height = height[neighbour // 4] + offset
+            # A terminal that is joined to nothing leaves the cell where it is.
             best_height = np.where(neighbour >= 0, neighbour_height, height[cells][:, None])
             order = np.argsort(best_height.mean(axis=1), kind="stable")
             height[cells[order]] = _centred_ranks(len(cells))
@@ -147,6 +164,7 @@ def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
         direction = np.where((distance > 1e-6)[:, :, None], gap, default)
         direction /= np.maximum(np.linalg.norm(direction, axis=2, keepdims=True), 1e-6)
         push = np.where(is_close, (_GAP - distance) / 2, 0.0)
+        # Pushes of several neighbours are averaged, or a crowd would fly apart.
         n_close = np.maximum(is_close.sum(axis=1), 1)[:, None]
         moved += (direction * push[:, :, None]).sum(axis=1) / n_close
     return moved
@@ -155,12 +173,24 @@ def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
 def _point_cells(mate: NDArray[np.int32], middle: NDArray[np.float64]) -> NDArray[np.float64]:
     """Turn each cell from its neighbours at end a towards those at end b.
 
-    Returns ``ends[cell, end]``, shape (cells, 2, 2); a cell without neighbours points to the
-    right.
+    Parameters
+    ----------
+    mate
+        ``mate[terminal]``: the terminal it is joined to, -1 if free; terminals a1, a2, b1, b2 of a
+        cell are 4 * cell + 0 to 3.
+    middle
+        x and y of the middle of each cell, in lengths of a cell; shape (cells, 2).
+
+    Returns
+    -------
+    NDArray
+        ``ends[cell, end]``: x and y of end a and end b, shape (cells, 2, 2). Each cell has length
+        1; one without neighbours points to the right.
     """
     ends = np.zeros((len(middle), 2, 2))
     for cell in range(len(middle)):
         sides = []
+        # Terminals 4 * cell and the next are of end a, the two after them of end b.
         for first in (4 * cell, 4 * cell + 2):
             neighbours = mate[first : first + 2]
             joined = neighbours[neighbours >= 0] // 4

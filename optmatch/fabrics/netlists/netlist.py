@@ -95,8 +95,19 @@ class Netlist(Fabric):
     type: ClassVar[str] = "netlist"
 
     def __post_init__(self) -> None:
+        """Check that instances, connections, ports and open pins fit together.
+
+        Raises
+        ------
+        NetlistError
+            With all flaws of the netlist: pins that are not there, used twice, or not at all, and
+            parts that are not connected.
+        InputError
+            If there are not as many places or circuits as cells.
+        """
         check_fields(self)
         object.__setattr__(self, "connections", FrozenMap(self.connections))
+        # All flaws are told at once, since whoever mends a netlist wants to know them all.
         flaws = find_flaws(
             self.instances,
             list(self.connections.items()),
@@ -149,6 +160,11 @@ class Netlist(Fabric):
     def rename(self, cells: Mapping[str, str], ports: Mapping[str, str]) -> Netlist:
         """Return the same fabric with other names of cells and ports; the rest keep theirs.
 
+        Parameters
+        ----------
+        cells, ports
+            New names by the old ones.
+
         Examples
         --------
         >>> one = Netlist(["m"], {}, [("w", "m,a1"), ("e", "m,b1")], open_pins=["m,a2", "m,b2"])
@@ -181,6 +197,15 @@ class Netlist(Fabric):
         )
 
     def _ends(self) -> Ends:
+        """Return the terminals where light of each port enters, and where light to it leaves.
+
+        Without `tx` and `rx` each port does both at its terminal.
+
+        Returns
+        -------
+        sources, destinations : NDArray
+            Terminals, 4 * cell + 0 to 3 for a1, a2, b1, b2; int32, shape (ports,) each.
+        """
         number = {name: cell for cell, name in enumerate(self.instances)}
         terminal_of_port = {name: _terminal(pin, number) for name, pin in self.ports}
         senders = self.tx or terminal_of_port
@@ -197,6 +222,12 @@ def _graph(netlist: Netlist) -> CellGraph:
 
     Cells are numbered in the order of ``netlist.instances``. In the perimeter the terminals of
     ports come first, in the order of ports, and then those that lead nowhere.
+
+    Parameters
+    ----------
+    netlist
+        Its pins are ``"instance,a1"`` to ``"instance,b2"``; terminals a1, a2, b1, b2 of a cell
+        become 4 * cell + 0 to 3.
     """
     number = {name: cell for cell, name in enumerate(netlist.instances)}
     mate = np.full(4 * len(number), -1, dtype=np.int32)

@@ -54,6 +54,15 @@ class LightPaths:
     """
 
     def __init__(self, parts: Mapping[str, Part], joins: Iterable[Pair]) -> None:
+        """Note which pins of parts are joined to which.
+
+        Parameters
+        ----------
+        parts
+            The parts by name.
+        joins
+            Pairs of pins ``"instance,pin"``; all pins are known to their parts.
+        """
         self.parts = parts
         self._joined: dict[Terminal, Terminal] = {}
         self._names_used: dict[Terminal, str] = {}
@@ -64,7 +73,13 @@ class LightPaths:
             self._joined[second_terminal] = first_terminal
 
     def terminal_of(self, pin: str) -> Terminal:
-        """Return the terminal of a pin ``"instance,pin"``, and remember how it is called."""
+        """Return the terminal of a pin ``"instance,pin"``, and remember how it is called.
+
+        Returns
+        -------
+        tuple of (str, int)
+            The part, and 0 to 3 for its pins a1, a2, b1, b2.
+        """
         instance, name = split_pin(pin)
         terminal = (instance, name_terminals(self.parts[instance].names)[name])
         self._names_used[terminal] = name
@@ -77,7 +92,13 @@ class LightPaths:
         return max(names, key=lambda convention: len(used & set(names[convention])))
 
     def pin_names(self, instance: str) -> tuple[str, str, str, str]:
-        """Return the names of pins a1, a2, b1 and b2 of a part; empty for one it does not have."""
+        """Return the names of pins a1, a2, b1 and b2 of a part; empty for one it does not have.
+
+        Parameters
+        ----------
+        instance
+            The name of the part.
+        """
         standard = self.parts[instance].names[self.convention_of(instance)]
         names = [self._names_used.get((instance, k), standard[k]) for k in range(4)]
         return names[0], names[1], names[2], names[3]
@@ -119,7 +140,19 @@ class LightPaths:
         return Path(terminal, passed, joins)
 
     def enter(self, pin: str) -> Terminal:
-        """Return where light that enters at a pin from outside meets a switch or coupler."""
+        """Return where light that enters at a pin from outside meets a switch or coupler.
+
+        Parameters
+        ----------
+        pin
+            The pin, ``"instance,pin"``.
+
+        Returns
+        -------
+        tuple of (str, int)
+            The part, and 0 to 3 for its pins a1, a2, b1, b2; if there is no switch or coupler,
+            where the light leaves the last part.
+        """
         terminal = self.terminal_of(pin)
         if self.parts[terminal[0]].kind in PASSING:
             return self.follow(opposite(terminal)).end

@@ -161,7 +161,13 @@ def _texts(info: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _check_kinds(components: Mapping[str, str]) -> Mapping[str, str]:
-    """Refuse kinds of components that there are not."""
+    """Refuse kinds of components that there are not.
+
+    Parameters
+    ----------
+    components
+        Kinds by the names of components, as the user says them.
+    """
     for name, kind in form_of(Mapping[str, Any]).check("components", components).items():
         if not isinstance(kind, str) or kind not in KINDS:
             raise InputError(
@@ -171,7 +177,19 @@ def _check_kinds(components: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _conventions(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
-    """Return the names that pins of switches may have: those of the user, or the usual ones."""
+    """Return the names that pins of switches may have: those of the user, or the usual ones.
+
+    Parameters
+    ----------
+    pins
+        For the names of pins that the user says the terminals a1, a2, b1 and b2; None for the
+        usual names.
+
+    Returns
+    -------
+    Mapping
+        By the name of a convention four names of pins, in the order a1, a2, b1, b2.
+    """
     if pins is None:
         return CONVENTIONS
     form_of(Mapping[str, str]).check("pins", pins)
@@ -188,6 +206,18 @@ def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) ->
 
     A chip also has loopbacks for the alignment of fibres, structures for tests, and labels. If
     nothing on it may be a cell, all parts stay, so that the flaws of all of them are told.
+
+    Parameters
+    ----------
+    wiring
+        The netlist; it is reduced in place.
+    parts
+        For each instance, by its name, how it treats light.
+
+    Returns
+    -------
+    dict
+        The parts that stay.
     """
     groups = group_connected(list(parts), wiring.joins)
     useless = [group for group in groups if not _may_switch([parts[name].kind for name in group])]
@@ -209,7 +239,20 @@ def _may_switch(kinds: Sequence[str | None]) -> bool:
 
 
 def _list_unused_pins(parts: Mapping[str, Part], used: Mapping[str, Sequence[str]]) -> list[str]:
-    """List the pins that are not mentioned, by the first names that they may have."""
+    """List the pins that are not mentioned, by the first names that they may have.
+
+    Parameters
+    ----------
+    parts
+        The parts by name, with the names that their pins may have.
+    used
+        For each part the names of its pins that the netlist mentions.
+
+    Returns
+    -------
+    list of str
+        Pins ``"instance,pin"``.
+    """
     unused = []
     for name, part in parts.items():
         terminals = name_terminals(part.names)
@@ -228,6 +271,20 @@ def _find_directions(
 
     In gdsfactory all ports are o1, o2, ..., which says nothing; names with O and a digit mean an
     output only beside names with I and a digit.
+
+    Parameters
+    ----------
+    names
+        The names of all ports.
+    directed
+        Whether ports either send or receive; None: if their names or the info say so.
+    info
+        Further remarks of the netlist; ``tx`` and ``rx`` may list ports that send and receive.
+
+    Returns
+    -------
+    tx, rx : list of str or None
+        Ports that send and ports that receive; None for both if each port does both.
     """
     senders = info.get("tx")
     receivers = info.get("rx")
@@ -240,12 +297,21 @@ def _find_directions(
     rx = [name for name in names if re.match(r"out|o\d", name, re.IGNORECASE)]
     if not tx and all(re.match(r"o\d", name) for name in rx):
         rx = []
+    # Names count only if they divide all ports into equal halves.
     tells_all = len(tx) == len(rx) > 0 and len(tx) + len(rx) == len(names)
     return (tx, rx) if directed or (directed is None and tells_all) else (None, None)
 
 
 def _warn_of_guesses(parts: Mapping[str, Part], declared: Mapping[str, str]) -> None:
-    """Say in the log which components are taken for switches by a name that may mislead."""
+    """Say in the log which components are taken for switches by a name that may mislead.
+
+    Parameters
+    ----------
+    parts
+        The parts by name.
+    declared
+        Kinds by the names of components that the user has said; those need no warning.
+    """
     for component in guessed_switches(parts.values(), declared):
         _log.warning(
             "component %s is taken for a switch by its name: say --component %s=switch, or"
@@ -270,6 +336,24 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
 
     Light goes straight through parts that pass it. Two couplers whose arms join them, a phase
     shifter in one of them, are one cell. A part that no switch can have is a `NetlistError`.
+
+    Parameters
+    ----------
+    parts
+        For each instance, by its name, how it treats light.
+    wiring
+        The joins of its pins, its ports, and its open pins.
+
+    Returns
+    -------
+    _Cells
+        The names of the cells, the connections of their pins, ports and open pins, and the circuit
+        of each cell, None where it is not known. Pins are ``"cell,a1"`` to ``"cell,b2"``.
+
+    Raises
+    ------
+    NetlistError
+        If a part belongs to no switch, there are no cells, or a port reaches none.
     """
     flaws: list[str] = []
     paths = LightPaths(parts, wiring.joins)
@@ -298,6 +382,7 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
         for k, terminal in enumerate(terminals_of[name])
         if terminal is not None
     }
+    # Each connection once, from the pin that comes first.
     connections: dict[str, str] = {}
     for terminal, pin in pin_of.items():
         other = pin_of.get(paths.follow(terminal).end)
@@ -359,6 +444,7 @@ def _place(
     if not (np.isfinite(numbers).all() and np.isfinite(length or 0.0)):
         return None
 
+    # Without a length of a cell, the nearest neighbours tell how long one may be.
     x, y, rotation = np.array(numbers).T
     middle = np.stack([x, y], axis=1)
     distance = np.linalg.norm(middle[:, None] - middle[None], axis=2)

@@ -46,7 +46,16 @@ class Wiring:
     """The netlist as it was given, or the outermost one of several."""
 
     def used_pins(self) -> dict[str, list[str]]:
-        """Return for every instance the names of those of its pins that are mentioned."""
+        """Return for every instance the names of those of its pins that are mentioned.
+
+        Joins, ports and open pins mention pins as ``"instance,pin"``; pins of instances that are
+        not there are passed over.
+
+        Returns
+        -------
+        dict
+            Names of pins by instance, each once and in the order of the netlist.
+        """
         pins: dict[str, dict[str, None]] = {name: {} for name in self.instances}
         port_pins = (pin for _, pin in self.ports)
         for pin in chain(*self.joins, port_pins, self.open_pins):
@@ -60,6 +69,13 @@ class Wiring:
 
         The name of an instance that holds others, or of an array, stands for all in it. A name
         that neither an instance nor a port has is one of the `flaws`.
+
+        Parameters
+        ----------
+        names
+            Names of instances and ports.
+        flaws
+            Receives a sentence for each name that is none.
         """
         left_out = set(names)
         removed = {name for name in self.instances if _outer_names(name) & left_out}
@@ -82,7 +98,13 @@ class Wiring:
         self.ports = [pair for pair in self.ports if pair[0] not in left_out]
 
     def keep(self, names: Iterable[str]) -> None:
-        """Keep some instances, and what leads from one of them to another."""
+        """Keep some instances, and what leads from one of them to another.
+
+        Parameters
+        ----------
+        names
+            The instances that stay; ports and open pins of the others go with them.
+        """
         instances = set(names)
 
         def is_kept(pin: str) -> bool:
@@ -130,6 +152,19 @@ class WiringReader:
     def __init__(
         self, tree: Any, declared: Mapping[str, str], optical: Iterable[str], flaws: list[str]
     ) -> None:
+        """Take a tree of mappings and lists apart into the outermost netlist and those within it.
+
+        Parameters
+        ----------
+        tree
+            The content of a file: a netlist, or several by the names of components.
+        declared
+            Kinds by the names of components, as the user says them; their netlists are not opened.
+        optical
+            Names of pins that carry light although they look electrical.
+        flaws
+            Receives a sentence for each flaw.
+        """
         self._declared = declared
         self._optical = set(optical)
         self._flaws = flaws
@@ -139,7 +174,18 @@ class WiringReader:
         self._switching: dict[str, bool] = {}
 
     def read(self) -> Wiring:
-        """Return the whole wiring; raise `NetlistError` for a component that is part of itself."""
+        """Read the whole netlist as one flat wiring, in which components with netlists are opened.
+
+        Returns
+        -------
+        Wiring
+            Instances, joins (each once), ports and open pins, by full names such as ``row1.m3``.
+
+        Raises
+        ------
+        NetlistError
+            If a component is part of itself.
+        """
         check_size("cells", self._count_instances(self._top, 0), "instances")
         wiring = Wiring(top=self._top)
         wiring.ports = self._flatten(self._top, "", (), wiring)
@@ -150,6 +196,9 @@ class WiringReader:
         self, tree: Mapping[str, Any], above: str, within: tuple[str, ...], wiring: Wiring
     ) -> list[Pair]:
         """Add one netlist to the wiring, and the netlists of its components in turn.
+
+        A component is opened if the file has a netlist for it and nobody has said what it does:
+        its parts are then instances of the wiring, by names such as ``row1.m3``.
 
         Parameters
         ----------
@@ -189,12 +238,19 @@ class WiringReader:
                 wiring.instances[above + name] = instance
 
         def full_name(pin: str) -> str:
-            """Name a pin in the whole netlist; empty for a port that an inner netlist lacks."""
+            """Name a pin in the whole netlist; empty for a port that an inner netlist lacks.
+
+            Parameters
+            ----------
+            pin
+                A pin ``"instance,pin"`` of this netlist.
+            """
             instance, port = split_pin(pin)
             if instance in ports_of_inner:
                 return ports_of_inner[instance].get(port, "")
             return above + pin
 
+        # Joins lead from part to part, through the ports of inner netlists.
         self._flaws += [
             f"{above}{pin}: its netlist has no such port" for pin in pins if not full_name(pin)
         ]
@@ -205,7 +261,18 @@ class WiringReader:
         return [(name, full_name(pin)) for name, pin in level.ports if full_name(pin)]
 
     def _read_level(self, tree: Mapping[str, Any]) -> _Level:
-        """Read instances, joins and ports of one netlist, and drop what is electrical."""
+        """Read instances, joins and ports of one netlist, and drop what is electrical.
+
+        Parameters
+        ----------
+        tree
+            One netlist of the file, of gdsfactory's form.
+
+        Returns
+        -------
+        _Level
+            Its instances, joins, ports and open pins, without those of other levels within it.
+        """
         self._flaws += [
             f"unknown key {key}: known are {', '.join(_KEYS)}"
             for key in tree
@@ -223,7 +290,19 @@ class WiringReader:
         return self._drop_electrical(level)
 
     def _read_instances(self, tree: Mapping[str, Any]) -> dict[str, Instance]:
-        """Return the instances of one netlist; an array becomes its cells ``name<column.row>``."""
+        """Return the instances of one netlist; an array becomes its cells ``name<column.row>``.
+
+        Parameters
+        ----------
+        tree
+            One netlist of the file.
+
+        Returns
+        -------
+        dict
+            The component and settings of each instance; a flaw is noted for one without a
+            component.
+        """
         instances = {}
         for name, entry in mapping(tree, "instances", self._flaws).items():
             component = self._component_of(entry)
@@ -237,7 +316,18 @@ class WiringReader:
         return instances
 
     def _drop_electrical(self, level: _Level) -> _Level:
-        """Leave out electrical pins, what is joined to them, and parts that have no other pins."""
+        """Leave out electrical pins, what is joined to them, and parts that have no other pins.
+
+        Parameters
+        ----------
+        level
+            One netlist of the file: instances, joins, ports and open pins.
+
+        Returns
+        -------
+        _Level
+            The same with optical pins alone.
+        """
         pins = [*chain(*level.joins), *(pin for _, pin in level.ports)]
         electrical = {pin for pin in pins if self._is_electrical(pin)}
         joins = [pair for pair in level.joins if not electrical.intersection(pair)]
@@ -254,7 +344,14 @@ class WiringReader:
         return name not in self._optical and _ELECTRICAL.fullmatch(name) is not None
 
     def _component_of(self, entry: Any) -> str:
-        """Return the component of an instance; empty if it has none."""
+        """Return the component of an instance; empty if it has none.
+
+        Parameters
+        ----------
+        entry
+            The entry of the instance in the netlist. Where the file has models, a name there
+            stands for that of a component, unless the user has declared the name itself.
+        """
         component = _component_name(entry)
         if not isinstance(component, str):
             return ""
@@ -268,6 +365,13 @@ class WiringReader:
         What a netlist describes goes before what a name says. A coupler or a waveguide, though, is
         described by the pieces that it is drawn of: its netlist counts only if there is something
         in it that switches.
+
+        Parameters
+        ----------
+        component
+            The name of the component.
+        n_used
+            How many of its pins are used.
         """
         netlist = self._library.get(component)
         if component in self._declared or netlist is None:
@@ -279,7 +383,15 @@ class WiringReader:
         return describes_light and (kind == "switch" or self._can_switch(component, ()))
 
     def _can_switch(self, component: str, within: tuple[str, ...]) -> bool:
-        """Tell whether the netlist of a component has a switch, or phase shifters and couplers."""
+        """Tell whether the netlist of a component has a switch, or phase shifters and couplers.
+
+        Parameters
+        ----------
+        component
+            The name of a component with a netlist of its own. The answer is remembered.
+        within
+            The components that it lies in, from the outermost on, which are not opened again.
+        """
         if component not in self._switching:
             self._switching[component] = False  # a component within itself adds nothing
             kinds = set()
@@ -292,7 +404,13 @@ class WiringReader:
         return self._switching[component]
 
     def _inner_components(self, tree: Mapping[str, Any]) -> list[str]:
-        """List the components of all instances of one netlist."""
+        """List the components of all instances of one netlist; arrays have one for each cell.
+
+        Parameters
+        ----------
+        tree
+            One netlist of the file.
+        """
         entries = mapping(tree, "instances", [])
         return [
             self._component_of(entry)
@@ -301,7 +419,20 @@ class WiringReader:
         ]
 
     def _count_instances(self, tree: Mapping[str, Any], depth: int) -> int:
-        """Count the instances of a netlist and of those within it, each of which is read once."""
+        """Count the instances of a netlist and of those within it, each of which is read once.
+
+        Parameters
+        ----------
+        tree
+            One netlist of the file.
+        depth
+            In how many others it lies; it has a limit.
+
+        Returns
+        -------
+        int
+            All of them, with those of inner netlists once for each place where they are used.
+        """
         check_size("depth", depth, "instances")
         components = self._inner_components(tree)
         for component in components:
@@ -314,7 +445,22 @@ class WiringReader:
 
 
 def mapping(tree: Mapping[str, Any], key: str, flaws: list[str]) -> Mapping[str, Any]:
-    """Return a mapping within a mapping; note in `flaws` if the value is no mapping."""
+    """Return a mapping within a mapping; note in `flaws` if the value is no mapping.
+
+    Parameters
+    ----------
+    tree
+        A part of a netlist.
+    key
+        The key of the value.
+    flaws
+        Receives a sentence if the value is something else.
+
+    Returns
+    -------
+    Mapping
+        The value; empty if there is none.
+    """
     value = tree.get(key) or {}
     if isinstance(value, Mapping):
         return value
@@ -340,6 +486,22 @@ def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[st
     """Return the netlist itself, the models of components, and the netlists of components.
 
     Of a recursive netlist the first that is part of no other is the netlist itself.
+
+    Parameters
+    ----------
+    tree
+        The content of a file: a netlist, or several by the names of components, perhaps under
+        ``netlist`` beside ``models``.
+
+    Returns
+    -------
+    tuple of three mappings
+        Without models, or other netlists, these are empty.
+
+    Raises
+    ------
+    NetlistError
+        If it is no mapping.
     """
     models = _value_of(tree, "models")
     if not isinstance(models, Mapping):
@@ -353,6 +515,7 @@ def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[st
     if not is_recursive or not all(map(_has_instances, netlists.values())):
         return _from_kfactory(tree), models, {}
 
+    # The outermost netlist is a component of none; in a circle of netlists it is the first one.
     used_components = set()
     for netlist in netlists.values():
         for entry in netlist["instances"].values():
@@ -371,6 +534,11 @@ def _from_kfactory(tree: Any) -> Any:
 
     A net is a list of entries ``{"instance": ..., "port": ...}`` and ``{"name": ...}``, of which
     the latter is a port of the netlist. Any other tree is returned as it is.
+
+    Parameters
+    ----------
+    tree
+        A netlist of either form.
     """
     nets = _value_of(tree, "nets")
     if not isinstance(nets, list) or not nets or not all(isinstance(net, list) for net in nets):
@@ -381,6 +549,7 @@ def _from_kfactory(tree: Any) -> Any:
         entries = [entry for entry in net if isinstance(entry, Mapping)]
         pins = [_kfactory_pin(entry) for entry in entries if "instance" in entry]
         names = [str(entry.get("name")) for entry in entries if "instance" not in entry]
+        # A net of three pins or more becomes a chain of joins.
         joins += [{"p1": first, "p2": second} for first, second in pairwise(pins)]
         if pins:
             ports |= dict.fromkeys(names, pins[0])
@@ -393,11 +562,25 @@ def _kfactory_pin(entry: Mapping[str, Any]) -> str:
 
 
 def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
-    """Yield the names of the cells of an array, or the instance itself if it is none."""
+    """Yield the names of the cells of an array, or the instance itself if it is none.
+
+    Parameters
+    ----------
+    name
+        The name of the instance.
+    entry
+        Its entry in the netlist; ``array`` has the numbers of columns and rows.
+
+    Yields
+    ------
+    str
+        ``name<column.row>`` for each cell of an array.
+    """
     array = _value_of(entry, "array")
     if not isinstance(array, Mapping):
         yield name
         return
+    # Versions of gdsfactory and kfactory have different names for both numbers.
     columns = _array_size(array, ("columns", "num_a", "na"))
     rows = _array_size(array, ("rows", "num_b", "nb"))
     check_size("cells", columns * rows, "instances")
@@ -410,7 +593,20 @@ def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
 
 
 def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
-    """Return the number of columns or rows of an array, which has one of several names."""
+    """Return the number of columns or rows of an array, which has one of several names.
+
+    Parameters
+    ----------
+    array
+        The entry of an array in a netlist.
+    keys
+        The names that the number may have; the first that is there counts.
+
+    Returns
+    -------
+    int
+        At least 1, also if nothing is said.
+    """
     values = [array[key] for key in keys if array.get(key) is not None]
     if not values:
         return 1
@@ -421,7 +617,13 @@ def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
 
 
 def _name_single_cells_of_arrays(level: _Level) -> _Level:
-    """Write the pin of an array of one cell, ``name<0.0>,pin``, as that of the instance."""
+    """Write the pin of an array of one cell, ``name<0.0>,pin``, as that of the instance.
+
+    Parameters
+    ----------
+    level
+        One netlist of the file: instances, joins, ports and open pins.
+    """
 
     def rename(pin: str) -> str:
         """Return the pin of the instance, if it is one of an array of one cell."""
@@ -440,7 +642,18 @@ def _name_single_cells_of_arrays(level: _Level) -> _Level:
 
 
 def find_array_flaws(wiring: Wiring) -> list[str]:
-    """List arrays whose pins are mentioned without the number of a cell."""
+    """List arrays whose pins are mentioned without the number of a cell.
+
+    Parameters
+    ----------
+    wiring
+        A flat netlist; cells of arrays are called ``name<column.row>``.
+
+    Returns
+    -------
+    list of str
+        A sentence for each array.
+    """
     arrays = {_ARRAY_INDEX.sub("", name) for name in wiring.instances if _ARRAY_INDEX.search(name)}
     pins = chain(chain(*wiring.joins), (pin for _, pin in wiring.ports), wiring.open_pins)
     named = Counter(split_pin(pin)[0] for pin in pins)
@@ -452,7 +665,17 @@ def find_array_flaws(wiring: Wiring) -> list[str]:
 
 
 def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[Pair]:
-    """Return the entries that are pairs of texts; the others are flaws."""
+    """Return the entries that are pairs of texts; the others are flaws.
+
+    Parameters
+    ----------
+    key
+        The name of the table, for messages.
+    entries
+        The table.
+    flaws
+        Receives a sentence for each entry whose value is no text, or an empty one.
+    """
     pairs = []
     for name, value in entries.items():
         if isinstance(value, str) and value.strip():
@@ -504,6 +727,20 @@ def _expand_bundle(first: str, second: str, place: str, flaws: list[str]) -> lis
 
     A bundle counts up or down in a pin, ``m,o1-4``, in an instance, ``m1-4,o1``, or in an array,
     ``m<0-3.0>,o1``; an older form is ``m,o:1:4``.
+
+    Parameters
+    ----------
+    first, second
+        The pins of both sides, ``"instance,pin"``, perhaps with a range of numbers.
+    place
+        Where the netlist says so, for messages.
+    flaws
+        Receives a sentence if both sides stand for different numbers of pins.
+
+    Returns
+    -------
+    list of tuple
+        Pairs of pins; none if there is a flaw.
     """
     sides = [_expand_pin(first), _expand_pin(second)]
     if len(sides[0]) != len(sides[1]):
@@ -513,7 +750,14 @@ def _expand_bundle(first: str, second: str, place: str, flaws: list[str]) -> lis
 
 
 def _expand_pin(pin: str) -> list[str]:
-    """List the pins that a range of numbers stands for; one that has none stands for itself."""
+    """List the pins that a range of numbers stands for; one that has none stands for itself.
+
+    Parameters
+    ----------
+    pin
+        A pin ``"instance,pin"``; ``m,o1-4`` stands for ``m,o1`` to ``m,o4``, and ``m,o4-1`` for
+        the same in the other order.
+    """
     spelled = _OLD_BUNDLE.sub(r"\1-\2", pin)
     span = _BUNDLE.search(spelled)
     if span is None:

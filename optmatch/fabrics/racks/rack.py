@@ -123,7 +123,16 @@ class RackFabric(Fabric):
     bidirectional: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Refuse servers that do not fill racks, too many parts, and clashing options."""
+        """Refuse servers that do not fill racks, too many parts, and clashing options.
+
+        Racks are boxes of chips, divided into servers; fibres join servers, or with ``joined`` the
+        faces of racks to switches between racks. An interposer is the switch inside each server.
+
+        Raises
+        ------
+        InputError
+            Naming the field that does not fit.
+        """
         check_fields(self)
         for axis, rack_chips, server_chips in zip(AXES, self.chips, self.server, strict=True):
             if rack_chips % server_chips:
@@ -148,7 +157,19 @@ class RackFabric(Fabric):
             self._check_interposer(self.interposer)
 
     def _check_interposer(self, interposer: Fabric) -> None:
-        """Refuse an interposer that has too few ports for the chips and fibres of a server."""
+        """Refuse an interposer that has too few ports for the chips and fibres of a server.
+
+        Parameters
+        ----------
+        interposer
+            The switch inside each server, made of cells, with inputs and outputs.
+
+        Raises
+        ------
+        InputError
+            If it has no cells, or bidirectional ports, or fewer ports than the chips of a server
+            and the most fibres that leave one need.
+        """
         interposer.require_switch()
         if interposer.graph is None or interposer.bidirectional:
             raise InputError(
@@ -171,7 +192,13 @@ class RackFabric(Fabric):
     def tpu_v4(cls, cubes: int = 64) -> RackFabric:
         """Return a pod of TPU v4: cubes of 4x4x4 chips as racks, and 48 switches between them.
 
-        No light passes a chip. After Jouppi et al. (2023), https://doi.org/10.1145/3579371.3589350.
+        No light passes a chip. After Jouppi et al. (2023),
+        https://doi.org/10.1145/3579371.3589350.
+
+        Parameters
+        ----------
+        cubes
+            The number of cubes, from 1 on; a pod has 64.
 
         Examples
         --------
@@ -300,6 +327,13 @@ class RackFabric(Fabric):
     def chip_at(self, x: int, y: int, z: int, rack: int = 0) -> int:
         """Return the chip at a place; coordinates beyond a side start again from 0.
 
+        Parameters
+        ----------
+        x, y, z
+            The place in the rack, in chips.
+        rack
+            The number of the rack.
+
         Examples
         --------
         >>> RackFabric().chip_at(2, 0, 0), RackFabric().chip_at(-1, 0, 0)
@@ -323,6 +357,16 @@ class RackFabric(Fabric):
     def describe_unit(self, unit: int) -> str:
         """Return a chip for messages, with its place.
 
+        Parameters
+        ----------
+        unit
+            The number of the chip.
+
+        Raises
+        ------
+        InputError
+            If there is no such chip.
+
         Examples
         --------
         >>> RackFabric().describe_unit(5)
@@ -338,7 +382,14 @@ class RackFabric(Fabric):
         raise InputError("fabric: one switch is expected, not racks of chips", where="fabric")
 
     def facts(self) -> dict[str, Any]:
-        """Return how many there are of everything, by name."""
+        """Return how many there are of everything, by name.
+
+        Returns
+        -------
+        dict
+            The numbers of racks, servers, chips, ports of chips, fibres and cells; of inter-rack
+            switches only if racks are joined.
+        """
         return {
             "racks": self.racks,
             "servers": self.n_servers,
@@ -402,6 +453,23 @@ def _wire(rack: RackFabric) -> Wiring:
 
 @lru_cache(maxsize=64)
 def _route_lengths(rack: RackFabric) -> RouteLengths:
+    """Return the lengths of shortest routes between chips; the last few racks are remembered.
+
+    Light passes fibres from server to server, or, if it does not pass servers (``through``), one
+    switch between racks at most.
+
+    Parameters
+    ----------
+    rack
+        The racks.
+
+    Returns
+    -------
+    RouteLengths
+        ``cells[chip, chip]`` and ``fibres[chip, chip]``, both read-only, `UNREACHED` where no way
+        leads. Cells count one for each server on the way, a lower bound, and none where
+        interposers have no cells.
+    """
     count = count_hops if rack.through else count_direct_hops
     hops = count(rack.n_servers + rack.n_rack_switches, rack.edges[rack.edge_fibres > 0])
     fibres = hops[np.ix_(rack.server_of_chip, rack.server_of_chip)]
@@ -413,6 +481,13 @@ def _route_lengths(rack: RackFabric) -> RouteLengths:
 
 @lru_cache(maxsize=8)
 def _join(rack: RackFabric) -> Cells:
+    """Join the cells of all servers by fibres to one graph; the last few racks are remembered.
+
+    Parameters
+    ----------
+    rack
+        Racks whose interposers, the switches inside servers, have cells.
+    """
     interposer: Any = rack.interposer
     inner = rack.chips_per_server * rack.ports_per_chip
     return join_cells(interposer, inner, rack.server_grid[0], _wire(rack))

@@ -15,12 +15,22 @@ def fibres_of_switch(rack: RackFabric, switch: int, port: int | None = None) -> 
     Parameters
     ----------
     rack
-        Joined racks.
+        Joined racks: switches between them join their faces.
     switch
-        As in ``rack.rack_switches``.
+        The number of the inter-rack switch, a row of ``rack.rack_switches``.
     port
         Its input and output of this number; None for all. They count rack by rack, in each the
         fibres of the low face first.
+
+    Returns
+    -------
+    tuple of int
+        The numbers of the fibres that arrive or leave there, ascending.
+
+    Raises
+    ------
+    InputError
+        If there is no such switch or port.
 
     Examples
     --------
@@ -45,16 +55,17 @@ def switch_schedules(rack: RackFabric, uses: ArrayLike) -> tuple[Schedule, ...]:
     Parameters
     ----------
     rack
-        Joined racks.
+        Joined racks: switches between them join their faces.
     uses
-        ``uses[use] = circuit, fibre``, of each circuit in the order of its light, as the `fibres`
-        of an `Allocation`; those of several slices one after the other.
+        ``uses[use] = circuit, fibre``, of each circuit in the order of its light; circuits of
+        several slices one after the other. Shape (uses, 2).
 
     Returns
     -------
     tuple of Schedule
-        By switch; ``matchings[0, input] = output``, which count as for `fibres_of_switch`. The
-        slot lasts 1 s.
+        One for each switch; ``matchings[0, input] = output``, -1 where idle. Inputs and outputs of
+        a switch are the fibres that arrive and that leave, in the order of their numbers. The slot
+        lasts 1 s.
     """
     circuit, fibre = np.asarray(uses, dtype=np.int64).reshape(-1, 2).T
     # Light goes on from one use to the next where both are of one circuit.
@@ -62,6 +73,7 @@ def switch_schedules(rack: RackFabric, uses: ArrayLike) -> tuple[Schedule, ...]:
     schedules = []
     for switch in range(rack.n_rack_switches):
         inputs, outputs = _ports(rack, switch)
+        # A circuit enters the switch by one fibre and leaves it by the next of its uses.
         entering = continued[np.isin(fibre[continued], inputs)]
         input_place = np.searchsorted(inputs, fibre[entering])
         output_place = np.searchsorted(outputs, fibre[entering + 1])
@@ -72,7 +84,17 @@ def switch_schedules(rack: RackFabric, uses: ArrayLike) -> tuple[Schedule, ...]:
 
 
 def _check_number(name: str, value: int, count: int) -> int:
-    """Return a number from 0 to count - 1, or raise `InputError`."""
+    """Return a number from 0 to count - 1, or raise `InputError`.
+
+    Parameters
+    ----------
+    name
+        The name of the number in messages.
+    value
+        Whatever a caller has given.
+    count
+        How many there are.
+    """
     number = integer(name, value, at_least=0)
     if number >= count:
         raise InputError(f"{name} = {number}: there are {count}", where=name)

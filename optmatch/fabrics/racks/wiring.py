@@ -59,9 +59,32 @@ def _places(count: int, sides: tuple[int, int, int]) -> NDArray[np.int64]:
 def wire(
     grid: Sides, server: Sides, *, racks: int, fibres: int, wrap: bool, joined: bool
 ) -> Wiring:
-    """Give chips, servers, edges and fibres their numbers; arguments as of `RackFabric`.
+    """Give chips, servers, edges and fibres of racks their numbers.
 
-    `grid` is how many servers a rack has along x, y and z.
+    A rack is a box of servers, a server a box of chips. An edge leads from one node to another,
+    and has one fibre or more; nodes are the servers, then the switches between racks.
+
+    Parameters
+    ----------
+    grid
+        How many servers a rack has along x, y and z.
+    server
+        How many chips a server has along x, y and z.
+    racks
+        The number of racks.
+    fibres
+        How many fibres lead from a server to each neighbour, and as many back.
+    wrap
+        Whether servers at opposite faces are neighbours.
+    joined
+        Whether fibres of the faces lead to switches between racks instead.
+
+    Returns
+    -------
+    Wiring
+        For each chip and server its rack and place (x, y, z), the server of each chip, for each
+        edge its two nodes and its number of fibres, the edge of each fibre, and for each switch
+        its axis and the place on the face. Numbers of places count x fastest.
     """
     chips_per_server = int(np.prod(server))
     per_rack = int(np.prod(grid))
@@ -70,6 +93,7 @@ def wire(
     servers = np.concatenate([np.arange(n_servers)[:, None] // per_rack, places], axis=1)
     server_of_chip = np.arange(n_servers * chips_per_server) // chips_per_server
     chips = servers[server_of_chip].copy()
+    # A chip is at the place of its server, plus its place within.
     chips[:, 1:] = places[server_of_chip] * server + _places(n_servers * chips_per_server, server)
 
     # Fibres between neighbours in a rack, or from faces to the switches between racks.
@@ -100,7 +124,21 @@ def wire(
 
 
 def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int]:
-    """Count the places on the faces: axis, i, j."""
+    """Give numbers to the switches between racks: one for each place on a face, for each axis.
+
+    A switch joins the servers at its place on both faces across the axis, of all racks.
+
+    Parameters
+    ----------
+    grid
+        How many servers a rack has along x, y and z.
+
+    Returns
+    -------
+    dict
+        The number of each switch by its axis (0 to 2) and its place i, j along the other two axes,
+        of which i counts fastest.
+    """
     sides = [[side for k, side in enumerate(grid) if k != axis] for axis in range(3)]
     places = [
         (axis, i, j)
@@ -112,7 +150,21 @@ def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int
 
 
 def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """List the faces that a server stands at, axis, i, j; with one server to an axis both."""
+    """List the faces of a rack that a server stands at.
+
+    Parameters
+    ----------
+    place
+        x, y and z of the server, in servers.
+    grid
+        How many servers a rack has along x, y and z.
+
+    Returns
+    -------
+    list of tuple
+        The axis and the place i, j along the other two for each face; a server that stands at both
+        faces of an axis has the same entry twice.
+    """
     faces = []
     for axis, side in enumerate(grid):
         i, j = (coordinate for k, coordinate in enumerate(place) if k != axis)
@@ -122,7 +174,23 @@ def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int,
 
 
 def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
-    """List the neighbours of a server; in a ring of two the same one stands there twice."""
+    """List the neighbours of a server along all axes.
+
+    Parameters
+    ----------
+    place
+        x, y and z of the server, in servers.
+    grid
+        How many servers a rack has along x, y and z.
+    wrap
+        Whether servers at opposite faces are neighbours.
+
+    Returns
+    -------
+    list of list
+        x, y and z of each neighbour; in a ring of two the same one stands there twice, as two
+        fibres lead to it.
+    """
     neighbours = []
     for axis, side in enumerate(grid):
         for step in (-1, 1):
@@ -133,11 +201,25 @@ def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> lis
 
 
 def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return ``hops[node, node]``, the fewest edges between nodes; ``UNREACHED`` if no way.
+    """Count the fewest edges between any two nodes, where light may pass all nodes.
 
     Breadth-first search from all nodes at once; sets of sources are rows of bits.
+
+    Parameters
+    ----------
+    n
+        The number of nodes.
+    edges
+        ``edges[edge]``: the node where an edge begins and the node where it ends; shape (edges,
+        2).
+
+    Returns
+    -------
+    NDArray
+        ``hops[from, to]``; int32, shape (nodes, nodes), ``UNREACHED`` if there is no way.
     """
     hops = np.full((n, n), UNREACHED, dtype=np.int32)
+    # Edges are sorted by the node where they end, so that `reduceat` unites what comes in.
     order = np.argsort(edges[:, 1], kind="stable")
     tails = edges[order, 0]
     heads, starts = np.unique(edges[order, 1], return_index=True)
@@ -147,6 +229,7 @@ def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
     for step in range(n):
         if not sources_here.any():
             break
+        # Bit s of row v: source s comes to node v in this step.
         hops.T[np.unpackbits(sources_here, axis=1, count=n).view(bool)] = step
         sources_ahead = np.zeros_like(sources_here)
         if len(heads):
@@ -157,9 +240,27 @@ def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def count_direct_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Do the same where light passes switches alone, which are the last nodes."""
+    """Count the fewest edges between any two nodes, where light passes switches alone.
+
+    The way is an edge, or two edges with a switch between them.
+
+    Parameters
+    ----------
+    n
+        The number of nodes; servers come first, then switches.
+    edges
+        ``edges[edge]``: the node where an edge begins and the node where it ends; shape (edges,
+        2).
+
+    Returns
+    -------
+    NDArray
+        ``hops[from, to]``: 0, 1 or 2; int32, shape (nodes, nodes), ``UNREACHED`` if there is no
+        way.
+    """
     hops = np.full((n, n), UNREACHED, dtype=np.int32)
     tails, heads = edges.T
+    # No edge joins two switches, so that the lower node of each edge is a server.
     servers = int(np.minimum(tails, heads).max(initial=0)) + 1
     for switch in range(servers, n):
         hops[np.ix_(tails[heads == switch], heads[tails == switch])] = 2
@@ -170,6 +271,10 @@ def count_direct_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> Cells:
     """Join the interposers of all servers by fibres to one graph of cells.
+
+    A port of an interposer has a terminal where its light enters the cells and one where light to
+    it leaves them. In the graph, terminals of server s are shifted by s times those of one
+    interposer.
 
     Parameters
     ----------
@@ -225,15 +330,30 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
 
 
 def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count for each entry how many equal ones stand before it."""
+    """Count for each entry how many equal ones stand before it.
+
+    Entries 5, 3, 5 have the ranks 0, 0, 1.
+
+    Parameters
+    ----------
+    groups
+        Any whole numbers, shape (entries,).
+
+    Returns
+    -------
+    NDArray
+        int64, shape (entries,).
+    """
     order = np.argsort(groups, kind="stable")
     starts = np.searchsorted(groups[order], groups[order])
     rank = np.empty(len(groups), dtype=np.int64)
+    # Sorted, the rank of an entry is its distance from the first equal one.
     rank[order] = np.arange(len(groups)) - starts
     return rank
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[np.int32]:
+    """Return an array as int32 that cannot be written to."""
     frozen = array.astype(np.int32)
     frozen.flags.writeable = False
     return frozen

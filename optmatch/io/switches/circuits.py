@@ -66,6 +66,12 @@ class Difference(NamedTuple):
 def circuit_named(name: str) -> CrossConnect:
     """Return the circuit of a key such as ``1A-2B`` or ``1-1A-3-20B``.
 
+    Parameters
+    ----------
+    name
+        The names of the A side and the B side with a hyphen between them, each perhaps with the
+        number of a module before it.
+
     Raises
     ------
     InputError
@@ -85,12 +91,19 @@ def circuit_named(name: str) -> CrossConnect:
 
 
 def list_circuits(name: str, circuits: object) -> tuple[CrossConnect, ...]:
-    """Return circuits that a caller has given as a tuple.
+    """Check circuits that a caller has given, and return them as a tuple.
+
+    Parameters
+    ----------
+    name
+        Their name in messages.
+    circuits
+        Any collection of `CrossConnect`, each with the names of its A side and its B side.
 
     Raises
     ------
     InputError
-        If they are not any collection of `CrossConnect`, whose sides are texts.
+        If it is no such collection, or a side is no text; the message names the entry.
     """
     listed = tuple(list_entries(name, circuits, "circuits"))
     for number, circuit in enumerate(listed):
@@ -102,7 +115,18 @@ def list_circuits(name: str, circuits: object) -> tuple[CrossConnect, ...]:
 
 
 def check_difference(difference: object) -> Difference:
-    """Return a change of circuits that a caller has given, or raise an `InputError`."""
+    """Check a change of circuits that a caller has given, and return it.
+
+    Parameters
+    ----------
+    difference
+        A `Difference`: the circuits to remove and to add.
+
+    Raises
+    ------
+    InputError
+        If it is something else, or lists something else than circuits.
+    """
     if not isinstance(difference, Difference):
         message = f"difference = {difference!r:.60}: a Difference is expected"
         raise InputError(message, where="difference")
@@ -113,7 +137,13 @@ def check_difference(difference: object) -> Difference:
 
 @lru_cache(maxsize=16_384)
 def side_order(side: str) -> tuple[int, int, str]:
-    """Return a key that sorts sides by module, number, and A before B; other names come last."""
+    """Return a key that sorts sides by module, number, and A before B; other names come last.
+
+    Parameters
+    ----------
+    side
+        The name of a side, such as ``1A`` or ``3-20B``.
+    """
     match = SIDE_NAME.fullmatch(side)
     if match is None:
         return (10**9, 0, side)
@@ -121,7 +151,14 @@ def side_order(side: str) -> tuple[int, int, str]:
 
 
 def sort_circuits(circuits: Iterable[CrossConnect]) -> tuple[CrossConnect, ...]:
-    """Return circuits by their A sides, then by their B sides, in the order of numbers."""
+    """Return circuits by their A sides, then by their B sides, in the order of numbers.
+
+    Parameters
+    ----------
+    circuits
+        Circuits from an A side to a B side. ``2A`` comes before ``10A``, and ports of modules come
+        by the number of the module first.
+    """
     return tuple(
         sorted(
             circuits,
@@ -134,6 +171,16 @@ def difference_between(
     before: Iterable[CrossConnect], after: Iterable[CrossConnect]
 ) -> Difference:
     """Return the circuits to remove and to add; those in both sets stay as they are.
+
+    Parameters
+    ----------
+    before, after
+        Two sets of circuits, each of them `CrossConnect`.
+
+    Returns
+    -------
+    Difference
+        ``removals`` and ``additions``, both sorted by the numbers of sides.
 
     Raises
     ------
@@ -159,7 +206,14 @@ def difference_between(
 
 
 def check_sides(circuits: Iterable[CrossConnect], where: str = "") -> None:
-    """Refuse circuits that share a side.
+    """Refuse circuits that share a side: a side takes part in one circuit at most.
+
+    Parameters
+    ----------
+    circuits
+        Circuits from an A side to a B side; one that is listed twice counts once.
+    where
+        The place that the message names.
 
     Raises
     ------

@@ -56,7 +56,26 @@ def name_switches(
 def name_ports(
     plans: Sequence[PlannedSwitch], ports: str | os.PathLike[str] | None
 ) -> tuple[NamedSwitch, ...]:
-    """Give switches the names of their ports; arguments and errors as of `name_switches`."""
+    """Give planned switches the names of their ports.
+
+    Parameters
+    ----------
+    plans
+        Switches with their circuits by the numbers of ports.
+    ports
+        A file of `read_port_tables`, with a table for each switch or one for all; None: port p has
+        the sides ``(p + 1)A`` and ``(p + 1)B``.
+
+    Returns
+    -------
+    tuple of NamedSwitch
+        The switches in the same order, each with its table of port names.
+
+    Raises
+    ------
+    InputError
+        If the file lacks a switch or a port.
+    """
     if ports is None:
         return tuple(
             NamedSwitch(plan, PortTable.numbered(plan.matchings.shape[1], plan.labels))
@@ -67,7 +86,23 @@ def name_ports(
 
 
 def _table_of(plan: PlannedSwitch, tables: dict[str, PortTable], path: str) -> PortTable:
-    """Return the table of a switch: its own, or the one for all."""
+    """Return the table of port names of a switch: its own, or the one for all.
+
+    Parameters
+    ----------
+    plan
+        The planned switch; ``matchings`` has the shape (states, ports).
+    tables
+        Tables by the name of a switch (``rail 3``) or of its file (``rail-3``); the one under the
+        empty name is for all switches without their own.
+    path
+        The name of the file of the tables in messages.
+
+    Raises
+    ------
+    InputError
+        If there is no table, or it has fewer ports than the switch.
+    """
     table = tables.get(plan.name, tables.get(plan.file_name, tables.get("")))
     if table is None:
         raise InputError(f"there are no ports of switch {plan.name!r}", path=path)
@@ -121,7 +156,20 @@ def write_sonic_configs(
 
 
 def _chosen_states(switch: NamedSwitch, slot: int | None) -> range:
-    """Return the states that are asked for."""
+    """Return the numbers of the states that are asked for.
+
+    Parameters
+    ----------
+    switch
+        A switch of the plan.
+    slot
+        The only state that is asked for, counted from 0; None for all.
+
+    Raises
+    ------
+    InputError
+        If the switch has no such state.
+    """
     n_states = switch.plan.n_states
     if slot is None:
         return range(n_states)
@@ -135,13 +183,39 @@ def _chosen_states(switch: NamedSwitch, slot: int | None) -> range:
 def _circuits_before(
     switch: NamedSwitch, state: int, from_slot: int | str | None
 ) -> tuple[CrossConnect, ...]:
-    """Return the circuits that a change to a state begins with; none on a dark switch."""
+    """Return the circuits that a change to a state begins with; none on a dark switch.
+
+    Parameters
+    ----------
+    switch
+        A switch of the plan.
+    state
+        The state that the change leads to, from 0.
+    from_slot
+        The number of the state before the change, or ``"previous"``; None for a dark switch.
+    """
     before = _state_before(switch, state, from_slot)
     return () if before is None else switch.circuits(before)
 
 
 def _state_before(switch: NamedSwitch, state: int, from_slot: int | str | None) -> int | None:
-    """Return the state that a change to `state` begins with; None if the switch is dark then."""
+    """Return the state that a change to `state` begins with; None if the switch is dark then.
+
+    Parameters
+    ----------
+    switch
+        A switch of the plan.
+    state
+        The state that the change leads to, counted from 0.
+    from_slot
+        The number of the state before the change, or ``"previous"`` for the one before `state`,
+        which is a dark switch for state 0; None for a dark switch.
+
+    Raises
+    ------
+    InputError
+        If `from_slot` is something else, or the switch has no such state.
+    """
     if from_slot is None:
         return None
     if from_slot == "previous":
@@ -190,6 +264,11 @@ def write_sonic_commands(
         The slot that the switch holds before `slot`, or ``"previous"`` for the one before it; None
         for a dark switch. All slots in order follow one another, so that ``"previous"`` alone goes
         with them.
+
+    Returns
+    -------
+    dict or str
+        Contents by the endings of file names; of a single file its text.
     """
     switches = name_switches(solution, ports)
     return _scripts(
@@ -204,7 +283,25 @@ def write_polatis_commands(
     slot: int | None = None,
     from_slot: int | str | None = None,
 ) -> str | dict[str, str]:
-    """Write the commands of a Polatis switch; arguments as of `write_sonic_commands`."""
+    """Write the SCPI commands of a Polatis switch, a file for each switch.
+
+    Parameters
+    ----------
+    solution
+        A solution with circuits.
+    ports
+        A file with the names of ports; None: port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
+    slot
+        Only the commands that lead to this slot, rail state or step; None for all in order.
+    from_slot
+        The slot that the switch holds before `slot`, or ``"previous"`` for the one before it; None
+        for a dark switch.
+
+    Returns
+    -------
+    dict or str
+        Contents by the endings of file names; of a single file its text.
+    """
     switches = name_switches(solution, ports)
     return _scripts(switches, slot, from_slot, polatis.command_lines)
 
@@ -220,11 +317,18 @@ def _scripts(
     Parameters
     ----------
     switches
-        The switches.
-    slot, from_slot
-        As of `write_sonic_commands`.
+        The switches of the plan, with the names of their ports.
+    slot
+        Only the commands that lead to this state, from 0; None for all in order.
+    from_slot
+        The state that the switch holds before `slot`, or ``"previous"``; None for a dark switch.
     lines_of
         Returns the commands for a change, given the number of ports.
+
+    Returns
+    -------
+    dict or str
+        Contents by the endings of file names; of a single file its text.
     """
     if slot is None and from_slot not in (None, "previous"):
         raise InputError(
@@ -247,7 +351,27 @@ def _scripts(
 def _list_changes(
     switch: NamedSwitch, slot: int | None, from_slot: int | str | None
 ) -> Iterator[tuple[int, str, Difference]]:
-    """Yield each state that is asked for, words on where its change begins, and the change."""
+    """Yield the changes of a switch that are asked for.
+
+    Parameters
+    ----------
+    switch
+        A switch of the plan; a state is what it holds for some time.
+    slot
+        The only state whose change is asked for; None for all states in order, the first from a
+        dark switch.
+    from_slot
+        The state before `slot`, or ``"previous"``; None for a dark switch.
+
+    Yields
+    ------
+    state : int
+        The number of the state that the change leads to.
+    begin : str
+        Words on where the change begins, for a comment; empty where that is the state before.
+    difference : Difference
+        The circuits to remove and to add.
+    """
     if slot is None:
         for state, change in switch.changes():
             yield state, "", change

@@ -93,7 +93,34 @@ def read_losses(
 def matrix_of_losses(
     rows: LossRows, ports: PortTable | None = None, conditions: Conditions | None = None
 ) -> NDArray[np.float64]:
-    """Make ``loss_db[source, destination]`` of the rows of SONiC's table; see `read_losses`.
+    """Make ``loss_db[source, destination]`` of the rows of SONiC's table of factory losses.
+
+    Losses were measured at some frequencies and temperatures. Between these they are interpolated,
+    and without a frequency or a temperature the largest loss is taken.
+
+    Parameters
+    ----------
+    rows
+        The fields ``loss_dB`` and ``accuracy_dB`` of each row, by keys such as
+        ``1A-2B|193.1|25.00``: circuit, frequency in THz and temperature in degrees Celsius.
+    ports
+        The names of our ports; rows of others are passed over. None: port p has the sides
+        ``(p + 1)A`` and ``(p + 1)B``.
+    conditions
+        The frequency in THz and the temperature in degrees Celsius, and whether the accuracy is
+        added to the loss; None: the worst of all, with accuracy.
+
+    Returns
+    -------
+    NDArray
+        In dB; float64, shape (ports, ports).
+
+    Raises
+    ------
+    FormatError
+        If a row cannot be read; the message names it.
+    InputError
+        If a circuit was not measured at all points, or the conditions lie outside of them.
 
     Examples
     --------
@@ -127,6 +154,7 @@ def matrix_of_losses(
         point = index_of_thz[row.frequency_thz], index_of_c[row.temperature_c]
         loss_db[(*point, source, destination)] = row.loss_db
 
+    # Only the first circuit that lacks a measurement is named.
     for source, destination in np.argwhere(np.isnan(loss_db).any(axis=(0, 1)))[:1].tolist():
         circuit = CrossConnect(ports.sides[source].a_side, ports.sides[destination].b_side)
         raise InputError(
@@ -134,12 +162,33 @@ def matrix_of_losses(
             " temperatures",
             where=LOSS_TABLE,
         )
+    # Each call interpolates along the first axis and removes it.
     loss_db = _interpolate(loss_db, frequencies_thz, conditions.frequency_thz, "frequency_thz")
     return _interpolate(loss_db, temperatures_c, conditions.temperature_c, "temperature_c")
 
 
 def _rows_in(tree: Any) -> LossRows:
-    """Return the rows of the table in a JSON file, by their keys without the name of the table."""
+    """Return the rows of the table of losses in a JSON file.
+
+    Three forms are read: an object with the table under its name, as in ``config_db.json``; an
+    object with a key ``OCS_FACTORY_INSERTION_LOSS|...`` for each row; and a dump of the database,
+    in which the fields of a row are under ``value``.
+
+    Parameters
+    ----------
+    tree
+        The content of the file.
+
+    Returns
+    -------
+    dict
+        The fields of each row, by its key without the name of the table.
+
+    Raises
+    ------
+    FormatError
+        If there is no such table.
+    """
     if isinstance(tree, dict) and isinstance(tree.get(LOSS_TABLE), dict):
         return tree[LOSS_TABLE]  # type: ignore[no-any-return]
     prefix = f"{LOSS_TABLE}|"
@@ -166,6 +215,11 @@ def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
     conditions
         Whether the accuracy is added to the loss.
 
+    Returns
+    -------
+    _Measured
+        The circuit, the frequency in THz, the temperature in degrees Celsius, and the loss in dB.
+
     Raises
     ------
     FormatError
@@ -177,6 +231,7 @@ def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
         raise FormatError("a key CIRCUIT|THZ|CELSIUS is expected", where=place)
     if not isinstance(row, Mapping) or "loss_dB" not in row:
         raise FormatError("an object with loss_dB is expected", where=place)
+    # Entries of the database are texts, also those that are numbers.
     try:
         circuit = circuit_named(parts[0])
         frequency_thz = number("frequency", float(parts[1]))
@@ -193,7 +248,23 @@ def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
 
 
 def _number_ports(circuits: Iterable[CrossConnect]) -> PortTable:
-    """Return the usual table of ports, up to the largest number that a circuit has."""
+    """Return the usual table of ports, up to the largest number that a circuit has.
+
+    Parameters
+    ----------
+    circuits
+        Circuits whose sides are numbers with A or B, such as ``3A`` and ``4B``.
+
+    Returns
+    -------
+    PortTable
+        Port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
+
+    Raises
+    ------
+    InputError
+        If a side belongs to a module (``1-3A``) or has another form: its number says nothing then.
+    """
     largest = 0
     for circuit in circuits:
         for side in circuit:
@@ -213,13 +284,23 @@ def _interpolate(
     Parameters
     ----------
     loss_db
-        Shape (points, ...).
+        Losses in dB; shape (points, ...).
     measured_at
-        The ascending points of the first axis.
+        The ascending points of the first axis, such as frequencies in THz.
     value
-        A point between the first and the last of them.
+        A point between the first and the last of them; None for the largest loss of all points.
     name
         What messages call the axis.
+
+    Returns
+    -------
+    NDArray
+        Losses in dB, without the first axis.
+
+    Raises
+    ------
+    InputError
+        If the value lies outside of the points: losses are not extrapolated.
     """
     if value is None:
         return np.asarray(loss_db.max(axis=0))
@@ -232,5 +313,6 @@ def _interpolate(
     upper = int(np.searchsorted(measured_at, value))
     if measured_at[upper] == value:
         return np.asarray(loss_db[upper])
+    # The share of the upper point: with points 190 and 196, a value of 193 has 0.5.
     share = (value - measured_at[upper - 1]) / (measured_at[upper] - measured_at[upper - 1])
     return np.asarray((1 - share) * loss_db[upper - 1] + share * loss_db[upper])

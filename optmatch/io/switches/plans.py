@@ -85,6 +85,12 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
     solution
         A solution with circuits.
 
+    Returns
+    -------
+    tuple of PlannedSwitch
+        For each switch its name, the labels of its ports, its circuits in each state
+        (``matchings[state, source] = destination``), and the times of the states in seconds.
+
     Raises
     ------
     InputError
@@ -104,6 +110,7 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
         return switches_of_transition(problem, answer)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
         return _switches_of_slice(problem.fabric, answer)
+    # Collectives that change all planes at once have epochs in place of schedules.
     planes_of_epochs = list_plane_epochs(solution)
     if planes_of_epochs:
         return _switches_of_epochs(planes_of_epochs)
@@ -117,7 +124,18 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
 
 
 def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedSwitch:
-    """Return a switch of schedules or of rails."""
+    """Return a switch of schedules or of rails as a planned switch, with labels of its ports.
+
+    Parameters
+    ----------
+    switch
+        A switch with its states over time; ``switch.node`` and ``switch.port`` say for each of its
+        ports which port of the fabric it serves, and which of several there.
+    labels
+        The names of the ports of the fabric; a port without a name is called by its number.
+    single
+        Whether it is the only switch; a plane is then called ``switch``, not ``plane 0``.
+    """
     several_ports = bool(switch.port.max(initial=0))
     names = []
     for node, port in zip(switch.node.tolist(), switch.port.tolist(), strict=True):
@@ -134,7 +152,20 @@ def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedS
 
 
 def _switches_of_epochs(planes: Sequence[PlaneEpochs]) -> tuple[PlannedSwitch, ...]:
-    """Return the planes of a collective whose circuits change in all planes at once."""
+    """Return the planes of a collective whose circuits change in all planes at once.
+
+    A plane is one of several equal switches side by side, an epoch a time in which circuits stay.
+
+    Parameters
+    ----------
+    planes
+        For each plane the labels of its ports and its circuits by epoch.
+
+    Returns
+    -------
+    tuple of PlannedSwitch
+        A switch for each plane, with a state for each epoch and without times.
+    """
     names = ["switch"]
     if len(planes) > 1:
         names = [f"plane {plane}" for plane in range(len(planes))]
@@ -150,7 +181,22 @@ def _lit_circuits_by_step(
     """List the circuits that a switch is told to hold, in the beginning and after each step.
 
     A failure takes the light of the circuits it hits, but the switch holds them still: the second
-    entry is without them. A step that sets a cell changes no circuit.
+    entry is without them. A step darkens a circuit (`DROP`), raises one (`RAISE`), or sets a cell,
+    which changes no circuit.
+
+    Parameters
+    ----------
+    problem
+        The running state: its circuits, and which of them the failure hits.
+    transition
+        The steps, as kind, circuit and state of a cell; and the new ports and fibres of the
+        circuits that it changes (``changed`` has their numbers).
+
+    Returns
+    -------
+    list of dict
+        For each state the two ports and the fibres of each circuit, by its number in the problem;
+        there are two more states than steps. Fabrics with cells have no fibres.
     """
     has_fibres = problem.fabric.graph is None
     lit = {}
@@ -160,6 +206,7 @@ def _lit_circuits_by_step(
     hit = set(np.flatnonzero(problem.hit).tolist())
     states = [lit, {circuit: ends for circuit, ends in lit.items() if circuit not in hit}]
 
+    # New ends are listed by the place of a circuit among those that change.
     place_of_circuit = {circuit: k for k, circuit in enumerate(transition.changed.tolist())}
     for kind, circuit, _state in transition.steps.tolist():
         lit = dict(states[-1])
@@ -189,7 +236,18 @@ def switches_of_transition(problem: Reroute, transition: Transition) -> tuple[Pl
 
 
 def switches_of_state(problem: Reroute) -> tuple[PlannedSwitch, ...]:
-    """Return the one state that each switch holds for the circuits of a running state."""
+    """Return the one state that each switch holds for the circuits of a running state.
+
+    Parameters
+    ----------
+    problem
+        A running state: the two ports of each circuit, and in racks the fibres that it passes.
+
+    Returns
+    -------
+    tuple of PlannedSwitch
+        The single switch; of racks each server and each inter-rack switch.
+    """
     has_fibres = problem.fabric.graph is None
     lit = [
         _LitCircuit(source, destination, problem.routes[circuit] if has_fibres else ())
@@ -201,7 +259,21 @@ def switches_of_state(problem: Reroute) -> tuple[PlannedSwitch, ...]:
 def _switches_of_states(
     problem: Reroute, states: Sequence[Sequence[_LitCircuit]]
 ) -> tuple[PlannedSwitch, ...]:
-    """Return the switches of racks, or the one switch, with a matching for each state."""
+    """Return the switches of racks, or the one switch, with a matching for each state.
+
+    Parameters
+    ----------
+    problem
+        A running state, whose fabric is used alone.
+    states
+        For each state the circuits that are lit: two ports, and in racks the fibres between them.
+
+    Returns
+    -------
+    tuple of PlannedSwitch
+        Switches without times; ``matchings[state, source] = destination``, -1 where idle. A
+        circuit of bidirectional ports stands in it twice.
+    """
     fabric = problem.fabric
     if isinstance(fabric, RackFabric):
         return _rack_switches(fabric, states)
@@ -215,7 +287,23 @@ def _switches_of_states(
 
 
 def _switches_of_slice(rack: RackFabric, allocation: Allocation) -> tuple[PlannedSwitch, ...]:
-    """Return the switches of racks with the one state that a slice needs."""
+    """Return the switches of racks with the one state that a slice needs.
+
+    A slice is a group of chips of the racks that one job gets, joined by circuits.
+
+    Parameters
+    ----------
+    rack
+        The racks.
+    allocation
+        The slice: ``circuits[circuit]`` has its source and its destination port, and the rows of
+        ``fibres`` a circuit and a fibre that it passes, in the order of its way.
+
+    Returns
+    -------
+    tuple of PlannedSwitch
+        Each server and each inter-rack switch, with one state and without times.
+    """
     route_of_circuit: dict[int, list[int]] = {}
     for circuit, fibre in allocation.fibres.tolist():
         route_of_circuit.setdefault(circuit, []).append(fibre)
@@ -229,7 +317,32 @@ def _switches_of_slice(rack: RackFabric, allocation: Allocation) -> tuple[Planne
 def _rack_switches(
     rack: RackFabric, states: Sequence[Sequence[_LitCircuit]]
 ) -> tuple[PlannedSwitch, ...]:
-    """Return the servers and inter-rack switches of racks with the matchings of all states."""
+    """Return the servers and inter-rack switches of racks with the matchings of all states.
+
+    A circuit goes from a chip over fibres to another chip. Each switch on its way joins one of its
+    inputs to one of its outputs: in a server those of chips and fibres, in an inter-rack switch
+    those of fibres. Inputs and outputs of one number are one port of the switch.
+
+    Parameters
+    ----------
+    rack
+        The racks. Their interposers (the switches in servers) must have no cells, as the states of
+        cells would say what a server does.
+    states
+        For each state the circuits that are lit: source and destination port of chips, and the
+        fibres between them in order (``route``).
+
+    Returns
+    -------
+    tuple of PlannedSwitch
+        In the order of `RackNodes.list_nodes`, without times; ``matchings[state, input] = output``
+        is -1 where nothing is joined.
+
+    Raises
+    ------
+    InputError
+        If the interposers have cells.
+    """
     if rack.interposer is not None:
         raise InputError(
             "racks whose interposers have cells: their states say what each server does,"
@@ -240,7 +353,8 @@ def _rack_switches(
     listed = nodes.list_nodes()
     matchings = [np.full((len(states), node.n_ports), IDLE, dtype=np.int32) for node in listed]
 
-    # Most circuits are the same in all states, so their way is looked up once.
+    # Most circuits are the same in all states, so their way is looked up once: by ports and
+    # fibres of a circuit, the switch, input and output of each connection on its way.
     connections: dict[tuple[int, int, tuple[int, ...]], list[tuple[int, int, int]]] = {}
     for state, circuits in enumerate(states):
         for circuit in circuits:
@@ -258,6 +372,16 @@ def _rack_switches(
 def _without_times(
     name: str, labels: tuple[str, ...], matchings: NDArray[np.int32]
 ) -> PlannedSwitch:
-    """Return a switch whose states follow each other as soon as the one before is there."""
+    """Return a switch whose states follow each other as soon as the one before is there.
+
+    Parameters
+    ----------
+    name
+        The name of the switch.
+    labels
+        For each of its ports the thing that is there.
+    matchings
+        ``matchings[state, source] = destination``, -1 where idle; shape (states, ports).
+    """
     zeros = np.zeros(len(matchings))
     return PlannedSwitch(name, labels, matchings, zeros, zeros, zeros)

@@ -49,7 +49,22 @@ def write_lists(circuits: Sequence[CrossConnect], n_ports: int) -> str:
 
 
 def read_lists(answer: str, n_ports: int) -> tuple[CrossConnect, ...]:
-    """Return the circuits of an answer to `READ_CIRCUITS`.
+    """Return the circuits of an answer of a Polatis switch to `READ_CIRCUITS`.
+
+    The answer has two lists of equal length, of inputs and of outputs, such as ``(@1,2),(@6,5)``.
+    Inputs are 1 .. ports, outputs are counted on from there.
+
+    Parameters
+    ----------
+    answer
+        The text of the answer, in quotation marks or without.
+    n_ports
+        The number of inputs, which is that of outputs.
+
+    Returns
+    -------
+    tuple of CrossConnect
+        In the order of the answer; input 1 is the side ``1A``, the first output ``1B``.
 
     Raises
     ------
@@ -70,6 +85,7 @@ def read_lists(answer: str, n_ports: int) -> tuple[CrossConnect, ...]:
     if len(inputs) != len(outputs):
         raise InputError(f"answer {answer[:80]!r}: {len(inputs)} inputs, {len(outputs)} outputs")
     circuits = []
+    # Numbers of outputs go on behind those of inputs: with 4 ports output 5 is 1B.
     for entry, exit_ in zip(inputs, outputs, strict=True):
         if not 1 <= entry <= n_ports < exit_ <= 2 * n_ports:
             raise InputError(
@@ -81,7 +97,20 @@ def read_lists(answer: str, n_ports: int) -> tuple[CrossConnect, ...]:
 
 
 def _number_of(side: str, n_ports: int) -> int:
-    """Return the number of a side; those of modules have no place among the ports."""
+    """Return the number of a side; those of modules have no place among the ports.
+
+    Parameters
+    ----------
+    side
+        The name of a side, such as ``3A``.
+    n_ports
+        The number of ports of the switch.
+
+    Raises
+    ------
+    InputError
+        If the switch has no such side.
+    """
     match = SIDE_NAME.fullmatch(side)
     if match is None or match["module"] is not None or not 1 <= int(match["number"]) <= n_ports:
         raise InputError(f"side {side}: this switch has sides 1 .. {n_ports}, without modules")

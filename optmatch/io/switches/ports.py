@@ -62,6 +62,19 @@ class PortTable:
     """
 
     def __init__(self, sides: Sequence[PortSides]) -> None:
+        """Make a table of the names of our ports.
+
+        Parameters
+        ----------
+        sides
+            For each of our ports the names of its A side, where light enters the switch, and of
+            its B side, where light leaves it, and a label; such as ``("1A", "1B", "gpu 0")``.
+
+        Raises
+        ------
+        InputError
+            If a name has another form, or belongs to two ports.
+        """
         rows = form_of(Sequence[tuple[str, str, str]]).check("sides", sides)
         port_of_side: dict[str, int] = {}
         for port, (a_side, b_side, _label) in enumerate(rows):
@@ -72,6 +85,7 @@ class PortTable:
                     raise InputError(
                         f"port {port}, {kind} = {side[:40]!r}: expected as in {example}"
                     )
+                # The first port that names a side has it.
                 other = port_of_side.setdefault(side, port)
                 if other != port:
                     raise InputError(f"side {side} belongs to port {other} and to port {port}")
@@ -90,6 +104,11 @@ class PortTable:
             The number of our ports.
         labels
             The label of each port; none: all are empty.
+
+        Returns
+        -------
+        PortTable
+            A table of `n_ports` ports.
         """
         n_ports = integer("n_ports", n_ports, at_least=0)
         labels = form_of(Sequence[str]).check("labels", labels)
@@ -116,6 +135,11 @@ class PortTable:
             ``matching[source] = destination``, -1 where idle; shape (ports,). A bidirectional
             circuit i-j stands in it twice and becomes two circuits.
 
+        Returns
+        -------
+        tuple of CrossConnect
+            The circuits by the names of their sides, sorted by the numbers of sides.
+
         Raises
         ------
         InputError
@@ -132,6 +156,16 @@ class PortTable:
 
     def matching_of(self, circuits: Sequence[CrossConnect]) -> list[int]:
         """Return ``matching[source] = destination``, -1 where idle: the inverse of `circuits_of`.
+
+        Parameters
+        ----------
+        circuits
+            Circuits from an A side to a B side.
+
+        Returns
+        -------
+        list of int
+            An entry for each of our ports.
 
         Raises
         ------
@@ -151,6 +185,9 @@ class PortTable:
 
 def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
     """Read the sides of our ports from a CSV file.
+
+    A port is an input, its A side, and an output, its B side, as the maker of the switch names
+    them; ours are numbered from 0. A file may be for several switches.
 
     Parameters
     ----------
@@ -174,6 +211,7 @@ def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
     rows_of_switch: dict[str, dict[int, PortSides]] = {}
     for place, row in _table_rows(decode(read_bytes(path), name), name):
         port_text = row["port"].strip()
+        # Digits of other scripts count as decimal in Python, and are refused here.
         if not port_text.isascii() or not port_text.isdecimal() or len(port_text) > 6:
             raise FormatError(
                 f"port = {port_text[:40]!r}: a number from 0 on is expected",
@@ -186,6 +224,7 @@ def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
             raise FormatError(f"port {port} is there twice", where=place, path=name)
         rows[port] = PortSides(row["A"].strip(), row["B"].strip(), row.get("label", "").strip())
 
+    # Ports of each switch are 0, 1, ... without a gap, in any order of lines.
     tables = {}
     for switch, rows in rows_of_switch.items():
         for port in range(len(rows)):
@@ -202,7 +241,29 @@ def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
 
 
 def _table_rows(text: str, name: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the place of each line and its entries by column."""
+    """Yield the lines of a CSV file with a table of ports.
+
+    The first line that is not empty names the columns; empty lines are passed over.
+
+    Parameters
+    ----------
+    text
+        The content of the file.
+    name
+        The name of the file in messages.
+
+    Yields
+    ------
+    place : str
+        Such as ``line 3``, for messages.
+    row : dict
+        The entries of the line by column.
+
+    Raises
+    ------
+    FormatError
+        If it is no CSV, a column is unknown or missing, or a line has another number of entries.
+    """
     reader = csv.reader(io.StringIO(text))
     columns: list[str] | None = None
     try:
@@ -224,7 +285,20 @@ def _table_rows(text: str, name: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _check_columns(columns: list[str], name: str) -> None:
-    """Refuse unknown, repeated and missing columns."""
+    """Refuse unknown, repeated and missing columns of a CSV file of ports.
+
+    Parameters
+    ----------
+    columns
+        The names in its first line.
+    name
+        The name of the file in messages.
+
+    Raises
+    ------
+    FormatError
+        Naming the column.
+    """
     for column in columns:
         if column not in COLUMNS or columns.count(column) > 1:
             raise FormatError(

@@ -53,6 +53,19 @@ class RackNodes:
     """
 
     def __init__(self, rack: RackFabric) -> None:
+        """Give numbers to the inputs and outputs of all switches of racks.
+
+        Servers come first, then inter-rack switches. A server has the ports of its chips first,
+        then its fibres; an inter-rack switch has fibres alone. Fibres of one switch have the order
+        of their numbers, separately for those that leave it (outputs) and those that arrive
+        (inputs).
+
+        Parameters
+        ----------
+        rack
+            The racks; ``rack.edges[rack.edge_of_fibre]`` are the nodes where each fibre begins and
+            ends.
+        """
         self.rack = rack
         tails, heads = rack.edges[rack.edge_of_fibre].T
         self.tail_of_fibre: NDArray[np.int64] = tails.astype(np.int64)
@@ -63,8 +76,17 @@ class RackNodes:
         self.place_of_arriving = _places(self.head_of_fibre, n_nodes)
 
     def list_nodes(self) -> list[RackNode]:
-        """Return all switches: the servers, if light passes them, then the inter-rack switches."""
+        """Return all switches: the servers, if light passes them, then the inter-rack switches.
+
+        Returns
+        -------
+        list of RackNode
+            The name of each switch, the number of its ports, and a label for each port. The ports
+            of a server are those of its chips, then its places for fibres; those of an inter-rack
+            switch are the low and the high end of each rack in turn.
+        """
         rack = self.rack
+        # As many fibres arrive at a switch as leave it, so that those that leave count its ports.
         leaving = np.bincount(self.tail_of_fibre, minlength=rack.n_servers)
         nodes = []
         if rack.through:
@@ -89,7 +111,13 @@ class RackNodes:
         return nodes
 
     def _chip_labels(self, server: int) -> list[str]:
-        """Return the names of the chip ports of a server."""
+        """Return the names of the chip ports of a server, such as ``chip 5 port 0``.
+
+        Parameters
+        ----------
+        server
+            The number of the server; chips are numbered server by server.
+        """
         size = self.rack.chips_per_server
         return [
             f"chip {chip} port {port}"
@@ -100,14 +128,24 @@ class RackNodes:
     def connections_of(
         self, source_port: int, destination_port: int, route: FibreRoute
     ) -> Iterable[tuple[int, int, int]]:
-        """Yield ``node, input, output`` of each switch that a circuit passes.
+        """Yield the connection in each switch that a circuit passes, from source to destination.
+
+        A circuit begins and ends at ports of chips and passes fibres between servers. Where light
+        passes servers, the switch in each of them joins ports of its chips and fibres; inter-rack
+        switches join fibres.
 
         Parameters
         ----------
         source_port, destination_port
-            Ports of chips of the whole rack.
+            Ports of chips, counted over all servers.
         route
-            The fibres it passes; none inside one server.
+            The fibres it passes, in order; none inside one server.
+
+        Yields
+        ------
+        node, input, output : int
+            The switch by its place in `list_nodes`, and which of its inputs it joins to which
+            output. In servers the ports of chips come first, then fibres.
 
         Raises
         ------
@@ -133,7 +171,23 @@ class RackNodes:
             yield destination_port // n_inner, self._input(route[-1]), destination_port % n_inner
 
     def _check_route(self, source_port: int, destination_port: int, route: FibreRoute) -> None:
-        """Refuse fibres of which one does not begin where the light is."""
+        """Refuse fibres that do not lead from one port to the other.
+
+        Each fibre has to begin where the one before ends. Where light passes servers, the first
+        one begins at the server of the source and the last one ends at that of the destination.
+
+        Parameters
+        ----------
+        source_port, destination_port
+            Ports of chips, counted over all servers.
+        route
+            The fibres in order; none for a circuit inside one server.
+
+        Raises
+        ------
+        InputError
+            Naming the circuit and the fibre.
+        """
         name = f"the circuit from port {source_port} to port {destination_port}"
         for arriving, leaving in pairwise(route):
             if self.head_of_fibre[arriving] != self.tail_of_fibre[leaving]:
@@ -159,21 +213,27 @@ class RackNodes:
                 )
 
     def part_at(self, node: int, place: int, *, is_input: bool) -> RackPart:
-        """Return what is at an input or an output of a switch.
+        """Return the port of a chip, or the fibre, that is at an input or an output of a switch.
 
         Parameters
         ----------
         node
-            The place of the switch in `list_nodes`.
+            The place of the switch in `list_nodes`: servers first, if light passes them.
         place
-            The number of its input or output.
+            The number of its input or output: those of chips first, then those of fibres.
         is_input
-            Whether it is an input, where fibres arrive.
+            Whether it is an input, where fibres arrive; else an output, where they leave.
+
+        Returns
+        -------
+        RackPart
+            Its kind, ``port`` or ``fibre``, and its number in the racks.
         """
         rack = self.rack
         is_server = rack.through and node < rack.n_servers
         if is_server and place < self.n_chip_ports:
             return RackPart("port", node * self.n_chip_ports + place)
+        # Nodes of the racks begin with the servers even where light does not pass them.
         graph_node = node if rack.through else node + rack.n_servers
         node_of_fibre = self.head_of_fibre if is_input else self.tail_of_fibre
         fibres = np.flatnonzero(node_of_fibre == graph_node)
@@ -199,10 +259,26 @@ class RackNodes:
 
 
 def _places(node_of_fibre: NDArray[np.int64], n_nodes: int) -> NDArray[np.int64]:
-    """Return the place of each fibre among those of the same node, ascending by fibre."""
+    """Return the place of each fibre among those of the same node, ascending by fibre.
+
+    Nodes 5, 3, 5 of fibres 0, 1, 2 give the places 0, 0, 1.
+
+    Parameters
+    ----------
+    node_of_fibre
+        The node where each fibre begins, or where it ends; shape (fibres,).
+    n_nodes
+        The number of nodes.
+
+    Returns
+    -------
+    NDArray
+        ``place[fibre]``, from 0; int64, shape (fibres,).
+    """
     order = np.argsort(node_of_fibre, kind="stable")
     first = np.searchsorted(node_of_fibre[order], np.arange(n_nodes))
     places = np.empty(len(node_of_fibre), dtype=np.int64)
+    # Sorted by node, the place of a fibre is its distance from the first one of its node.
     places[order] = np.arange(len(order)) - first[node_of_fibre[order]]
     return places
 

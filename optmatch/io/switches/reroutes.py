@@ -38,6 +38,11 @@ def read_running_state(
     switch
         The switch, which may state losses; None: an ideal one of that many ports.
 
+    Returns
+    -------
+    Reroute
+        The circuits as pairs of our ports, the spares, and the ports that have failed.
+
     Raises
     ------
     FormatError
@@ -53,6 +58,7 @@ def read_running_state(
             switch = IdealSwitch(ports.n_ports)
         if switch.n_ports != ports.n_ports:
             raise InputError(f"{ports.n_ports} ports, but the switch has {switch.n_ports}")
+        # A circuit of ours has both sides on our ports, one of others none.
         circuits = []
         for circuit in config.circuits:
             n_ours = sum(side in ports.port_of_side for side in circuit)
@@ -79,7 +85,18 @@ def read_running_state(
 
 
 def _count_ports(config: SonicConfig) -> int:
-    """Return the largest number of a port, which has to be of no module."""
+    """Return the number of ports of a switch: the largest number that one of its sides has.
+
+    Parameters
+    ----------
+    config
+        The circuits and ports of a configuration.
+
+    Raises
+    ------
+    InputError
+        If a side belongs to a module (``1-3A``) or has another form, or the number is too large.
+    """
     largest = 0
     for side in _list_sides(config):
         match = SIDE_NAME.fullmatch(side)

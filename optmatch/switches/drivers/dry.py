@@ -42,6 +42,15 @@ class DrySwitch:
     def __init__(
         self, circuits: Iterable[CrossConnect] = (), write: Callable[[str], object] = print
     ) -> None:
+        """Make a stand-in for a switch that only prints what it is told.
+
+        Parameters
+        ----------
+        circuits
+            The circuits that it holds at first, as `CrossConnect`.
+        write
+            Is called with each line, such as ``add 1A-2B``.
+        """
         form_of(Callable).check("write", write)
         self._circuits = set(list_circuits("circuits", circuits))
         self._write = write
@@ -59,7 +68,18 @@ class DrySwitch:
         return {side: "tuned" for circuit in self._circuits for side in circuit}
 
     def apply(self, difference: Difference) -> None:
-        """Print and take over a change."""
+        """Rehearse a change: print each circuit that is removed or added, and remember it.
+
+        Parameters
+        ----------
+        difference
+            The circuits (from the A side of a port to the B side of one) to remove and to add.
+
+        Raises
+        ------
+        SwitchError
+            If two circuits would share a side afterwards; nothing is printed or changed then.
+        """
         check_difference(difference)
         after = (self._circuits - set(difference.removals)) | set(difference.additions)
         try:

@@ -29,6 +29,11 @@ def open_switch(url: str) -> Switch:
         Polatis, ``dry:`` for a rehearsal. Other schemes are looked for in the entry-point group
         ``optmatch.switches``, whose functions take the address.
 
+    Returns
+    -------
+    Switch
+        The driver of the switch; most of them have connected already.
+
     Raises
     ------
     InputError

@@ -48,6 +48,20 @@ class PolatisSwitch:
     """
 
     def __init__(self, host: str, port: int = PORT, *, time_limit_s: float = 5.0) -> None:
+        """Connect to a Polatis switch by SCPI over TCP, and ask it for its number of ports.
+
+        Parameters
+        ----------
+        host, port
+            The address of the switch and the TCP port of its SCPI interface.
+        time_limit_s
+            How long one answer of the switch may take, in seconds.
+
+        Raises
+        ------
+        SwitchError
+            If the switch cannot be reached, or does not say that it has as many inputs as outputs.
+        """
         host = form_of(str).check("host", host)
         port = form_of(Count).check("port", port)
         time_limit_s = form_of(Positive).check("time_limit_s", time_limit_s)
@@ -59,7 +73,21 @@ class PolatisSwitch:
         self.n_ports: int = self._read_size()
 
     def _read_size(self) -> int:
-        """Ask for the number of inputs, which has to be that of outputs."""
+        """Ask the switch for its size, and return its number of ports.
+
+        The switch answers ``"inputs,outputs"``, in quotation marks or without. One port is one
+        input and one output, so both numbers have to be equal.
+
+        Returns
+        -------
+        int
+            The number of inputs, which is that of outputs.
+
+        Raises
+        ------
+        SwitchError
+            If the answer has another form, or the numbers differ; the connection is closed then.
+        """
         size = self._ask(READ_SIZE)
         inputs, _, outputs = size.strip().strip('"').partition(",")
         if not inputs.isdecimal() or inputs != outputs.strip():
@@ -74,7 +102,13 @@ class PolatisSwitch:
         return SwitchReading(self.read_circuits(), {})
 
     def read_circuits(self) -> tuple[CrossConnect, ...]:
-        """Return all circuits."""
+        """Ask the switch for all its circuits, and return them sorted by their sides.
+
+        Raises
+        ------
+        SwitchError
+            If it cannot be reached, or its answer has another form than expected.
+        """
         answer = self._ask(READ_CIRCUITS)
         try:
             return sort_circuits(read_lists(answer, self.n_ports))
@@ -87,7 +121,22 @@ class PolatisSwitch:
         return {}
 
     def apply(self, difference: Difference) -> None:
-        """Send a command that removes, then one that adds, each carried out before the next."""
+        """Change the circuits of the switch: a command that removes, then one that adds.
+
+        Each command is carried out before the next one is sent: ``*opc?`` behind it is answered by
+        1 once that is so. The queue of errors is read after each, as ``*opc?`` says nothing of
+        them.
+
+        Parameters
+        ----------
+        difference
+            The circuits to remove and to add.
+
+        Raises
+        ------
+        SwitchError
+            If the switch cannot be reached, does not have one of the ports, or reports an error.
+        """
         check_difference(difference)
         try:
             lines = command_lines(difference, self.n_ports)
@@ -97,12 +146,29 @@ class PolatisSwitch:
             answer = self._ask(f"{line};*opc?").strip()
             if answer != "1":
                 raise SwitchError(f"{self.name}: {line[:80]}: answered {answer[:80]!r}")
+            # An entry of the queue is a number and a text, such as +0,"No error".
             error_text = self._ask(":syst:err?").strip()
             if error_text.lstrip("+").partition(",")[0] != "0":
                 raise SwitchError(f"{self.name}: {line[:80]}: {error_text[:200]}")
 
     def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
-        """Wait until the switch lists all circuits."""
+        """Wait until the switch lists all circuits, or the time is over.
+
+        The switch does not say when light passes: a circuit that it lists counts as tuned.
+
+        Parameters
+        ----------
+        circuits
+            The circuits to wait for.
+        time_limit_s
+            The longest wait, in seconds; with 0 the switch is asked once.
+
+        Returns
+        -------
+        Tuning
+            How long the wait took, in seconds, and the status ``absent`` of each circuit that is
+            not listed at its end.
+        """
         circuits = list_circuits("circuits", circuits)
         started_s = time.monotonic()
         while True:
@@ -126,7 +192,21 @@ class PolatisSwitch:
             self._connection = None
 
     def _ask(self, command: str) -> str:
-        """Send a line and return the line that answers it."""
+        """Send a line to the switch and return the line that answers it.
+
+        A connection is opened if there is none, with an empty buffer of received bytes.
+
+        Parameters
+        ----------
+        command
+            The command in ASCII, without its line feed.
+
+        Raises
+        ------
+        SwitchError
+            If the switch cannot be reached, or does not answer in time. The connection is closed
+            then, so that a late answer is not taken for that of the next command.
+        """
         try:
             if self._connection is None:
                 self._connection = socket.create_connection(self._address, self._time_limit_s)
@@ -139,7 +219,15 @@ class PolatisSwitch:
             raise SwitchError(f"{self.name}: cannot be reached: {error}") from None
 
     def _read_line(self) -> str:
-        """Read up to the next line feed."""
+        """Read from the connection up to the next line feed, and return the line without it.
+
+        Bytes behind the line feed stay in `_unread` for the next line.
+
+        Raises
+        ------
+        ConnectionError
+            If the switch closes the connection before, or the line gets longer than `_MOST_BYTES`.
+        """
         assert self._connection is not None
         while b"\n" not in self._unread:
             received = self._connection.recv(65536)

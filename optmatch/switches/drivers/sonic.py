@@ -95,6 +95,29 @@ class SonicSwitch:
     def __init__(
         self, url: str, *, one_transaction: bool = False, patience_s: float | None = None
     ) -> None:
+        """Make the two connections to the Redis database of a SONiC optical switch.
+
+        One is to CONFIG_DB, which says what circuits the switch is to hold, the other to STATE_DB,
+        which says what it holds. Nothing is asked yet, so that a wrong address shows at first use.
+
+        Parameters
+        ----------
+        url
+            The address of the database, such as ``redis://127.0.0.1:6379``.
+        one_transaction
+            Whether a change is always one transaction, also where a side moves from one circuit to
+            another; by default the removals are then sent first, in a transaction of their own.
+        patience_s
+            How long a database that cannot be reached is asked again, in seconds; None:
+            `PATIENCE_S`.
+
+        Raises
+        ------
+        SolverUnavailable
+            If the package redis is not installed.
+        InputError
+            If the address is none of a Redis database, or an argument is of another type.
+        """
         url = form_of(str).check("url", url)
         patience_s = form_of(Amount | None).check("patience_s", patience_s)
         form_of(bool).check("one_transaction", one_transaction)
@@ -125,6 +148,9 @@ class SonicSwitch:
             self._state = redis.Redis.from_url(url, db=STATE_DB, **settings)
         except ValueError as error:
             raise InputError(f"switch {self.name!r}: {error}", where="url") from None
+        # Tables of the state have the names of those of the configuration with an ending. Which
+        # ending this switch uses, and which ports it has, is known from the first whole reading
+        # on, that is one of all tables.
         self._spellings: tuple[str, ...] = STATE_SPELLINGS
         self._sides: tuple[str, ...] = ()
         """All sides of the last whole reading, with those of which the state says nothing yet."""
@@ -141,6 +167,15 @@ class SonicSwitch:
 
     def _read(self) -> SwitchReading:
         """Read all tables of circuits and ports, and remember the spelling of those of the state.
+
+        A side is the A side of a port, where light enters the switch, or its B side, where it
+        leaves.
+
+        Returns
+        -------
+        SwitchReading
+            The circuits of CONFIG_DB, and the status of each side by STATE_DB: ``tuned``,
+            ``tuning``, ``failed``, or ``blocked`` where the configuration blocks it.
 
         Raises
         ------
@@ -182,9 +217,16 @@ class SonicSwitch:
         return SwitchReading(sort_circuits(circuits), statuses)
 
     def read_circuits(self) -> tuple[CrossConnect, ...]:
-        """Return all circuits by their keys in CONFIG_DB, without a look at their rows."""
+        """Return all circuits by their keys in CONFIG_DB, without a look at their rows.
+
+        Raises
+        ------
+        SwitchError
+            If the database cannot be reached, or a key is no name of a circuit.
+        """
 
         def scan() -> set[str]:
+            """Return the keys of circuits in CONFIG_DB, such as ``OCS_CROSS_CONNECT|1A-2B``."""
             return set(self._config.scan_iter(match=f"{CIRCUIT_TABLE}|*", count=1000))
 
         try:
@@ -198,6 +240,12 @@ class SonicSwitch:
         A whole reading is made first, and again after `WHOLE_READING_S`. Sides that are configured
         are asked for even if the state had no row of them then: the first thing that a switch says
         of a dark port may be that it has failed.
+
+        Returns
+        -------
+        dict
+            ``tuned``, ``tuning``, ``failed`` or ``blocked``, by the name of a side; sides of which
+            the state says nothing are left out.
         """
         if time.monotonic() >= self._next_whole_reading_s:
             self._next_whole_reading_s = time.monotonic() + WHOLE_READING_S
@@ -218,7 +266,22 @@ class SonicSwitch:
         return self._persist(lambda: _rows(self._state, LOSS_TABLE))
 
     def apply(self, difference: Difference) -> None:
-        """Change circuits in one transaction, or in two, removals first, where a side moves."""
+        """Change circuits in one transaction, or in two, removals first, where a side moves.
+
+        A side moves if it is freed by a removal and used by an addition. The agent of the switch
+        may carry out the rows of one transaction in another order, and would refuse the addition
+        then.
+
+        Parameters
+        ----------
+        difference
+            The circuits to remove and to add.
+
+        Raises
+        ------
+        SwitchError
+            If the database cannot be reached, or refuses.
+        """
         check_difference(difference)
         if difference.moves_a_side and not self._one_transaction:
             self._persist(lambda: self._transact(difference.removals, ()))
@@ -231,6 +294,9 @@ class SonicSwitch:
         self, removals: Iterable[CrossConnect], additions: Iterable[CrossConnect]
     ) -> None:
         """Send a change as one transaction, MULTI ... EXEC.
+
+        CONFIG_DB has a row for each circuit that the switch is to hold. The database carries out
+        all commands of a transaction together, or none.
 
         Parameters
         ----------
@@ -259,6 +325,7 @@ class SonicSwitch:
         try:
             packed = connection.pack_commands([("MULTI",), *commands, ("EXEC",)])
             connection.send_packed_command(packed)
+            # An answer for each command, and for MULTI and EXEC around them.
             for _command in range(len(commands) + 2):
                 connection.read_response()
         except BaseException:
@@ -269,6 +336,9 @@ class SonicSwitch:
 
     def _read_fields(self, keys: Sequence[str], *fields: str) -> list[list[str | None]]:
         """Read fields of some rows of the state in one round trip.
+
+        The state (STATE_DB) is read by a script of the database, or where scripts are forbidden by
+        a pipeline of commands.
 
         Parameters
         ----------
@@ -300,10 +370,15 @@ class SonicSwitch:
         return rows
 
     def _await_removal(self, circuits: Sequence[CrossConnect]) -> None:
-        """Wait until STATE_DB has no rows of removed circuits, for `REMOVAL_S` at most.
+        """Wait until STATE_DB has no rows of removed circuits, for `REMOVAL_S` seconds at most.
 
         Without that the agent may take both transactions as one bulk, of which it carries out the
-        additions first.
+        additions first. After that time the change goes on all the same.
+
+        Parameters
+        ----------
+        circuits
+            The circuits whose removal is written in CONFIG_DB already.
         """
         keys = [
             f"{CIRCUIT_TABLE}{spelling}|{circuit.name}"
@@ -318,7 +393,21 @@ class SonicSwitch:
         """Wait until STATE_DB says of both sides of each circuit that they are tuned.
 
         The row of a circuit decides. Where the switch has no such rows, those of its two ports do,
-        if they name each other as targets: a port may still say ``tuned`` of its last circuit.
+        if they name each other as targets: a port may still say ``tuned`` of its last circuit. The
+        wait ends early as soon as a circuit is known to have failed.
+
+        Parameters
+        ----------
+        circuits
+            The circuits to wait for.
+        time_limit_s
+            The longest wait, in seconds; with 0 the state is read once.
+
+        Returns
+        -------
+        Tuning
+            How long the wait took, in seconds, and the status of each circuit that is not tuned at
+            its end: ``tuning``, ``failed``, ``blocked`` or ``absent``.
         """
         circuits = list_circuits("circuits", circuits)
         started_s = time.monotonic()
@@ -351,8 +440,24 @@ class SonicSwitch:
         return Tuning(time.monotonic() - started_s, untuned)
 
     def _circuit_statuses(self, circuits: Sequence[CrossConnect]) -> dict[CrossConnect, str]:
-        """Ask for the status of some circuits in one round trip, a second one for unknown ones."""
+        """Return the status of some circuits by STATE_DB, in one round trip or two.
+
+        The first asks for the rows of the circuits; those without a row are asked for a second
+        time by the rows of their ports.
+
+        Parameters
+        ----------
+        circuits
+            The circuits that are asked for.
+
+        Returns
+        -------
+        dict
+            ``tuned``, ``tuning``, ``failed`` or ``blocked`` by circuit, the worse one of its two
+            sides; ``absent`` if the state knows neither the circuit nor its ports as joined.
+        """
         statuses = dict.fromkeys(circuits, "absent")
+        # The row of a circuit may be in a table of either spelling, so each is asked for.
         queries = [
             (circuit, f"{CIRCUIT_TABLE}{spelling}|{circuit.name}")
             for circuit in circuits
@@ -368,7 +473,23 @@ class SonicSwitch:
         return statuses | self._statuses_by_ports(unknown)
 
     def _statuses_by_ports(self, circuits: Sequence[CrossConnect]) -> dict[CrossConnect, str]:
-        """Return the status of circuits whose two ports name each other as targets."""
+        """Return the status of circuits whose two ports name each other as targets.
+
+        The row of a port has its status and its target, the side that light goes to or comes from.
+        A status counts if the target is the other side of the circuit; ``failed`` always counts,
+        as a port that has failed may name no target.
+
+        Parameters
+        ----------
+        circuits
+            The circuits that have no rows of their own.
+
+        Returns
+        -------
+        dict
+            The status by circuit, the worst one of its sides; circuits whose ports do not name
+            each other are left out.
+        """
         queries = [
             (circuit, side, target, f"{PORT_TABLE}{spelling}|{side}")
             for circuit in circuits
@@ -383,6 +504,7 @@ class SonicSwitch:
         ):
             if status is not None and (told_target == target or status == "failed"):
                 statuses_of_circuit.setdefault(circuit, []).append(status)
+        # Both sides have to confirm the circuit, but one that has failed is enough to fail it.
         return {
             circuit: _joint_status(*statuses)
             for circuit, statuses in statuses_of_circuit.items()
@@ -390,9 +512,27 @@ class SonicSwitch:
         }
 
     def claim(self, owner: str) -> None:
-        """Claim the switch for `CLAIM_S` seconds, or renew an own claim."""
+        """Claim the switch for `CLAIM_S` seconds, or renew an own claim.
+
+        A claim is a row of STATE_DB that expires by itself, so that a player that dies does not
+        keep the switch.
+
+        Parameters
+        ----------
+        owner
+            Under which name the switch is claimed.
+
+        Raises
+        ------
+        SwitchError
+            If another player has claimed the switch.
+        """
 
         def take() -> str | None:
+            """Write the claim if there is none, and return whose claim there is.
+
+            A claim of our own is renewed; one of others is left as it is.
+            """
             with self._state.pipeline(transaction=True) as pipeline:
                 pipeline.hsetnx(CLAIM_KEY, "owner", owner)
                 pipeline.hget(CLAIM_KEY, "owner")
@@ -410,9 +550,17 @@ class SonicSwitch:
             )
 
     def release(self, owner: str) -> None:
-        """Give up an own claim."""
+        """Give up an own claim, so that the next player need not wait until it expires.
+
+        Parameters
+        ----------
+        owner
+            The name under which the switch was claimed; a claim under another name is left as it
+            is.
+        """
 
         def give_up() -> None:
+            """Delete the row of the claim if it is ours."""
             if self._state.hget(CLAIM_KEY, "owner") == owner:
                 self._state.delete(CLAIM_KEY)
 
@@ -426,10 +574,24 @@ class SonicSwitch:
     def _persist(self, ask: Callable[[], Outcome]) -> Outcome:
         """Ask the database, again and again while it cannot be reached and patience lasts.
 
+        Pauses between two attempts double, from `_FIRST_RETRY_S` to `_LONGEST_RETRY_S` seconds.
+
+        Parameters
+        ----------
+        ask
+            One question or transaction; it may be called several times, and is not if it was
+            answered.
+
+        Returns
+        -------
+        Outcome
+            The result of `ask`.
+
         Raises
         ------
         SwitchError
-            Naming the switch and what it answered.
+            Naming the switch and what it answered. A refused password, a missing right and a
+            refused command are not tried again.
         """
         give_up_s = time.monotonic() + self._patience_s
         pause_s = _FIRST_RETRY_S
@@ -450,7 +612,20 @@ class SonicSwitch:
 
 
 def _rows(database: Any, table: str) -> dict[str, Mapping[str, str]]:
-    """Return the rows of a table by their keys, without the name of the table."""
+    """Return all rows of a table of a Redis database.
+
+    Parameters
+    ----------
+    database
+        The connection to CONFIG_DB or STATE_DB.
+    table
+        The name of the table; its rows have keys such as ``OCS_PORT|1A``.
+
+    Returns
+    -------
+    dict
+        The fields of each row, by its key without the name of the table (``1A``).
+    """
     keys = sorted(set(database.scan_iter(match=f"{table}|*", count=1000)))
     with database.pipeline(transaction=False) as pipeline:
         for key in keys:
@@ -460,7 +635,19 @@ def _rows(database: Any, table: str) -> dict[str, Mapping[str, str]]:
 
 
 def _joint_status(*statuses: str) -> str:
-    """Return the status of a circuit by those of its sides: the worst one."""
+    """Return the status of a circuit by those of its sides: the worst one.
+
+    Parameters
+    ----------
+    *statuses
+        The status of each side: ``failed``, ``blocked``, ``tuning`` or ``tuned``, from
+        the worst to the best.
+
+    Returns
+    -------
+    str
+        One of these words; if the switch says others, all of them joined by commas.
+    """
     for status in ("failed", "blocked", "tuning"):
         if status in statuses:
             return status

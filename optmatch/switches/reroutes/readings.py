@@ -35,6 +35,13 @@ class StatusReader:
     """
 
     def __init__(self, switches: Mapping[int, Switch]) -> None:
+        """Start a pool of threads, one for each switch.
+
+        Parameters
+        ----------
+        switches
+            The switches, by the numbers under which readings name them.
+        """
         self._switches = switches
         self._pool = ThreadPoolExecutor(
             max_workers=max(1, len(switches)), thread_name_prefix="optmatch reading"

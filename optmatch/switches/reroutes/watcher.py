@@ -100,6 +100,13 @@ class _SearchClock(Clock):
     """
 
     def __init__(self, is_interrupted: Callable[[], bool]) -> None:
+        """Make a count without a limit, which ends a search by an interrupt alone.
+
+        Parameters
+        ----------
+        is_interrupted
+            Is asked every few milliseconds; once it is true the search gives up.
+        """
         count = Limits().start()
         super().__init__(count.limits, count.now, count.started)
         self._is_interrupted = is_interrupted
@@ -148,6 +155,30 @@ class Watcher:
         time_limit_s: float = 10.0,
         on_event: Callable[[WatchEvent], object] = lambda event: None,
     ) -> None:
+        """Make a watcher of the switches that carry a running state; nothing is read yet.
+
+        Parameters
+        ----------
+        controller
+            Holds the running state, and finds answers to failures.
+        switch
+            The switch of the state, or for racks real switches by the names of servers and
+            inter-rack switches. Those that are not given are not watched.
+        apply
+            Whether answers are applied; by default they are only told.
+        ports
+            A file with the names of ports; None: port p has the sides ``(p + 1)A`` and
+            ``(p + 1)B``.
+        time_limit_s
+            How long circuits may take to be tuned, in seconds.
+        on_event
+            Is called with each event.
+
+        Raises
+        ------
+        InputError
+            If switches and state do not fit, or an argument is of another type.
+        """
         form_of(Rerouter).check("controller", controller)
         form_of(bool).check("apply", apply)
         time_limit_s = form_of(Amount).check("time_limit_s", time_limit_s)
@@ -205,7 +236,22 @@ class Watcher:
         run_in_thread(lambda: self._run(stop, poll_s), stop)
 
     def _run(self, stop: threading.Event, poll_s: float) -> None:
-        """Look at the switches until `stop` is set, and search between the looks."""
+        """Look at the switches until `stop` is set, and search for answers between the looks.
+
+        At first the circuits on the switches are compared with the record. Each look reads which
+        parts have failed and gives quick answers. The next step depends on what is open:
+        circuits that were sent are watched until they are tuned; else the search for an answer to
+        a failure without one goes on (`search_on`, false if there is none to search for); else the
+        watcher pauses. At the end the claims on all switches that can still be reached are given
+        up.
+
+        Parameters
+        ----------
+        stop
+            Ends the watch, from any thread, once a look that has begun is finished.
+        poll_s
+            How long to wait between two looks, in seconds.
+        """
         try:
             self.reconcile()
             self._warm_up()
@@ -222,7 +268,15 @@ class Watcher:
                     switch.release(self._owner)
 
     def _watch_tuning(self, stop: threading.Event, poll_s: float) -> None:
-        """Wait until all circuits that were sent are tuned, or until the next look is due."""
+        """Wait until all circuits that were sent are tuned, or until the next look is due.
+
+        Parameters
+        ----------
+        stop
+            Shortens the pauses between two questions, from any thread.
+        poll_s
+            When the next look is due, in seconds from now.
+        """
         next_look_s = time.monotonic() + poll_s
         while self._tuning and time.monotonic() < next_look_s:
             stop.wait(min(poll_s, _TUNING_POLL_S))
@@ -239,6 +293,9 @@ class Watcher:
         """Compare what the switches hold with the record of the controller.
 
         What differs is told; with `apply` it is mended, removals first.
+
+        The circuits on record are those of the running state of the controller. At the end it is
+        waited until all that was sent is tuned, or its time is over.
         """
         self._claim()
         began_s = time.monotonic()
@@ -271,6 +328,9 @@ class Watcher:
         Failures that are read together are answered together if that is possible at once, or else
         each for itself. A failure without a quick answer is on record from then on, and does not
         hold up others: `search_on` goes on with it. Switches that cannot be read are passed over.
+
+        A part is a port of a chip or a fibre between racks; its failure is on record with the
+        controller, which finds the answer: a change of circuits that gets around it.
 
         Raises
         ------
@@ -308,6 +368,10 @@ class Watcher:
 
         Each failure is searched for once more when the state of the controller has changed.
 
+        A failure is a port of a chip or a fibre that does not work, its answer a change of
+        circuits that gets around it. A failure that was searched for to the end is left until
+        then.
+
         Parameters
         ----------
         stop
@@ -329,6 +393,7 @@ class Watcher:
         self._next_reading_s = time.monotonic() + poll_s
 
         def is_interrupted() -> bool:
+            """Tell whether the watch ends, or a switch reports another failure."""
             return (stop is not None and stop.is_set()) or self._has_news(poll_s)
 
         for part in unfinished:
@@ -343,7 +408,21 @@ class Watcher:
         return bool(unfinished)
 
     def _has_news(self, poll_s: float) -> bool:
-        """Tell whether a switch reports another failure now; it is read every `poll_s` at most."""
+        """Tell whether a switch reports another failure now, which is to be answered first.
+
+        A search for an answer asks this every few milliseconds. The switches are read, and claims
+        on them renewed, every `poll_s` seconds at most.
+
+        Parameters
+        ----------
+        poll_s
+            The least time between two readings, in seconds.
+
+        Returns
+        -------
+        bool
+            Whether a part has failed of which the controller has not been told yet.
+        """
         if time.monotonic() < self._next_reading_s:
             return False
         failed_parts = self._read_failed_parts()
@@ -354,8 +433,14 @@ class Watcher:
     def _read_failed_parts(self) -> tuple[RackPart, ...]:
         """Read all switches, and return the parts that any of them reports as failed.
 
-        A switch that cannot be read keeps the failures that it reported last. It is told as lost
-        once, and as back when it can be read again.
+        A part is a port of a chip or a fibre between racks. A switch that cannot be read keeps the
+        failures that it reported last. It is told as lost once, and as back when it can be read
+        again; `_lost` has the numbers of the switches that are lost at present.
+
+        Returns
+        -------
+        tuple of RackPart
+            The failed parts, each once, by kind and number.
         """
         readings = self._reader.read()
         for index, message in readings.errors.items():
@@ -381,6 +466,9 @@ class Watcher:
         A side that had failed works again once it is ``tuned``. As long as it has no circuit it
         may be ``blocked``, which says nothing of its light.
 
+        A side that has failed stays so until the switch says that it is tuned; sides that are none
+        of ours are passed over.
+
         Parameters
         ----------
         index
@@ -401,6 +489,12 @@ class Watcher:
 
         A part whose circuits have moved away stays out of use: it is told that it works again, and
         `Rerouter.repair` makes it a spare. If it fails once more, nothing has to change.
+
+        Parameters
+        ----------
+        failed_parts
+            The ports and fibres that the switches report as failed at present. Known ones that are
+            not among them work again.
         """
         state = self.controller.state
         for part in self._known_parts.difference(failed_parts):
@@ -423,7 +517,22 @@ class Watcher:
             self.controller.repair(fibre=part.number)
 
     def _part_of(self, index: int, port: int, side: str) -> RackPart:
-        """Return the part of the state that is at a side of a switch."""
+        """Return the part of the state that is at a side of a switch.
+
+        Parameters
+        ----------
+        index
+            The number of the switch.
+        port
+            The port of the switch that the side belongs to.
+        side
+            The name of the side: A sides are inputs, B sides outputs.
+
+        Returns
+        -------
+        RackPart
+            A port of a chip or a fibre of racks; on a single switch its port.
+        """
         fabric = self.controller.state.fabric
         if isinstance(fabric, RackFabric):
             return rack_nodes(fabric).part_at(index, port, is_input=side.endswith("A"))
@@ -467,9 +576,12 @@ class Watcher:
         Parameters
         ----------
         part
-            The failed part.
+            The failed part: a port of a chip, or a fibre.
         outcome
-            What `_ask` has returned for it alone.
+            The answer of the controller (`_ask`). A `Proposal` is a change of circuits that
+            gets around the failure. `InfeasibleError` says that nothing does, `LimitReached` that
+            nothing was found in time. None: the record has answered this failure already, which is
+            closed.
         addition
             Is added to the message if the search was cut short: it says that another one follows.
             Empty for a search that came to its end.
@@ -494,7 +606,20 @@ class Watcher:
             self.on_event(WatchEvent("unanswered", message))
 
     def _carry_out(self, parts: Sequence[RackPart], proposal: Proposal) -> None:
-        """Tell an answer to the failure of some parts, and send it if that is allowed."""
+        """Tell an answer to the failure of some parts, and send it if that is allowed.
+
+        Parameters
+        ----------
+        parts
+            The ports and fibres that have failed; they are no open failures any more.
+        proposal
+            The answer of the controller: the transition from the circuits before to those after.
+
+        Raises
+        ------
+        SwitchError
+            If the answer cannot be sent to a switch.
+        """
         failures = [self._open_failures.pop(part) for part in parts]
         began_s = min(failure.began_s for failure in failures)
         for part in parts:
@@ -580,7 +705,16 @@ class Watcher:
             self._drop_removed(index, difference)
 
     def _wait(self, index: int, circuits: Sequence[CrossConnect]) -> None:
-        """Wait until circuits of a switch are tuned, and tell of those that are not in time."""
+        """Wait until circuits of a switch are tuned, and tell of those that are not in time.
+
+        Parameters
+        ----------
+        index
+            The number of the switch.
+        circuits
+            The circuits that were sent to it; at most the time limit of the watcher is waited for
+            them.
+        """
         switch = self._switches[index]
         assert switch is not None
         tuning = switch.wait(circuits, self.time_limit_s)
@@ -615,14 +749,26 @@ class Watcher:
         self._tuning.append(_SentChange(event, message, additions, began_s, give_up_s))
 
     def _drop_removed(self, index: int, difference: Difference) -> None:
-        """Expect circuits of earlier changes no more that a change of a switch has removed."""
+        """Expect circuits of earlier changes no more that a change of a switch has removed.
+
+        Parameters
+        ----------
+        index
+            The number of the switch.
+        difference
+            The change that was sent to it.
+        """
         removed = set(difference.removals)
         for sent in self._tuning:
             circuits = sent.untuned.get(index, ())
             sent.untuned[index] = tuple(circuit for circuit in circuits if circuit not in removed)
 
     def _check_tuning(self) -> None:
-        """Tell which changes are tuned by now, without waiting, and which never will be."""
+        """Tell which of the changes that were sent are tuned by now, and which never will be.
+
+        It does not wait. A change with a circuit that has failed, or whose time is over, is told
+        as untuned and given up; `_tuning` keeps those of which neither is known.
+        """
         now_s = time.monotonic()
         still_tuning: list[_SentChange] = []
         for sent in self._tuning:
@@ -637,6 +783,8 @@ class Watcher:
                 self.on_event(WatchEvent(sent.event, sent.message, now_s - sent.began_s))
             elif has_failed or now_s >= sent.give_up_s:
                 for index, circuit, status in untuned:
+                    # Circuits that are merely late are told only where no failure explains the
+                    # delay.
                     if status == "failed" or not has_failed:
                         self._tell_untuned(index, circuit, status)
             else:
@@ -646,7 +794,19 @@ class Watcher:
     def _untuned_now(self, index: int, sent: _SentChange) -> Mapping[CrossConnect, str]:
         """Return what a switch says of those circuits of a change that are not tuned yet.
 
-        A switch that cannot be read at present says nothing new.
+        Parameters
+        ----------
+        index
+            The number of the switch.
+        sent
+            The change; circuits that are tuned by now are taken out of ``sent.untuned[index]``.
+
+        Returns
+        -------
+        Mapping
+            The status of each circuit that is not tuned (``tuning``, ``failed``, ``absent``);
+            empty if all are. A switch that cannot be read at present says nothing new, so that all
+            its circuits stay, with words that tell that it is lost.
         """
         switch = self._switches[index]
         assert switch is not None
@@ -660,7 +820,13 @@ class Watcher:
         return statuses
 
     def _own_circuits(self, index: int) -> frozenset[CrossConnect]:
-        """Return the circuits of a switch that have a side of ours."""
+        """Return the circuits that a switch holds and that have a side of ours.
+
+        Parameters
+        ----------
+        index
+            The number of the switch. Sides are ours if they belong to a port of the running state.
+        """
         switch = self._switches[index]
         assert switch is not None
         own_sides = self._own_sides[index]
@@ -686,10 +852,16 @@ class Watcher:
 
 
 def _name_of_owner(controller: Rerouter) -> str:
-    """Return a name under which switches are claimed.
+    """Return a name under which switches are claimed, twelve characters long.
 
     The files of a controller are open in one process alone. Whoever can open them knows that the
     former watcher has ended, and has its name, so that its claims need not expire first.
+
+    Parameters
+    ----------
+    controller
+        Its path decides the name, together with the name of this machine; without a path the name
+        is random.
     """
     if controller.path is None:
         return uuid.uuid4().hex[:12]
@@ -698,7 +870,19 @@ def _name_of_owner(controller: Rerouter) -> str:
 
 
 def _with_failure(proposal: Proposal) -> Reroute:
-    """Return the state that a proposal was made for, with the failure in it."""
+    """Return the state that a proposal was made for, with the failure in it.
+
+    Parameters
+    ----------
+    proposal
+        An answer to a failure. It has the state before the failure, and by the names of fields of
+        that state the parts that failed, such as ``failed_ports`` and ``failed_fibres``.
+
+    Returns
+    -------
+    Reroute
+        The state whose fields list those parts behind the ones that had failed before.
+    """
     state = proposal.state
     failed: dict[str, Any] = {
         name: (*getattr(state, name), *parts)
@@ -709,10 +893,24 @@ def _with_failure(proposal: Proposal) -> Reroute:
 
 
 def _last_states_of_changes(steps: Sequence[int]) -> list[int]:
-    """Return the states after which a change is sent, by the states of `switches_of_transition`.
+    """Return the states after which a change is sent to the switches, ascending.
 
-    State 1 is without the circuits that the failure hit, state k + 2 after step k. A new change
-    begins with a circuit that goes dark after another one was raised.
+    A transition goes from the old circuits to the new ones in steps, each of which darkens one
+    circuit (`DROP`), raises one (`RAISE`) or sets a cell. State 0 is the beginning, state 1 is
+    without the circuits that the failure hit, and state k + 2 comes after step k, as
+    `switches_of_transition` counts them. Steps go out together as long as possible: a new change
+    begins with a circuit that goes dark after another one was raised. Steps of kinds DROP, RAISE,
+    DROP, RAISE are two changes, which end with states 3 and 5.
+
+    Parameters
+    ----------
+    steps
+        The kind of each step, in their order.
+
+    Returns
+    -------
+    list of int
+        The last state of each change; the last one is the end of the transition.
     """
     lasts = []
     has_raised = False
