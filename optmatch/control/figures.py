@@ -92,6 +92,13 @@ class Tally:
     """
 
     def __init__(self, on_event: Callable[[Call], None] | None = None) -> None:
+        """Begin without any call.
+
+        Parameters
+        ----------
+        on_event
+            Called with a `Call` after each call that is counted; None for nobody.
+        """
         self._on_event = on_event
         self._lock = threading.Lock()
         self._calls = Counter[tuple[str, str]]()
@@ -102,19 +109,40 @@ class Tally:
         return _TimedCall(self, name, parts)
 
     def count(self, name: str, outcome: str, parts: Any, took_s: float) -> None:
-        """Count a call that has returned or raised, and tell `on_event` of it."""
+        """Count a call that has returned or raised, and tell `on_event` of it.
+
+        Parameters
+        ----------
+        name
+            The name of the method that was called.
+        outcome
+            ``"done"``, ``"infeasible"``, ``"limit"``, ``"refused"`` or ``"error"``.
+        parts
+            The parts that it was about; None for none.
+        took_s
+            How long it took, in seconds.
+        """
         with self._lock:
             self._calls[name, outcome] += 1
             times = self._times.get(name)
             if times is None:
                 times = self._times[name] = _CallTimes()
+
+            # The bucket of the least upper end that is no less; longer times are in the last
+            # one.
             times.counts[bisect_left(BUCKETS_S, took_s)] += 1
             times.sum_s += took_s
         if self._on_event is not None:
             self._tell(Call(name, outcome, parts, took_s, time.time()))
 
     def _tell(self, call: Call) -> None:
-        """Tell `on_event` of a call; an error in it does not reach the caller."""
+        """Tell `on_event` of a call; an error in it does not reach the caller.
+
+        Parameters
+        ----------
+        call
+            The event.
+        """
         if self._on_event is None:
             return
         try:
@@ -123,7 +151,14 @@ class Tally:
             _LOG.exception("on_event failed")
 
     def figures(self) -> dict[str, Any]:
-        """Return ``calls[call, outcome]`` and ``call_s[call]``."""
+        """Return the counts and times of all calls so far.
+
+        Returns
+        -------
+        dict
+            ``calls[call, outcome]``, how many calls had this outcome; and ``call_s[call]``, a
+            `Histogram` of their times in seconds.
+        """
         with self._lock:
             histograms = {
                 name: Histogram(tuple(times.counts), times.sum_s)
@@ -133,6 +168,7 @@ class Tally:
 
 
 def _outcome_of(error: Exception) -> str:
+    """Return the outcome that an error stands for; ``"error"`` for unknown ones."""
     for kind, outcome in _OUTCOMES.items():
         if isinstance(error, kind):
             return outcome
@@ -186,7 +222,18 @@ def to_prometheus(sources: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _metric_name(figure: str, kind: str) -> str:
-    """Return the name of a metric: units and counters have endings of their own."""
+    """Return the name of a metric of Prometheus: units and counters have endings of their own.
+
+    For example, the counter ``"slots"`` is ``"optmatch_slots_total"``, and ``"max_wait_s"`` is
+    ``"optmatch_max_wait_seconds"``.
+
+    Parameters
+    ----------
+    figure
+        The name of a figure here.
+    kind
+        ``"counter"``, ``"gauge"`` or ``"histogram"``.
+    """
     name = f"optmatch_{figure}"
     if figure.endswith("_s"):
         name = name.removesuffix("_s") + "_seconds"
@@ -196,7 +243,22 @@ def _metric_name(figure: str, kind: str) -> str:
 
 
 def _labelled_values(figure: str, values: Any) -> Iterator[tuple[list[tuple[str, Any]], Any]]:
-    """List the values of a figure with their labels; a plain number has none."""
+    """List the values of a figure with their labels; a plain number has none.
+
+    Parameters
+    ----------
+    figure
+        The name of the figure, which says how its labels are called (`_LABELS`).
+    values
+        A number, or a mapping from keys, or tuples of keys, to values.
+
+    Yields
+    ------
+    labels : list of (name, value)
+        A label for each part of the key.
+    value
+        A number, or a `Histogram`.
+    """
     if not isinstance(values, dict):
         yield [], values
         return
@@ -206,7 +268,22 @@ def _labelled_values(figure: str, values: Any) -> Iterator[tuple[list[tuple[str,
 
 
 def _metric_rows(name: str, labels: list[tuple[str, Any]], value: Any) -> Iterator[str]:
-    """Write a value, or a histogram with a cumulative count for each upper end of a bucket."""
+    """Write a value, or a histogram with a cumulative count for each upper end of a bucket.
+
+    Parameters
+    ----------
+    name
+        The name of the metric.
+    labels
+        Names of labels with their values.
+    value
+        A number, or a `Histogram`.
+
+    Yields
+    ------
+    str
+        Lines of the text format, without their ends.
+    """
     if not isinstance(value, Histogram):
         yield f"{name}{_braces(labels)} {value}"
         return
@@ -218,7 +295,17 @@ def _metric_rows(name: str, labels: list[tuple[str, Any]], value: Any) -> Iterat
 
 
 def _braces(labels: list[tuple[str, Any]]) -> str:
+    """Write labels in braces, as ``{source="a",rack="0"}``.
+
+    Parameters
+    ----------
+    labels
+        Names of labels with their values; quotes, backslashes and line feeds of values are
+        escaped.
+    """
+
     def escape(value: Any) -> str:
+        """Write a value such that it may stand between quotes."""
         return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
     return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in labels) + "}"

@@ -74,7 +74,23 @@ placement, port-sharing, rail-job, rail-sharing, reroute, routing, slice-allocat
 
 
 def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:
-    """Check the names of kinds; all of them for None."""
+    """Check the names of kinds of problems.
+
+    Parameters
+    ----------
+    kinds
+        A name or several; None for all.
+
+    Returns
+    -------
+    sequence of str
+        The names.
+
+    Raises
+    ------
+    InputError
+        If there is no kind of such a name.
+    """
     if kinds is None:
         return KIND_NAMES
     names = [kinds] if isinstance(kinds, str) else list_entries("kinds", kinds, "names of kinds")
@@ -86,7 +102,10 @@ def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:
 
 
 def _warm_routers() -> None:
-    """Route on one fabric of each type, for each aim of routes, with and without a check."""
+    """Make routers of one fabric of each type, for each aim of routes, with and without a check.
+
+    Each compiles, or loads, its kernels as it is made (``warm=True``), and is then thrown away.
+    """
     from optmatch.control.routing.router import Router
     from optmatch.fabrics import (
         Benes,
@@ -100,6 +119,7 @@ def _warm_routers() -> None:
     )
     from optmatch.model import CellDevice
 
+    # Small fabrics of each type: kernels are compiled for types of arrays, whatever their size.
     fabrics: tuple[Fabric, ...] = (
         HexMesh(4, 4, ports=8),
         HexMesh(4, 4, tx=[0, 4, 8, 12], rx=[2, 6, 10, 14]),

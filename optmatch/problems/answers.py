@@ -79,6 +79,11 @@ def _check_schedule(problem: Problem, schedule: Schedule, where: str = "") -> No
         The schedule; its matchings and cell states need a column for each port and each cell.
     where
         The text before the names of fields in messages, such as ``schedules[0].``.
+
+    Raises
+    ------
+    InputError
+        If the problem has no switch, or naming the field.
     """
     if problem.fabric is None:
         raise InputError(f"{problem.kind} has no switch, and no schedule")
@@ -282,6 +287,8 @@ def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
             raise InputError(
                 f"{n_shares} ports of a server, {MOST_PORTS} fit into a set", where="pooled"
             )
+
+    # Times of operations, sets of ports (numbers below 2**ports) and relays.
     _check_length("start_s", answer.start_s, step.n_operations, "operations")
     _check_time("start_s", float(np.abs(answer.start_s).max(initial=0.0)))
     _check_time("end_s", float(np.abs(answer.end_s).max(initial=0.0)))
@@ -356,7 +363,24 @@ def _check_time(name: str, end_s: float) -> None:
 
 
 def _check_length(name: str, entries: Sequence[Any] | Any, expected: int, nouns: str) -> None:
-    """Refuse a field without one entry for each of the `expected` things called `nouns`."""
+    """Refuse a field that has not one entry for each thing.
+
+    Parameters
+    ----------
+    name
+        The field, for messages.
+    entries
+        Its entries.
+    expected
+        How many things there are.
+    nouns
+        The name of these things.
+
+    Raises
+    ------
+    InputError
+        Naming both numbers.
+    """
     if len(entries) != expected:
         raise InputError(
             f"{name} has {len(entries)} entries, the problem has {expected} {nouns}", where=name
@@ -366,7 +390,26 @@ def _check_length(name: str, entries: Sequence[Any] | Any, expected: int, nouns:
 def _check_below(
     name: str, numbers: ArrayLike, count: int, what: str, *, at_least: int | None = None
 ) -> None:
-    """Refuse numbers of `count` or more; lower ones only where `at_least` is given."""
+    """Refuse numbers that are too large to index something, or too small.
+
+    Parameters
+    ----------
+    name
+        The field, for messages.
+    numbers
+        Whole numbers of any shape, perhaps none.
+    count
+        Each has to be less.
+    what
+        The kind of thing that a number stands for, for messages.
+    at_least
+        Each has to be this or more; None where lower ones are allowed, such as -1 for none.
+
+    Raises
+    ------
+    InputError
+        Naming the field, and its largest or smallest number.
+    """
     array = np.asarray(numbers)
     if not array.size:
         return

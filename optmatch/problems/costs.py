@@ -75,7 +75,15 @@ class _ListedPrices(Value):
 
 
 def _read_prices() -> dict[str, Prices]:
-    """Read the prices by generation of hardware."""
+    """Read the prices by generation of hardware from the file of unit figures.
+
+    Parts that are listed with several ports are divided by their number.
+
+    Returns
+    -------
+    dict
+        The prices and powers of a port of each part, by the name of the generation.
+    """
     prices = {}
     for name, listed in build_records(_ListedPrices, read_tables("prices.toml")).items():
         prices[name] = Prices(
@@ -136,6 +144,24 @@ def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison,
     Counts are those of the published model [1]_: they round, so that neighbouring sizes may differ
     by a switch more or less than a drawing would have.
 
+    Parameters
+    ----------
+    sizes
+        Numbers of GPUs, each a multiple of those of a server.
+    prices
+        The cost and power of each part, and how many GPUs a server has.
+
+    Returns
+    -------
+    tuple of CostComparison
+        For each size the parts, cost and power of all designs, and the ratios of the electrical
+        rail to the photonic one.
+
+    Raises
+    ------
+    InputError
+        If a size is no multiple of the GPUs of a server.
+
     References
     ----------
     .. [1] Ding et al. (2026). Photonic rail-optimized fabric. https://arxiv.org/abs/2602.12521
@@ -155,8 +181,12 @@ def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison,
             message = f"n_gpus = {n}: no multiple of {per_server} GPUs per server"
             raise InputError(message, where="n_gpus")
         servers = n // per_server
+
+        # A fat tree of switches of k ports joins k**3 / 4 GPUs; k is rounded to a whole number.
         k = int((4 * n) ** (1 / 3) + 0.5)
         tree = k * (k**2 + k**2 // 4)
+
+        # Rails have two levels; the published model takes k = sqrt(4 s) ports for s servers.
         k = int((4 * servers) ** 0.5 + 0.5)
         rails = k * (servers // (k // 2) * 2 * per_server + per_server * servers // k)
         networks = tuple(
@@ -180,6 +210,24 @@ def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison,
 def _price(
     design: Design, n: int, switch_ports: int, ocs_ports: int, prices: Prices
 ) -> NetworkCost:
+    """Add up the cost and power of one network.
+
+    Parameters
+    ----------
+    design
+        How the network is built.
+    n
+        The number of GPUs, each with a transceiver.
+    switch_ports, ocs_ports
+        How many ports of electrical switches and of optical circuit switches it has.
+    prices
+        US dollars and watts of each part, and whether ports of switches need transceivers.
+
+    Returns
+    -------
+    NetworkCost
+        The numbers of all parts, with the cost in US dollars and the power in watts.
+    """
     transceivers = n + (switch_ports if prices.switch_transceivers else 0)
     counted = (
         (transceivers, prices.transceiver),

@@ -173,6 +173,13 @@ class HostPlacement(Displayed):
     objectives: ClassVar[dict[str, str]] = dict.fromkeys(get_args(PlacementObjective), "dB")
 
     def __post_init__(self) -> None:
+        """Check all fields: the switch states losses, and has live ports for all hosts.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong.
+        """
         check_fields(self)
         if self.fabric.circuit_loss_db is None:
             raise InputError("fabric: an ideal switch with loss_db is needed", where="fabric")
@@ -186,7 +193,14 @@ class HostPlacement(Displayed):
         self._check_held()
 
     def _check_demand(self) -> None:
-        """Refuse a demand of another shape or pattern."""
+        """Refuse a demand of another shape or pattern.
+
+        Raises
+        ------
+        InputError
+            If it is given for another pattern or missing for ``"demand"``, or is no matrix of
+            hosts with 0 on the diagonal.
+        """
         demand = self.demand_bytes
         if (demand is None) == (self.pattern == "demand"):
             raise InputError(
@@ -269,6 +283,11 @@ class HostPlacement(Displayed):
         port_of_host
             ``port_of_host[host]``; shape (hosts,).
 
+        Returns
+        -------
+        float
+            The loss of the worst circuit, or of all together, in dB.
+
         Raises
         ------
         InputError
@@ -328,7 +347,19 @@ class HostNeeds:
 
     @classmethod
     def of(cls, problem: HostPlacement) -> HostNeeds:
-        """Count the needs of all hosts of a problem."""
+        """Count the needs of all hosts of a problem.
+
+        Parameters
+        ----------
+        problem
+            The hosts, the pairs that need circuits, and the ports that hosts hold already.
+
+        Returns
+        -------
+        HostNeeds
+            By host: circuits to and from hosts that hold no port yet, and the ports that it may
+            get, which is the one port for a host that holds one.
+        """
         held_port = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
         is_held = held_port != FREE_HOST
         sources, destinations = problem.pairs.T
@@ -342,9 +373,23 @@ class HostNeeds:
         return cls(n_out, n_in, candidates)
 
     def port_costs(self, problem: HostPlacement) -> NDArray[np.float64]:
-        """Return ``cost_db[host, port]``: what the circuits of a host lose at least on a port.
+        """Return what the circuits of each host lose at least, if it is on each port.
 
-        The worst one, or half of the sum of all. Infinite where the host may not get the port.
+        A host needs circuits to and from its partners. Those to hosts without a port of their own
+        yet end at any free ports, so the cheapest ones count; those to hosts with a port are
+        known.
+
+        Parameters
+        ----------
+        problem
+            The placement of which these are the needs.
+
+        Returns
+        -------
+        ndarray, shape (hosts, ports)
+            ``cost_db[host, port]``: the loss of its worst circuit, or half of the sum of all, by
+            the objective. Infinite where the host may not get the port, or the port has too few
+            circuits.
         """
         loss_db = problem.usable_loss_db
         held_port = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
@@ -360,6 +405,8 @@ class HostNeeds:
             in_db = np.cumsum(in_db, axis=1)
         cost_db = np.zeros((problem.n_hosts, problem.fabric.n_ports))
         for needed, sorted_db in ((self.n_out, out_db), (self.n_in, in_db)):
+            # Column d is the cost of d circuits: 0 of none, infinite of more than there are
+            # ports.
             padded_db = np.hstack([np.zeros((len(loss_db), 1)), sorted_db])
             no_such_circuits = np.full((len(loss_db), problem.n_hosts), inf)
             padded_db = np.hstack([padded_db, no_such_circuits])
@@ -386,10 +433,22 @@ class HostNeeds:
 
 
 def _bound_worst(needs: HostNeeds, cost_db: NDArray[np.float64]) -> float:
-    """Bound the worst loss by ``cost_db[host, port]``, for each group of hosts with equal needs.
+    """Bound the worst loss, for each group of hosts with equal needs.
 
     Of all m hosts that need no less than the group, each on another port, one is on the m-th best
     port of the group or on a worse one.
+
+    Parameters
+    ----------
+    needs
+        The needs of all hosts.
+    cost_db
+        ``cost_db[host, port]``: the loss of the worst circuit of a host on a port at least.
+
+    Returns
+    -------
+    float
+        In dB.
     """
     bound_db = float(cost_db.min(axis=1).max())
     is_free = needs.candidates.sum(axis=1) > 1
@@ -406,7 +465,20 @@ def _bound_worst(needs: HostNeeds, cost_db: NDArray[np.float64]) -> float:
 
 
 def _bound_total(needs: HostNeeds, cost_db: NDArray[np.float64]) -> float:
-    """Bound the sum of losses: hosts with equal needs are on the cheapest ports, one on each."""
+    """Bound the sum of losses: hosts with equal needs are on the cheapest ports, one on each.
+
+    Parameters
+    ----------
+    needs
+        The needs of all hosts.
+    cost_db
+        ``cost_db[host, port]``: half of what the circuits of a host lose on a port at least.
+
+    Returns
+    -------
+    float
+        In dB.
+    """
     bound_db = 0.0
     rows, group_of_host = np.unique(cost_db, axis=0, return_inverse=True)
     group_of_host = group_of_host.ravel()

@@ -198,12 +198,21 @@ class RailSharing(Displayed):
     def _check_network(self, named: NamedJob, where: str) -> None:
         """Refuse a job whose rails cannot be those of the first job, or cannot be divided.
 
+        A rail is the switch that joins GPUs of the same place in all servers.
+
         Parameters
         ----------
         named
             The job.
         where
             Its place in the problem, for messages.
+
+        Raises
+        ------
+        InputError
+            In turns (``by = "time"``), if its network is another one than that of the first job.
+            At once, if its switches stop as a whole or are fabrics of their own, or have another
+            delay.
         """
         network = named.job.network
         first = self.jobs[0].job.network
@@ -236,6 +245,9 @@ class RailSharing(Displayed):
     def _check_radix(self) -> None:
         """Refuse switches with fewer ports than the least shares of all jobs need.
 
+        A rail is the switch that joins GPUs of the same place in all servers; its radix is its
+        number of ports.
+
         In turns, each job needs all ports of its GPUs by itself. At once, the jobs together need
         a port for each GPU, or those of their fewest replicas.
 
@@ -244,6 +256,7 @@ class RailSharing(Displayed):
         InputError
             Naming the first rail with too few ports.
         """
+        # One job at a time: each has to fit by itself.
         if self.by == "time":
             for named in self.jobs:
                 ports_per_gpu = named.job.network.ports_per_gpu
@@ -255,8 +268,11 @@ class RailSharing(Displayed):
                             where="radix",
                         )
             return
+
+        # All jobs at once: the sum of their smallest shares has to fit.
         least: dict[int, int] = defaultdict(int)
         for named in self.jobs:
+            # The smallest share comes first in the list.
             ports = self.ports_of_rails(named.job, *self.list_shares(named)[0])
             for rail, n_ports in ports.items():
                 least[rail] += n_ports
@@ -285,6 +301,11 @@ class RailSharing(Displayed):
         No step is shorter than the least one. In turns, the stretch of a job is no less than the
         round over its turn, and the shortest turn is no longer than the round over the number of
         jobs.
+
+        Returns
+        -------
+        float
+            A ratio of times: the number of jobs in turns, 1 otherwise.
         """
         return float(len(self.jobs)) if self.by == "time" else 1.0
 
@@ -304,8 +325,15 @@ class RailSharing(Displayed):
         ----------
         job
             The job with all that it asks for.
-        ports_per_gpu, replicas
-            As of a `RailShare`.
+        ports_per_gpu
+            The ports of each of its GPUs on the rail of the GPU.
+        replicas
+            Its degree of data parallelism; with fewer replicas it has fewer GPUs in proportion.
+
+        Returns
+        -------
+        mapping
+            Numbers of ports, by the number of the rail.
         """
         all_replicas = job.parallelism.dp
         return {
@@ -315,6 +343,9 @@ class RailSharing(Displayed):
 
     def list_shares(self, named: NamedJob) -> tuple[tuple[int, int], ...]:
         """List the shares that a job may have, by what is divided, the smallest one first.
+
+        A share is a number of ports of each GPU on its rail, and a number of replicas (the degree
+        of data parallelism).
 
         Parameters
         ----------
@@ -420,6 +451,9 @@ class RailSharing(Displayed):
     def measure_handovers(self, answer: RailShares) -> list[float]:
         """Return how long the rails and the GPUs rest after the turn of each job.
 
+        Jobs that divide time take turns of whole steps on the same rails, the switches between
+        GPUs; between turns the circuits change.
+
         Circuits change only if the next job begins with one that this job does not end with.
 
         Parameters
@@ -455,6 +489,11 @@ def stretch(step_s: float, least_s: float) -> float:
 def list_first_circuits(plan: RailPlan) -> set[tuple[int, int, int]]:
     """List the circuits with which a step begins, and with which it ends.
 
+    Parameters
+    ----------
+    plan
+        The plan of a step, with a timeline of matchings for each group of equal rails.
+
     Returns
     -------
     set of (rail, transmit port, receive port)
@@ -479,8 +518,10 @@ def give_share(job: RailJob, ports_per_gpu: int, replicas: int) -> RailJob:
     ----------
     job
         The job with all that it asks for.
-    ports_per_gpu, replicas
-        As of a `RailShare`.
+    ports_per_gpu
+        The ports of each of its GPUs on the rail of the GPU.
+    replicas
+        Its degree of data parallelism.
 
     Returns
     -------

@@ -24,6 +24,16 @@ FOLDER = Path(__file__).parent / "data"
 def read_tables(file_name: str) -> dict[str, Any]:
     """Return the tables of a file of `optmatch/problems/data`, such as ``presets.toml``.
 
+    Parameters
+    ----------
+    file_name
+        The name of the file, without its folder.
+
+    Returns
+    -------
+    dict
+        The content of the file: a table for each record, by its name.
+
     Raises
     ------
     InputError
@@ -81,12 +91,18 @@ def build_record(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     where
         The place of the table in the file, for messages, such as ``presets.deepseek-v3``.
 
+    Returns
+    -------
+    object
+        An object of the class.
+
     Raises
     ------
     InputError
         Naming the place: of a key that is no field, a field that is missing, or a value that the
         class refuses.
     """
+    # The keys of the table are fields of the class, and fields without a default are there.
     declared: Any = cls
     forms = forms_of(declared)
     if not isinstance(table, Mapping):

@@ -174,7 +174,13 @@ class Routing(Displayed):
         return pairs[pairs[:, 0] < pairs[:, 1]] if self.fabric.bidirectional else pairs
 
     def dead_circuits(self) -> list[tuple[int, int]]:
-        """List the circuits that no state of the cells can hold, even alone."""
+        """List the circuits that no state of the cells can hold, even alone.
+
+        Returns
+        -------
+        list of (source, destination)
+            Empty if each circuit has a way.
+        """
         cells = self.fabric.route_cells()
         return [
             (source, destination)
@@ -228,6 +234,12 @@ class Routing(Displayed):
 
         Where two circuits leak into each other, the one that is weaker gets more than the leak and
         the other less: no less than twice the leak together.
+
+        Returns
+        -------
+        float
+            A ratio of crosstalk to signal that some circuit has at least; 0 if cells need not be
+            shared.
         """
         if self.cells is None or self.fabric.graph is None or not self._cells_lit_twice():
             return 0.0
@@ -235,7 +247,13 @@ class Routing(Displayed):
         return float(2 * leak.sum() / len(self.circuits))
 
     def _cells_lit_twice(self) -> int:
-        """Count the cells that two circuits pass in any case, if no port is idle."""
+        """Count the cells that two circuits pass in any case, if no port is idle.
+
+        Returns
+        -------
+        int
+            All cells, if light only goes forward and no end of a cell is unused; else 0.
+        """
         fabric = self.fabric
         if fabric.graph is None or fabric.bidirectional or (self.matching == IDLE).any():
             return 0
@@ -256,7 +274,18 @@ _BOUNDS: dict[str, Callable[[Routing], float]] = {
 
 
 def _check_mutual(matching: NDArray[np.int32]) -> None:
-    """Refuse a matching of bidirectional ports whose circuits do not lead back."""
+    """Refuse a matching of bidirectional ports whose circuits do not lead back.
+
+    Parameters
+    ----------
+    matching
+        ``matching[port]``: its partner, -1 where idle, shape (ports,).
+
+    Raises
+    ------
+    InputError
+        Naming the first port that meets itself, or whose partner meets another one.
+    """
     for port in np.flatnonzero(matching != IDLE):
         partner = matching[port]
         if partner == port:
@@ -274,7 +303,20 @@ def cells_alike(
     """Return the device of each cell where nobody gave one and the objective needs one.
 
     All cells are alike: they have the two losses, and leak and heat as those of SmartLight do.
-    None where the objective needs no device, or the fabric has no cells.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    objective
+        The name of the objective.
+    bar_loss_db, cross_loss_db
+        The loss of a cell in each state, in dB.
+
+    Returns
+    -------
+    CellDevice or None
+        None where the objective needs no device, or the fabric has no cells.
     """
     if objective not in ON_CHIP or not fabric.n_cells:
         return None
@@ -283,7 +325,23 @@ def cells_alike(
 
 
 def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> None:
-    """Refuse a device of each cell that does not fit, or is missing, or has no use."""
+    """Refuse a device of each cell that does not fit, or is missing, or has no use.
+
+    Parameters
+    ----------
+    fabric
+        The switch, which says how many cells there are.
+    objective
+        The name of the objective.
+    cells
+        The device of each cell; None if none is given.
+
+    Raises
+    ------
+    InputError
+        If the objective needs a device and there is none, or has no use for it, or the numbers of
+        cells differ.
+    """
     if cells is None:
         if objective in ON_CHIP:
             message = f"cells: a device of each cell is needed for {objective}"
@@ -303,9 +361,22 @@ def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> Non
 def cheapest_singles(
     fabric: Fabric, cells: CellDevice | None, *, power: bool = False
 ) -> NDArray[np.float64]:
-    """``cost[source, destination]``: of the cheapest way between ports; 0 without cells.
+    """Find the cheapest way between each two ports, as if it were alone.
 
-    The loss in dB, or half the power of heaters beyond that of dark cells.
+    Parameters
+    ----------
+    fabric
+        The switch.
+    cells
+        The device of each cell; None where there is none.
+    power
+        Whether the cost is power instead of loss.
+
+    Returns
+    -------
+    ndarray, shape (ports, ports)
+        ``cost[source, destination]``: the loss in dB, or half the power of heaters in mW beyond
+        that of dark cells, since two circuits may share a cell. All 0 without cells.
     """
     if fabric.graph is None or cells is None:
         return np.zeros((fabric.n_ports, fabric.n_ports))
@@ -319,7 +390,22 @@ def cheapest_singles(
 
 
 def split_power(fabric: Fabric, cells: CellDevice) -> tuple[float, NDArray[np.float64]]:
-    """Return what all cells take in mW without light, and ``extra[cell, state]`` beyond that."""
+    """Divide the power of heaters into that of dark cells and what light costs beyond it.
+
+    Parameters
+    ----------
+    fabric
+        The switch, whose stuck cells stay in one state.
+    cells
+        The device of each cell.
+
+    Returns
+    -------
+    dark_mw : float
+        The power of all cells together in mW, each in the state that needs less.
+    extra_mw : ndarray, shape (cells, 2)
+        The power of a cell beyond that in mW, in bar and in cross.
+    """
     if fabric.graph is None:
         return 0.0, np.zeros((0, 2))
     power_mw = fit_stuck(fabric.graph, cells.power_mw)
@@ -333,7 +419,23 @@ def bound_power(
     """Bound the power of all heaters over some slots, in mW.
 
     Every circuit takes its best way, as if it were alone; two may share what a lit cell takes more
-    than a dark one. ``circuits[k] = source, destination`` are those of all slots together.
+    than a dark one.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    cells
+        The device of each cell; None where there is none.
+    circuits
+        ``circuits[k] = source, destination`` of all slots together, shape (circuits, 2).
+    slots
+        The number of slots, in each of which all cells take at least what they take without light.
+
+    Returns
+    -------
+    float
+        The sum over all slots, in mW.
     """
     dark_mw = 0.0
     if cells is not None:
@@ -346,7 +448,22 @@ def bound_power(
 def bound_worst_loss(
     fabric: Fabric, cells: CellDevice | None, circuits: NDArray[np.int32]
 ) -> float:
-    """Return the largest loss of a circuit in dB, if each takes the way that loses least."""
+    """Return the largest loss of a circuit in dB, if each takes the way that loses least.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    cells
+        The device of each cell; None where there is none, and then nothing is lost.
+    circuits
+        ``circuits[k] = source, destination``, shape (circuits, 2).
+
+    Returns
+    -------
+    float
+        In dB; 0 without circuits.
+    """
     sources, destinations = circuits.T
     return float(cheapest_singles(fabric, cells)[sources, destinations].max(initial=0))
 
@@ -368,9 +485,19 @@ class LossUnits(NamedTuple):
 
 
 def loss_units(bar_loss_db: float, cross_loss_db: float) -> LossUnits:
-    """Return losses in units of prices: 1/10,000 dB if that is exact, else finer ones.
+    """Write the losses of cells as whole units: 1/10,000 dB if that is exact, else finer ones.
 
     Finer units are a power of ten in which the larger loss is at most ten million.
+
+    Parameters
+    ----------
+    bar_loss_db, cross_loss_db
+        The loss of a cell in each state, in dB.
+
+    Returns
+    -------
+    LossUnits
+        How many units a dB has, and both losses in units, rounded down.
     """
     losses_db = (bar_loss_db, cross_loss_db)
     per_db = PRICE_UNITS
@@ -447,6 +574,13 @@ class RoutingProof(Value):
     infeasible: Annotated[NDArray[np.int8], Range(0, 1)]
 
     def __post_init__(self) -> None:
+        """Check that all arrays have an entry for each node, and that the nodes form a tree.
+
+        Raises
+        ------
+        InputError
+            If they do not.
+        """
         check_fields(self)
         n_nodes = len(self.circuit)
         lengths = {len(getattr(self, column.name)) for column in fields(self)}
@@ -474,6 +608,11 @@ class RoutingProof(Value):
             One price for each link, shape (links,).
         infeasible
             Whether they prove that there is no routing.
+
+        Returns
+        -------
+        RoutingProof
+            A tree of the root alone.
         """
         return cls(
             circuit=[-1],  # type: ignore[arg-type]

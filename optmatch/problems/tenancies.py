@@ -74,6 +74,13 @@ class Tenant(Value):
     held: tuple[Index, ...] | None = None
 
     def __post_init__(self) -> None:
+        """Check all fields: what the question needs is given, and nothing else.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong.
+        """
         check_fields(self)
         check_size("ports", self.n_ports, "n_ports")
         demand = self.demand_bytes
@@ -117,7 +124,20 @@ class TenancyPlan(Value):
         return f"ports: {'; '.join(ports_of_jobs)}"
 
     def owners(self, problem: Tenancy) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-        """Return the names of the jobs, and for each port its job, -1 if it has none."""
+        """Return which job has which port.
+
+        Parameters
+        ----------
+        problem
+            The switch and its jobs.
+
+        Returns
+        -------
+        names : tuple of str
+            The names of the jobs.
+        job_of_port : ndarray, shape (ports,)
+            The job of each port, -1 if it has none.
+        """
         job_of_port = np.full(problem.fabric.n_ports, -1)
         for job, ports in enumerate(self.ports):
             job_of_port[list(ports)] = job
@@ -209,7 +229,23 @@ class Tenancy(Displayed):
                 raise InputError(f"{where}: {exc.message}", where=where) from None
 
     def _check_held(self, tenant: Tenant, holder_of_port: dict[int, str], where: str) -> None:
-        """Refuse ports that are dead or that a job before holds; the others are added."""
+        """Refuse ports that are dead or that a job before holds.
+
+        Parameters
+        ----------
+        tenant
+            The job, with the ports that it holds already.
+        holder_of_port
+            The name of the job that holds each port, of the jobs before; the ports of this one are
+            added.
+        where
+            The place of the job, for messages.
+
+        Raises
+        ------
+        InputError
+            Naming the job and the port.
+        """
         for port in tenant.held or ():
             message = f"{where}: {tenant.name!r} holds port {port}"
             if port not in self.fabric.live_ports:
@@ -219,9 +255,23 @@ class Tenancy(Displayed):
                 raise InputError(f"{message}, as {holder!r} does", where=where)
 
     def slots_wanted(self, tenant: Tenant) -> NDArray[np.int64]:
-        """``slots[source, destination]``: in how many slots a demand needs each circuit.
+        """Count in how many slots a job with a demand needs each circuit.
 
-        On bidirectional ports the larger of both directions, as a circuit carries both at once.
+        Parameters
+        ----------
+        tenant
+            A job whose question is a demand.
+
+        Returns
+        -------
+        ndarray, shape (ports of the job, ports of the job)
+            ``slots[source, destination]``, rounded up; on bidirectional ports the larger of both
+            directions, as a circuit carries both at once.
+
+        Raises
+        ------
+        InputError
+            If there are more slots than can be counted.
         """
         with np.errstate(over="ignore", divide="ignore"):
             slots = np.asarray(tenant.demand_bytes) / (self.rate_bytes_per_s * self.slot_s)
@@ -240,6 +290,18 @@ class Tenancy(Displayed):
         """Return the question of a job on its ports, as a problem of its own kind.
 
         All-to-all and demand are counted in slots: a slot lasts 1 s there, without delay.
+
+        Parameters
+        ----------
+        tenant
+            The job.
+        ports
+            The ports of the switch that it has, one for each of its own in order.
+
+        Returns
+        -------
+        AllToAll, Demand or Collective
+            The problem on a fabric of these ports alone.
         """
         fabric = SelectedPorts(self.fabric, ports)
         if tenant.question == "all-to-all":
@@ -258,7 +320,18 @@ class Tenancy(Displayed):
         )
 
     def fewest_slots(self, tenant: Tenant) -> int:
-        """Return a number of slots that the job needs, even if it is alone."""
+        """Return a number of slots that the job needs, even if it is alone.
+
+        Parameters
+        ----------
+        tenant
+            The job: an all-to-all, a demand or a collective.
+
+        Returns
+        -------
+        int
+            A lower bound on its slots: of a collective, on those that its bound in seconds takes.
+        """
         if tenant.question == "demand":
             return self._count_demand_slots(tenant)
         any_ports = tuple(self.fabric.live_ports[: tenant.n_ports].tolist())
@@ -276,6 +349,16 @@ class Tenancy(Displayed):
         One of them is idle in each slot. While the root has a circuit, n - 2 others receive, and
         it needs S slots for S slots of data; while the root is idle, n - 1 receive. All receive
         (n - 1) S, which takes n / (n - 1) S slots at least.
+
+        Parameters
+        ----------
+        tenant
+            The job.
+
+        Returns
+        -------
+        int
+            The slots; 0 for all other jobs, of which this says nothing.
         """
         n_ports = tenant.n_ports
         if tenant.question != "broadcast" or not self.fabric.bidirectional or n_ports % 2 == 0:
@@ -286,7 +369,18 @@ class Tenancy(Displayed):
         return self.slots_for(root_s * n_ports / (n_ports - 1))
 
     def _count_demand_slots(self, tenant: Tenant) -> int:
-        """Count the slots that a demand needs: of its busiest port, and of all together."""
+        """Count the slots that a demand needs: of its busiest port, and of all together.
+
+        Parameters
+        ----------
+        tenant
+            A job whose question is a demand.
+
+        Returns
+        -------
+        int
+            A lower bound on the number of slots.
+        """
         slots = self.slots_wanted(tenant)
         busiest = int(max(slots.sum(axis=0).max(), slots.sum(axis=1).max()))
         n_ports = tenant.n_ports
@@ -306,6 +400,9 @@ class Tenancy(Displayed):
     ) -> int:
         """Count the circuits that change because a job gets other ports than it held.
 
+        A rank is one of the ports of a job, counted in its own order; the port of the switch that
+        a rank has may change.
+
         Parameters
         ----------
         ports
@@ -319,6 +416,7 @@ class Tenancy(Displayed):
             Different circuits, each counted once, of jobs that held ports, with an end at a rank
             that moves to another port.
         """
+        # Ports that a job has got in exchange for another one.
         moved = np.zeros(self.fabric.n_ports, dtype=bool)
         for tenant, new_ports in zip(self.tenants, ports, strict=True):
             if tenant.held is None:
@@ -326,6 +424,8 @@ class Tenancy(Displayed):
             for new_port, old_port in zip(new_ports, tenant.held, strict=True):
                 if new_port != old_port:
                     moved[new_port] = True
+
+        # Each circuit once, in however many slots it is.
         slots, sources = np.nonzero(matchings >= 0)
         circuits = np.unique(np.stack([sources, matchings[slots, sources]], axis=1), axis=0)
         changed = int(moved[circuits].any(axis=1).sum())

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 def _best() -> Run:
+    """Load the method `best`, the default."""
     from optmatch.solvers.demands.portfolio import solve_best
 
     return solve_best
 
 
 def _portfolio() -> Run:
+    """Load the method `portfolio`: the best plan of all rules that fit into the time."""
     from optmatch.solvers.demands.portfolio import yield_all
     from optmatch.solvers.demands.scheduling import solve_demand
 
@@ -29,32 +31,51 @@ def _portfolio() -> Run:
 
 
 def _ilp() -> Run:
+    """Load the exact method `ilp`."""
     from optmatch.solvers.demands.permutations_ilp import solve
 
     return solve
 
 
 def _cover(name: str) -> Run:
+    """Load a cover (slots that serve the whole demand) by its name, such as ``"solstice"``."""
     from optmatch.solvers.demands.covers import COVERS
 
     return COVERS[name]
 
 
 def _birkhoff(rule: Rule) -> Run:
+    """Load the method that decomposes a demand by a rule."""
     from optmatch.solvers.demands.birkhoff_methods import solve
 
     return partial(solve, rule=rule)
 
 
 def _no_groups(problem: Demand) -> bool:
+    """Tell whether a demand has no groups, which few methods know."""
     return problem.objective != "weighted-completion-s"
 
 
 def _row(name: str, summary: str) -> Method:
+    """Make the entry of a cover in the table of methods, with a sentence about it."""
     return Method(name, Demand, partial(_cover, name), summary, suits=_no_groups)
 
 
 def _decomposition(rule: Rule, summary: str) -> Method:
+    """Make the entry of a method ``birkhoff-RULE`` in the table of methods.
+
+    Parameters
+    ----------
+    rule
+        Which permutation comes next in a decomposition: ``"first"`` or ``"bottleneck"``.
+    summary
+        The end of its sentence in lists of methods.
+
+    Returns
+    -------
+    Method
+        The entry.
+    """
     return Method(
         f"birkhoff-{rule}",
         Demand,
@@ -68,6 +89,7 @@ _FEW = 10  # ports: CP-SAT may prove something about so many in seconds
 
 
 def _is_small(problem: Demand) -> bool:
+    """Tell whether CP-SAT may prove something about a demand within seconds."""
     return problem.fabric.graph is None and problem.fabric.n_ports <= _FEW
 
 
@@ -77,6 +99,7 @@ def _refusing_dead_circuits(method: Method) -> Method:
 
 
 def _load_refusing(method: Method) -> Run:
+    """Load a method that looks for circuits over their link budget first."""
     return partial(_solve_within_budgets, method.name, method.load())
 
 
@@ -86,6 +109,22 @@ def _solve_within_budgets(
     """Solve a demand, or conclude that it needs a circuit over its link budget.
 
     A plan has circuits only where there is a demand, and therefore none over its budget.
+
+    Parameters
+    ----------
+    name
+        The name of the method, for a solution that refuses.
+    solve
+        The method, which gets the problem and all further arguments.
+    problem
+        The demand on its fabric.
+    *args, **options
+        Further arguments of `solve`: limits, random numbers, and the listener of events.
+
+    Returns
+    -------
+    Solution
+        That of `solve`; or one that is INFEASIBLE, with the pairs that are over their budget.
     """
     from optmatch.solvers.routing.causes import refuse_dead_pairs
 
@@ -133,7 +172,13 @@ METHODS = tuple(_refusing_dead_circuits(method) for method in _METHODS)
 
 
 def small_problems() -> tuple[Demand, ...]:
-    """Return problems of which default methods call all of their kernels."""
+    """Return problems of which default methods call all of their kernels.
+
+    Returns
+    -------
+    tuple of Demand
+        Two demands of four ports: one for the earliest completion, one with groups.
+    """
     from optmatch.fabrics import IdealSwitch
 
     matrix = [[0, 9, 2, 1], [4, 0, 6, 3], [5, 1, 0, 7], [2, 8, 3, 0]]

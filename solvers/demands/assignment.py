@@ -215,6 +215,9 @@ def assign(space):
         if space.work[0] < 0:
             return -np.inf
         column = _find_free_column(space, start)
+
+        # ``before[column]`` is the row that takes this column; the column that it had goes to
+        # the row before it, until `start` is reached, which had none.
         while True:  # exchange columns along the path
             row = space.before[column]
             space.row_of[column] = row
@@ -223,6 +226,8 @@ def assign(space):
             if row == start:
                 break
             column = next_column
+
+    # The prices were moved many times, so the value is added up from the matching itself.
     total = 0.0
     for row in range(n):
         total += space.value[row, space.column_of[row]]

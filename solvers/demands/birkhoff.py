@@ -31,9 +31,17 @@ class Terms(NamedTuple):
     """The rest of the matrix, shape (n, n); all zero if the decomposition is complete."""
 
     def total(self) -> NDArray[np.int64]:
-        """Add everything up again: the matrix."""
+        """Add everything up again: the matrix.
+
+        Returns
+        -------
+        ndarray, shape (n, n)
+            The sum of weights times permutations, and the rest.
+        """
         total = self.residual.copy()
         n = total.shape[1]
+
+        # The place of an entry in the matrix as one vector, row by row.
         places = self.permutations + n * np.arange(n)
         np.add.at(total.reshape(-1), places, self.weights[:, None])
         return total
@@ -253,6 +261,9 @@ def decompose(
 
 def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
     """Set up the memory of a rule.
+
+    A term is a permutation with its weight, which is peeled off the matrix as often as its
+    smallest entry.
 
     Parameters
     ----------

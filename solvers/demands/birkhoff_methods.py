@@ -55,6 +55,7 @@ def solve(
     InputError
         If the fewest matchings are asked for on a fabric that does not hold every permutation.
     """
+    # Fewest matchings: decompositions with other names of ports, of which the best counts.
     name = f"birkhoff-{rule}"
     if problem.objective == "matchings":
         if not holds_every_matching(problem.fabric):
@@ -65,6 +66,8 @@ def solve(
             )
         draw = partial(_rename, rule=rule)
         return take_fewest(problem, limits, rng, on_event, name=name, most=RUNS, draw=draw)
+
+    # Earliest completion: one decomposition of the stuffed demand.
     deadline = None if limits.time_s is None else counted_time() + limits.time_s
 
     def build(work: CoverTask) -> Iterator[Plan]:

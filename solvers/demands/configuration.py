@@ -75,6 +75,11 @@ def bound_by_prices(
 ) -> ConfigurationProof | None:
     """Find prices whose bound is as high as column generation gets in the time that there is.
 
+    The configuration LP has a variable for each slot that there could be. The price of an entry,
+    its dual value, is how many ticks of time a tick of its service is worth; a slot earns the
+    prices of all that it serves, and takes its duration and a delay. If no slot earns more than it
+    takes, all demand at its price is a lower bound on the completion time.
+
     In each round the master programme finds the best prices for the slots so far, and the pricing
     step finds slots that earn more than they take at these prices, which are added. Prices divided
     by the greatest rate at which any slot earns are feasible in every round (Farley's bound), so
@@ -125,6 +130,7 @@ def bound_by_prices(
         if worst <= 1 + 1e-9 or clock.remaining_s <= 0:
             break
         for duration, matching in slots:
+            # A slot serves each of its entries for its duration, or as long as the entry needs.
             served = np.where(
                 matching[rows] == columns, np.minimum(duration, demand[rows, columns]), 0
             )
@@ -135,6 +141,9 @@ def bound_by_prices(
 def bound_of(proof: ConfigurationProof, problem: Demand) -> float:
     """Return the bound that prices prove on the completion time, in seconds.
 
+    If no slot earns more than it takes, then by weak duality no plan is complete before all
+    demand, at its price, is earned.
+
     Parameters
     ----------
     proof
@@ -142,6 +151,11 @@ def bound_of(proof: ConfigurationProof, problem: Demand) -> float:
     problem
         The demand, in ticks. A completion time is a whole number of them, so that what all
         demands earn is rounded up to the next tick.
+
+    Returns
+    -------
+    float
+        No schedule is complete earlier, in seconds.
     """
     earned = int((proof.duals * problem.ticks).sum())
     return float(-(-earned // proof.units)) * problem.tick_s
@@ -165,6 +179,8 @@ def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProo
     # A sum over n**2 places of price times ticks stays below 2**58.
     n = len(prices)
     largest = int(problem.ticks.max()) + problem.delay_ticks + problem.min_slot_ticks
+
+    # The finest unit with which such sums stay in range, but no finer than 2**-40 ticks.
     units = int(min(2**40, 2**58 // (largest * n * n * max(1, int(np.ceil(prices.max()))))))
     duals = np.floor(prices * (units * _SAFE)).astype(np.int64)
     return ConfigurationProof(duals=duals, units=max(1, units))
@@ -203,6 +219,9 @@ class _Pricing:
         self, prices: NDArray[np.float64]
     ) -> tuple[list[tuple[int, NDArray[np.int64]]], float]:
         """List the slots that earn more than their time: the pricing step of column generation.
+
+        The price of an entry is how many ticks of time a tick of its service is worth; a slot
+        earns the prices of all that it serves, and takes its duration and a delay.
 
         For each duration the matching of greatest price is chosen: by an assignment problem, or
         from `matchings` where the fabric holds no others. A bound from the best circuits of rows
@@ -274,7 +293,13 @@ class _Master:
     """
 
     def __init__(self, needs: NDArray[np.int64]) -> None:
-        """Begin without slots, for entries of these ticks, shape (entries,)."""
+        """Begin without slots.
+
+        Parameters
+        ----------
+        needs
+            The ticks of each entry of the demand, shape (entries,).
+        """
         self.needs = needs.astype(np.float64)
         self.slots: list[NDArray[np.float64]] = []
         self.times: list[float] = []
@@ -293,7 +318,16 @@ class _Master:
         self.times.append(time)
 
     def prices(self) -> NDArray[np.float64]:
-        """Return the best prices of all entries, >= 0, in ticks for a tick; shape (entries,)."""
+        """Find the best prices for the slots so far: the dual of the linear programme over them.
+
+        Prices maximise the sum of price times demand such that no slot so far earns more than it
+        takes.
+
+        Returns
+        -------
+        ndarray, shape (entries,)
+            How many ticks of time a tick of service of each entry is worth, >= 0.
+        """
         with uncounted():
             from scipy.optimize import linprog
             from scipy.sparse import csr_array

@@ -53,7 +53,7 @@ def _greatest(rows, columns):
 
 @inner_kernel
 def _weigh(space, unserved, delay, pressure):
-    """Set the weight of a tick of service on each circuit; return how many have a demand.
+    """Set the weight of a tick of service on each circuit: the more, the busier its ports.
 
     The load of a port is what its entries that are left take, with a delay for each. A circuit
     weighs the sum of exp(pressure * (load / greatest load - 1)) of both its ports.
@@ -61,14 +61,21 @@ def _weigh(space, unserved, delay, pressure):
     Parameters
     ----------
     space : AssignmentSpace
-        Out: ``weight``, 0 without a demand. The prices are scratch: they hold loads here.
+        Out: ``weight``, 0 without a demand. The prices are scratch: they hold loads here. From
+        ``work[0]`` the places looked at are taken off.
     unserved : int array, shape (n, n)
         The demand that is left, in ticks.
     delay : int
         Ticks before each slot.
     pressure : float
-        How much more busy ports count; see `Rating`.
+        How much more busy ports count; 0 weighs all circuits alike.
+
+    Returns
+    -------
+    int
+        How many circuits have a demand.
     """
+    # The load of each line: what it has to serve yet, and a delay for each entry.
     n = len(unserved)
     row_load = space.row_price
     column_load = space.column_price
@@ -84,6 +91,7 @@ def _weigh(space, unserved, delay, pressure):
     if n_entries == 0:
         return 0
 
+    # From loads to factors: 1 for the busiest line, exp(-pressure) for an idle one.
     most = _greatest(row_load, column_load)
     for k in range(n):
         row_load[k] = np.exp(pressure * (row_load[k] / most - 1.0))
@@ -97,19 +105,26 @@ def _weigh(space, unserved, delay, pressure):
 
 @inner_kernel
 def _rate(space, unserved, length, bonus):
-    """Set the worth of each circuit in a slot of a length; return a bound on all matchings.
+    """Set the worth of each circuit in a slot of a length, and bound that of all matchings.
 
-    An entry that is finished earns `bonus` ticks more. No matching is worth more than the best
-    circuits of all rows together, or of all columns.
+    A circuit is worth its weight times the ticks that the slot serves on it: all that is left if
+    that is no more than the length, and then the bonus too, or else the length. No matching is
+    worth more than the best circuits of all rows together, or of all columns.
 
     Parameters
     ----------
     space : AssignmentSpace
-        In: ``weight``; out: ``value``, the problem of `assign`; ``distance`` is scratch.
+        In: ``weight``; out: ``value``, the problem of `assign`; ``distance`` is scratch. From
+        ``work[0]`` the places looked at are taken off.
     unserved : int array, shape (n, n)
         The demand that is left, in ticks.
     length, bonus : float
         How long the slot is, and what a finished entry earns, in ticks.
+
+    Returns
+    -------
+    float
+        An upper bound on the worth of a matching.
     """
     n = len(unserved)
     column_best = space.distance
@@ -137,9 +152,10 @@ def _rate(space, unserved, length, bonus):
 
 @inner_kernel
 def _choose_lengths(unserved, n_entries, choices, sizes):
-    """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked.
+    """Pick lengths of a slot to compare: distinct remaining demands, evenly by rank.
 
-    Writes them to `sizes`, ascending; returns how many there are.
+    A slot of any other length would end with no circuit. With more than `RANKED` entries only
+    every so many are ranked. For example, 3 of the distinct demands 2, 3, 5, 8, 9 are 2, 5 and 9.
 
     Parameters
     ----------
@@ -150,7 +166,12 @@ def _choose_lengths(unserved, n_entries, choices, sizes):
     choices : int
         How many are picked at most, > 1.
     sizes : int array, shape (ranked,)
-        Out: the lengths of a slot that are compared, in ticks.
+        Out: the lengths of a slot that are compared, in ticks, ascending.
+
+    Returns
+    -------
+    int
+        How many lengths there are in `sizes`.
     """
     # At most RANKED of them: every so many.
     stride = 1 + n_entries // RANKED
@@ -164,6 +185,7 @@ def _choose_lengths(unserved, n_entries, choices, sizes):
     n_ranked = number // stride
     sort_first(sizes, n_ranked)
 
+    # Keep one of equal sizes, in place; the write position is never ahead of the read one.
     n_distinct = 0
     for k in range(n_ranked):
         if k == 0 or sizes[k] != sizes[k - 1]:
@@ -171,6 +193,8 @@ def _choose_lengths(unserved, n_entries, choices, sizes):
             n_distinct += 1
     if n_distinct <= choices:
         return n_distinct
+
+    # Take distinct sizes evenly by rank, the least and the greatest included.
     for k in range(choices):
         sizes[k] = sizes[k * (n_distinct - 1) // (choices - 1)]
     return choices
@@ -202,6 +226,8 @@ def _bound_lengths(space, unserved, delay, bonus, count):
     for k in range(count):
         size = sizes[k]
         bound = _rate(space, unserved, size, bonus) / (size + delay)
+
+        # Insert the length where its bound belongs: an insertion sort, for there are few.
         place = k
         while place > 0 and bounds[place - 1] < bound:
             sizes[place] = sizes[place - 1]
@@ -214,6 +240,9 @@ def _bound_lengths(space, unserved, delay, bonus, count):
 @inner_kernel
 def _find_best_slot(space, unserved, terms, count, matching):
     """Write the matching that serves most for its time, of `count` lengths; return its length.
+
+    The rate of a slot is its service, with weights, and with a bonus for each circuit that has had
+    all it needs, divided by its length and the delay.
 
     Lengths are tried in the order of their bounds, and none whose bound is below what is known.
     Column prices of the last slot make an assignment quick; they scale with the time of a slot.
@@ -280,6 +309,10 @@ class RatedTerms(NamedTuple):
 def cover(space, unserved, terms, matchings, lengths, done):
     """Choose slots by a rating until all is served or there is no room.
 
+    A slot is a matching that is held for some ticks; its rate is its service, with weights,
+    divided by its length and the delay. Among some lengths, the one with the matching of the
+    greatest rate becomes the next slot.
+
     Parameters
     ----------
     space : AssignmentSpace
@@ -302,6 +335,7 @@ def cover(space, unserved, terms, matchings, lengths, done):
     """
     n = len(unserved)
     while done < len(matchings):
+        # One slot: weights of circuits, lengths that are worth a look, and the best of them.
         n_entries = _weigh(space, unserved, terms.delay, terms.rating.pressure)
         if n_entries == 0:
             break
@@ -329,6 +363,9 @@ def cover(space, unserved, terms, matchings, lengths, done):
 
 def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Serve what a plan leaves of a demand, heaviest first.
+
+    A slot is a matching that is held for some ticks; a demand is served if each pair has its
+    circuit for long enough over all slots.
 
     Parameters
     ----------

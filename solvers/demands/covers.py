@@ -43,6 +43,9 @@ _UNITS = 1 << 20  # the line sum of the scaled matrix
 def yield_solstice(work: CoverTask) -> Iterator[Plan]:
     """Stuff the demand, then take slots of halving thresholds (BigSlice).
 
+    A cover is a list of slots, matchings that are held for some ticks, that serves the demand.
+    Stuffing raises entries until all lines have one sum.
+
     Liu, Mukerjee et al. (2015), Scheduling techniques for hybrid circuit/packet networks, CoNEXT,
     doi 10.1145/2716281.2836126. The plan goes on here until everything is served, or packets take
     the rest.
@@ -68,6 +71,7 @@ def yield_solstice(work: CoverTask) -> Iterator[Plan]:
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []
     while unserved.any() and work.clock.remaining_s > 0:
+        # A perfect matching of entries of at least the threshold has the value n, each worth 1.
         if assign_afresh(space, unserved >= threshold) < n - 0.5:
             threshold = max(1, threshold // 2)
             continue
@@ -81,16 +85,29 @@ def yield_solstice(work: CoverTask) -> Iterator[Plan]:
 
 
 def yield_eclipse(work: CoverTask) -> Iterator[Plan]:
-    """Take the slot that serves the most volume for its time, again and again.
+    """Take the slot that serves the most volume for its time, again and again: the method Eclipse.
 
     Venkatakrishnan, Alizadeh and Viswanath (2016), Costly circuits, submodular schedules and
     approximate Caratheodory theorems, doi 10.1145/2896377.2901479; until everything is served.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, delay, shortest slot and the clock.
+
+    Yields
+    ------
+    Plan
+        One cover.
     """
     yield cover_by(work, ECLIPSE)
 
 
 def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None = None) -> Plan:
     """Cover a demand by slots of the best rating; if time runs out, the rest heaviest first.
+
+    A slot is a matching that is held for some ticks, after a delay. Its rating is what it serves,
+    weighed by how busy the ports are and with a bonus for finished circuits, for its time.
 
     Parameters
     ----------
@@ -124,6 +141,7 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
     took_s = 0.0
     until = 1
     while unserved.any() and work.clock.remaining_s > took_s:
+        # Room for twice as many slots.
         if until > len(ticks):
             matchings = np.concatenate([matchings, np.zeros_like(matchings)])
             ticks = np.concatenate([ticks, np.zeros_like(ticks)])
@@ -131,6 +149,8 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
         space.work[0] = int(min(UNLIMITED_WORK, work.clock.remaining_s * _WORK_PER_S))
         before = done
         done = int(cover(space, unserved, terms, matchings[:until], ticks, done))
+
+        # The time is up: the slots so far count, and the rest is covered heaviest first.
         if space.work[0] < 0:
             break
         took_s = work.clock.elapsed_s - began_s
@@ -142,6 +162,9 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
 
 def yield_tms(work: CoverTask) -> Iterator[Plan]:
     """Scale the demand and keep the heaviest terms, as in Mordia (TMS).
+
+    A term of a decomposition is a permutation with its weight; a cover is a list of slots,
+    matchings that are held for some ticks, that serves the demand.
 
     Farrington et al. (2012), Hunting mice with microsecond circuit switches,
     doi 10.1145/2390231.2390244; Porter et al. (2013), doi 10.1145/2486001.2486007. The demand is
@@ -164,6 +187,7 @@ def yield_tms(work: CoverTask) -> Iterator[Plan]:
     shares = terms.weights / terms.weights.sum()
     count = 1
     while True:
+        # Each term is held for its share of what the busiest line needs.
         ticks = np.ceil(shares[:count] * greatest).astype(np.int64)
         terms_held = Plan(terms.permutations[:count], np.maximum(ticks, work.shortest))
         plan = complete(terms_held, demand, work.shortest)
@@ -174,7 +198,18 @@ def yield_tms(work: CoverTask) -> Iterator[Plan]:
 
 
 def _scale(demand: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Scale rows and columns in turn towards equal sums; stuffing repairs the rounding."""
+    """Scale rows and columns in turn towards equal sums (Sinkhorn); stuffing repairs the rounding.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        Whole numbers of which the lines with a demand have sums of about `_UNITS`.
+    """
     scaled = demand.astype(np.float64)
     for _ in range(_ROUNDS):
         for axis in (0, 1):
@@ -184,10 +219,20 @@ def _scale(demand: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def yield_spectra(work: CoverTask) -> Iterator[Plan]:
-    """Take as many matchings as the busiest port has partners, like weights together.
+    """Take as many matchings as the busiest port has partners, like weights together (SPECTRA).
 
     Liang, Qiao, Keslassy and Lin (2026), arXiv:2603.07373: Decompose, Schedule, Equalize. The last
-    two are `planes`, which every method uses.
+    two steps, which spread slots over parallel planes, are those of all methods (`spread`).
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, and the shortest slot.
+
+    Yields
+    ------
+    Plan
+        One cover, trimmed of what the demand does not need.
     """
     plan = cover_critical_lines(work.demand, work.shortest)
     yield trim(plan, work.demand, work.shortest)

@@ -67,6 +67,19 @@ class Decomposer:
     def __init__(
         self, demand: NDArray[np.int64], rng: np.random.Generator, fabric: Fabric | None = None
     ) -> None:
+        """Prepare random decompositions of a matrix into permutations with weights.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n), of which all lines have one
+            sum.
+        rng
+            The random numbers.
+        fabric
+            The fabric whose cell states `states` finds; it holds every permutation. None if no
+            states are asked for.
+        """
         self.demand = demand
         self.fabric = fabric
         self.rng = rng
@@ -76,6 +89,8 @@ class Decomposer:
 
     def take_up(self, former: Plan | None) -> Plan | None:
         """Keep of a former decomposition what fits, and decompose what is left.
+
+        A decomposition writes the demand as a sum of terms, matchings with weights in ticks.
 
         Parameters
         ----------
@@ -115,6 +130,11 @@ class Decomposer:
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
         """Return the states of all cells in all slots of a decomposition made here.
 
+        Parameters
+        ----------
+        plan
+            Terms (matchings with weights in ticks) that this decomposer has made.
+
         Returns
         -------
         ndarray or None
@@ -130,6 +150,9 @@ class Decomposer:
 
     def redraw(self, plan: Plan) -> Plan:
         """Decompose the sum of a few terms anew: a move of large neighbourhood search.
+
+        A term is a matching with its weight in ticks; a decomposition is a sum of terms that is
+        the demand.
 
         Parameters
         ----------
@@ -156,6 +179,9 @@ class Decomposer:
 
     def _decompose(self, demand: NDArray[np.int64], most: int | None = None) -> Plan:
         """Take terms until nothing is left, or there are more than `most`.
+
+        A term is a matching with its weight, which is subtracted from what is left as often as its
+        least entry.
 
         Parameters
         ----------
@@ -186,25 +212,31 @@ class Decomposer:
         return Plan.of(matchings, weights, len(demand))
 
     def _term(self, left: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
-        """Choose a permutation by its least entry, and by the entries that it makes zero.
+        """Choose the next permutation to take off a matrix, by its weight and by what it uses up.
 
-        Both count, because few terms come of great weights and of entries that are used up. The
-        greatest least entry of all permutations (the bottleneck) is found by bisection; then it
-        and some lesser ones are tried as weights.
+        A *term* of a decomposition is a permutation with a *weight*: the permutation is subtracted
+        from the matrix as often as its least entry, which is the weight in ticks, and what is left
+        is decomposed further. Few terms come of great weights, and of permutations in which many
+        entries equal the weight, as these become zero. The greatest weight of all permutations
+        (the bottleneck) is found by bisection. Then it and some lesser sizes of entries are tried
+        as weights, and the permutation of the greatest score wins:
+
+            score = zeros * (entries that become zero) + weight / bottleneck
 
         Parameters
         ----------
         left
-            ``left[source, destination]`` in ticks, shape (n, n), of which all lines have one sum.
+            ``left[source, destination]`` in ticks, shape (n, n): what is left of the matrix, of
+            which all lines have one sum.
         zeros
-            The score of an entry that becomes zero, beside weight divided by the bottleneck.
+            The score of an entry that becomes zero; the weight of the bottleneck scores 1.
         noise
             The size of the random numbers that choose among permutations of the same weight.
 
         Returns
         -------
         ndarray
-            The column of each row, shape (n,).
+            The column of each row, shape (n,). Its least entry is the weight.
 
         Raises
         ------
@@ -224,8 +256,10 @@ class Decomposer:
                 high = middle - 1
         bottleneck = sizes[low]
 
-        # Each weight gets the permutation of entries no less than it that has the most entries of
-        # just that size, which become zero, and otherwise small ones.
+        # The sizes of entries up to the bottleneck, the greatest `_CHOICES` of them, are tried as
+        # weights. For each an assignment finds the permutation that uses entries of this size or
+        # more alone, and among those the one with the most entries of just this size (they become
+        # zero, and are worth 4 each) and otherwise with small entries (worth up to -1 each).
         best_score = -1.0
         best: NDArray[np.int32] | None = None
         jitter = self.rng.random(left.shape) * noise
@@ -249,6 +283,15 @@ class RealisedDecomposer(Decomposer):
     """Random decompositions into matchings for which there are routes."""
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
+        """Prepare decompositions into matchings for which the fabric of a problem has routes.
+
+        Parameters
+        ----------
+        problem
+            The demand in ticks, of which all lines have one sum, and its fabric.
+        rng
+            The random numbers.
+        """
         super().__init__(problem.ticks, rng, problem.fabric)
         self.realiser = Realiser(problem)
 
@@ -257,6 +300,18 @@ class RealisedDecomposer(Decomposer):
         return self.realiser.states(plan)
 
     def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return what the fabric holds of a matching.
+
+        Parameters
+        ----------
+        matching
+            ``matching[source]``: the destination, IDLE for none, shape (n,).
+
+        Returns
+        -------
+        ndarray
+            The circuits that have routes side by side, shape (n,); others are IDLE.
+        """
         pairs = [(i, int(j)) for i, j in enumerate(matching) if j != IDLE]
         return self.realiser.place(pairs)
 
@@ -268,9 +323,12 @@ class RealisedDecomposer(Decomposer):
         return super().draw()
 
     def _term(self, left: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
-        """Choose a matching of entries of a certain size or more, some of them of just this size.
+        """Choose the next matching to take off the matrix: entries of a certain size or more.
 
-        Ports with many entries left come first: each of these needs a term of its own.
+        A *term* is a matching with its weight in ticks: the matching is subtracted from the matrix
+        as often as its least entry. The size is a quantile of the entries that are left, drawn
+        from `_LEVELS`. Entries of just that size are preferred, since the term makes them zero.
+        Ports with many entries left come first, because each of these needs a term of its own.
 
         Parameters
         ----------
@@ -288,9 +346,14 @@ class RealisedDecomposer(Decomposer):
             routes, and no circuit without an entry.
         """
         size = np.quantile(left[left > 0], self.rng.choice(_LEVELS), method="lower")
+
+        # For each pair, the entries of its row and of its column together.
         entries = (left > 0).sum(axis=1)[:, None] + (left > 0).sum(axis=0)
         worth = entries / entries.max() + zeros * (left == size)
         worth = worth + 0.1 * noise * self.rng.random(left.shape)
+
+        # The pairs of great enough entries, the worthiest first, as the router takes them in
+        # turn.
         rows, columns = np.nonzero(left >= size)
         order = np.argsort(-worth[rows, columns], kind="stable")
         pairs = list(zip(rows[order].tolist(), columns[order].tolist(), strict=True))
@@ -349,10 +412,21 @@ def take_fewest(
 ) -> Solution:
     """Take decompositions until a limit is reached or one meets the bound.
 
+    A decomposition writes the demand as a sum of terms, matchings with weights in ticks; the
+    fewest terms are wanted. A lower bound comes from counting the entries of lines.
+
     Parameters
     ----------
-    problem, limits, rng, on_event, start
-        Like those of `solve_matchings`.
+    problem
+        The demand, with objective ``"matchings"``; all its lines have the same sum.
+    limits
+        The limits of time, gap and iterations. An iteration is one decomposition.
+    rng
+        The random numbers.
+    on_event
+        Called with each better number of matchings, and with the bound.
+    start
+        A former solution, of which terms that still fit are kept; None if there is none.
     name
         The name of the method, for the solution.
     most
@@ -366,8 +440,12 @@ def take_fewest(
         The decomposition of the fewest terms among those without too short a slot.
     """
     clock = limits.start()
+
+    # The bound by counting entries of lines; the search ends when it is met.
     proof, counted = count_terms(problem.ticks)
     bound = max(float(counted), problem.lower_bound())
+
+    # Without any limit the number of decompositions is limited, so that it ends.
     unlimited = limits.iterations is None and limits.time_s is None
     searches: list[Decomposer] = []
 
@@ -383,6 +461,7 @@ def take_fewest(
             else:
                 yield None
 
+    # The search is made in the generator, so that an interrupt while it is made is caught.
     best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
     search = searches[0] if searches else None
@@ -398,6 +477,9 @@ def lasts(problem: Demand, plan: Plan) -> bool:
 
 def _draw(search: Decomposer) -> Iterator[Plan]:
     """Yield whole decompositions, then the best of them with parts redrawn.
+
+    A decomposition writes the demand as a sum of terms, matchings with weights; few terms are
+    wanted.
 
     Where ports are few, every second one comes from a walk over all decompositions.
 
@@ -453,6 +535,9 @@ def conclude_count(
     search: Decomposer | None,
 ) -> Solution:
     """Report how many matchings were found and how many are proved to be needed.
+
+    A decomposition writes the demand as a sum of terms, matchings with weights; a term becomes a
+    slot.
 
     Parameters
     ----------

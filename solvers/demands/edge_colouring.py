@@ -75,20 +75,52 @@ def _is_free(busy, port, slot):
 
 @inner_kernel
 def _first_common_slot(colouring, source, destination, bit_number):
-    """Return the first slot in which both ports are free, or -1."""
+    """Return the first slot in which both ports are free, or -1.
+
+    Parameters
+    ----------
+    colouring : Colouring
+        In: ``row_busy`` and ``column_busy``, the sets of busy slots of sources and destinations.
+    source, destination : int
+        The ports.
+    bit_number : int array, shape (67,)
+        The number of a single bit by its remainder modulo 67.
+
+    Returns
+    -------
+    int
+        The number of the slot.
+    """
     for word in range(colouring.row_busy.shape[1]):
         taken = colouring.row_busy[source, word] | colouring.column_busy[destination, word]
         if taken != FULL:
+            # ``~taken & (taken + 1)`` is the lowest bit that is 0: 0b1011 gives 0b0100.
             return WORD * word + bit_number[(~taken & (taken + 1)) % 67]
     return _NONE
 
 
 @inner_kernel
 def _last_free_slot(busy, port, n_slots):
-    """Return the last slot in which a port is free; there is one."""
+    """Return the last slot in which a port is free; there is one.
+
+    Parameters
+    ----------
+    busy : int array, shape (n, words)
+        Sets of slots: bit k of word w of a port is 1 if it is busy in slot 62 w + k.
+    port : int
+        The port.
+    n_slots : int
+        The number of slots.
+
+    Returns
+    -------
+    int
+        The number of the slot.
+    """
     slot = n_slots - 1
     while not _is_free(busy, port, slot):
         if slot % WORD == WORD - 1 and busy[port, slot // WORD] == FULL:
+            # A full word is passed over as a whole, if the search is at its last bit.
             slot -= WORD
         else:
             slot -= 1
@@ -97,7 +129,24 @@ def _last_free_slot(busy, port, n_slots):
 
 @inner_kernel
 def _nearest_free_slot(busy, port, slot, n_slots):
-    """Return the slot next to another one in which a port is free; there is one."""
+    """Return the slot nearest to another one in which a port is free; there is one.
+
+    Parameters
+    ----------
+    busy : int array, shape (n, words)
+        Sets of slots: bit k of word w of a port is 1 if it is busy in slot 62 w + k.
+    port : int
+        The port.
+    slot : int
+        The slot to be near to; of two equally near ones the later one is taken.
+    n_slots : int
+        The number of slots.
+
+    Returns
+    -------
+    int
+        The number of the slot.
+    """
     for distance in range(1, n_slots):
         if slot + distance < n_slots and _is_free(busy, port, slot + distance):
             return slot + distance
@@ -178,6 +227,10 @@ def _exchange_path(entries, colouring, destination, freed, other):
 def _colour_edges(entries, bit_number, colouring):
     """Put each entry into one of the slots of `colouring`, heaviest first.
 
+    An edge colouring of a bipartite graph: entries are the edges between sources and destinations,
+    slots are the colours, and no port has two entries in a slot. An entry is known by its rank,
+    its place in descending order of ticks.
+
     Parameters
     ----------
     entries : SortedEntries
@@ -216,29 +269,32 @@ class PairSearch(NamedTuple):
 
 @inner_kernel
 def _list_component(entries, colouring, search, slots, start):
-    """List the sources that are joined to one by entries of two slots; return their number.
+    """List the sources that are joined to one by entries of two slots: a path or a cycle.
 
-    Also returns the lowest rank, which is that of the heaviest entry, in either slot; a slot
-    without an entry there has the number of all entries instead.
+    Entries of two matchings form paths and cycles; on each the two slots may be exchanged as a
+    whole. An entry is known by its rank in descending order of ticks, so the lowest rank is the
+    heaviest.
 
     Parameters
     ----------
     entries : SortedEntries
-        In: the ports of each entry, heaviest first; an entry is known by its rank.
+        In: the ports of each entry, heaviest first.
     colouring : Colouring
-        In: ``entry_of_row`` and ``entry_of_column``.
+        In: ``entry_of_row`` and ``entry_of_column``, the rank of the entry of each port in each
+        slot, -1 for none.
     search : PairSearch
         Out: ``sources``; ``pair_of`` has the number of the pair at each of them, which marks them
         as listed.
     slots : (int, int, int)
-        The long slot, the short one, and the number of the pair.
+        The long slot, the short one, and the number of this pair of slots.
     start : int
         The source to begin with.
 
     Returns
     -------
     (int, int, int)
-        The number of sources, the lowest rank in the long slot, and that in the short one.
+        The number of sources, the lowest rank in the long slot, and that in the short one; the
+        number of all entries where a slot has none here.
     """
     long_slot, short_slot, pair = slots
     search.sources[0] = start
@@ -246,6 +302,8 @@ def _list_component(entries, colouring, search, slots, start):
     n_sources = 1
     heaviest_long = len(entries.ticks)
     heaviest_short = len(entries.ticks)
+
+    # A breadth-first search: the list of sources is the queue, too.
     position = 0
     while position < n_sources:
         source = search.sources[position]
@@ -275,6 +333,9 @@ def _list_component(entries, colouring, search, slots, start):
 @inner_kernel
 def _exchange_component(entries, colouring, search, slots, n_sources):
     """Exchange the entries of two slots at all sources that are listed.
+
+    Two slots are two matchings; their entries form paths and cycles, the components, and on each
+    both slots may be exchanged as a whole.
 
     Parameters
     ----------
@@ -316,6 +377,9 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
 @kernel
 def _shorten_pairs(entries, colouring, search, n_sweeps):
     """Make two slots at a time as short as possible, all pairs in turn.
+
+    A slot is as long as its heaviest entry. The entries of two slots form paths and cycles, the
+    components, on each of which both slots may be exchanged as a whole.
 
     The heaviest entry of both slots is in one of them, the long one. The other one is as short as
     it can be if it gets the lighter side of each component. Ends early if a sweep over all pairs
@@ -385,9 +449,19 @@ def _write_slots(entries, entry_of_row, matchings, ticks):
 
 
 def _all_free(n_ports: int, n_slots: int) -> NDArray[np.int64]:
-    """Return sets of busy slots of all ports, shape (n, words), in which each slot is free.
+    """Return sets of busy slots in which each port is free in each slot.
 
     Bits beyond the last slot are set, so that no search finds such a slot.
+
+    Parameters
+    ----------
+    n_ports, n_slots
+        The numbers of ports and of slots.
+
+    Returns
+    -------
+    ndarray, shape (n, words)
+        Bit k of word w is slot 62 w + k.
     """
     busy = np.zeros((n_ports, n_slots // WORD + 1), dtype=np.int64)
     busy[:, -1] = FULL & ~((1 << (n_slots % WORD)) - 1)
@@ -409,6 +483,10 @@ def cover_fewest_slots(
     n_sweeps: int = 0,
 ) -> Plan:
     """Put each entry into one of as many slots as the busiest line has entries.
+
+    An edge colouring of the bipartite graph of sources and destinations: as many slots as the
+    busiest line has entries are enough (Konig). Entries come heaviest first; where no slot is free
+    at both ports, the entries of two slots are exchanged along a path.
 
     Parameters
     ----------
@@ -438,6 +516,8 @@ def cover_fewest_slots(
     n_ports = entries.n_ports
     n_slots = lines.most_entries
     order = sort_heaviest_first(entries)
+
+    # The kernel cannot read a clock: the time that is left becomes a number of steps.
     work = min(UNLIMITED_WORK, max(0.0, deadline - counted_time()) * _WORK_PER_S)
     colouring = Colouring(
         _all_free(n_ports, n_slots),
@@ -450,6 +530,8 @@ def cover_fewest_slots(
     _colour_edges(order, BIT_OF_RESIDUE, colouring)
     if colouring.work[0] < 0:
         raise TimeUp
+
+    # Sweeps are of use only if slots take longer than the busiest line, the bound.
     if n_sweeps and not _is_short(order, colouring, lines):
         search = PairSearch(np.empty(n_ports, dtype=np.int64), np.full(n_ports, -1))
         _shorten_pairs(order, colouring, search, n_sweeps)

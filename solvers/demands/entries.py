@@ -24,7 +24,17 @@ quickly and the last rows slowly; with 5 or 80 bids, Solstice's demands of 64 to
 
 @kernel
 def _list_entries(matrix, row, column, ticks):
-    """List the places of a matrix that are not zero, row by row, out."""
+    """List the places of a matrix that are not zero, row by row.
+
+    Parameters
+    ----------
+    matrix : int array, shape (n, n)
+        In: ``matrix[source, destination]`` in ticks.
+    row, column : int array, shape (entries,)
+        Out: the source and the destination of each entry.
+    ticks : int array, shape (entries,)
+        Out: the entry itself.
+    """
     entry = 0
     for source in range(len(matrix)):
         for destination in range(matrix.shape[1]):
@@ -143,6 +153,8 @@ def port_vectors(n_ports: int) -> PortVectors:
 def _find_rows(ports, left, count):
     """Set where the entries of each row begin, and free all rows and columns.
 
+    Entries are listed row by row, so those of a row are next to each other.
+
     Parameters
     ----------
     ports : PortVectors
@@ -229,20 +241,29 @@ def _bid(ports, left):
 
 @inner_kernel
 def _reach_columns(ports, left, row, row_distance, n_reached):
-    """Relax the entries of a row, a step of Dijkstra; return how many columns are reached now.
+    """Relax the entries of a row, a step of Dijkstra's algorithm: its columns may come nearer.
+
+    The reduced cost of an entry is row price + column price - value, which is never negative.
 
     Parameters
     ----------
     ports : PortVectors
-        In and out: ``distance`` and ``before`` of columns that come nearer; ``seen`` and
-        ``reached`` of new ones. From ``work[0]`` the entries of the row are taken off.
+        In and out: ``distance`` of columns that come nearer, and ``before``, the row by which they
+        are reached; ``seen`` (0 not reached, 1 reached, 2 settled) and ``reached``, the list of
+        columns reached, of new ones. From ``work[0]`` the entries of the row are taken off.
     left : Left
         In: ``column`` and ``value`` of each entry.
     row : int
+        The row whose entries are relaxed.
     row_distance : float
         The distance of the row from the one where the search began, in reduced costs.
     n_reached : int
         How many columns were reached before.
+
+    Returns
+    -------
+    int
+        How many columns are reached now.
     """
     for entry in range(ports.first[row], ports.first[row + 1]):
         column = left.column[entry]
@@ -263,7 +284,23 @@ def _reach_columns(ports, left, row, row_distance, n_reached):
 
 @inner_kernel
 def _nearest_column(ports, n_settled, n_reached, limit):
-    """Return the place of the nearest reached column that is no further than a limit, or -1."""
+    """Find the nearest column that is reached but not settled, as in Dijkstra's algorithm.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        In: ``reached``, the columns that are reached, settled ones first, and their ``distance``.
+        From ``work[0]`` the columns looked at are taken off.
+    n_settled, n_reached : int
+        How many columns are settled, and how many are reached, the settled ones included.
+    limit : float
+        A column that is further away is of no use.
+
+    Returns
+    -------
+    int
+        Its place in ``reached``; -1 if there is none within the limit.
+    """
     place = -1
     nearest = limit
     for k in range(n_settled, n_reached):
@@ -278,6 +315,9 @@ def _nearest_column(ports, n_settled, n_reached, limit):
 @inner_kernel
 def _match_row(ports, left, start):
     """Match a free row by a shortest augmenting path (Dijkstra), and update the prices.
+
+    A price is the dual variable of a row or a column; that of a row is what it gains by its best
+    column, the value of the entry less the price of the column.
 
     The path ends at a free column, or at a row that is better off without one: that may be `start`
     itself. Prices stay feasible: row + column price >= value, with equality in the matching.
@@ -329,6 +369,8 @@ def _match_row(ports, left, start):
     ports.row_price[start] -= least
     for k in range(n_settled):
         column = ports.reached[k]
+
+        # A free column at the end of the path has no row whose price would move.
         if ports.row_of[column] >= 0:
             ports.row_price[ports.row_of[column]] -= least - ports.distance[column]
         ports.column_price[column] += least - ports.distance[column]

@@ -57,6 +57,9 @@ class SlotTable(NamedTuple):
 def _weigh(ports, left, count, delay):
     """Set the value of a tick of service of each entry: the more, the busier its ports.
 
+    A cover serves a demand by slots, each a matching that is held for some ticks. Its slots are
+    chosen by what they serve, where busy ports count more.
+
     The load of a port is what its entries that are left take, with a delay for each. An entry is
     worth the sum of exp(_PRESSURE * (load / greatest load - 1)) of both its ports.
 
@@ -81,6 +84,7 @@ def _weigh(ports, left, count, delay):
         row_load[left.row[entry]] += left.ticks[entry] + delay
         column_load[left.column[entry]] += left.ticks[entry] + delay
 
+    # The greatest load of a line, to which all others are compared.
     most = 0.0
     for port in range(n):
         most = max(most, max(row_load[port], column_load[port]))
@@ -99,11 +103,12 @@ def _serves(ticks, length, delay):
 
 @inner_kernel
 def _choose_length(left, count, delay):
-    """Return the length, in ticks, at which the best entries of all rows serve most for its time.
+    """Choose the length of a slot at which the best entries of all rows serve most for its time.
 
     No matching is sought: the best entry of each row counts, though two of them may share a
-    column. `CHOICES` lengths are compared, those of entries evenly spread over the list; the
-    service of each is divided by the length and the delay.
+    column. `CHOICES` lengths are compared, those of entries evenly spread over the list. The
+    service of an entry is its worth times the ticks served, and a delay more if it is finished;
+    the sum over rows is divided by the length and the delay.
 
     Parameters
     ----------
@@ -113,6 +118,11 @@ def _choose_length(left, count, delay):
         The number of entries that count, > 0.
     delay : int
         Ticks before each slot.
+
+    Returns
+    -------
+    int
+        The length in ticks, one of those that are left of entries.
     """
     lengths = left.lengths
     total = left.total
@@ -120,6 +130,7 @@ def _choose_length(left, count, delay):
     choices = min(CHOICES, count)
     # The loops over choices have a fixed length, so that they are compared side by side.
     for k in range(CHOICES):
+        # For example, with 9 entries and 3 choices those at 0, 4 and 8; further places repeat 8.
         entry = min(k, choices - 1) * (count - 1) // max(1, choices - 1)
         lengths[k] = left.ticks[entry]
         total[k] = 0.0
@@ -153,6 +164,9 @@ def _choose_length(left, count, delay):
 def _match_stably(ports, left, count, length, delay):
     """Write a stable matching to ``ports.column_of``, -1 for none (Gale and Shapley).
 
+    The value of an entry is its worth, the value of a tick of service, times the ticks that the
+    slot serves of it; an entry that the slot finishes counts a delay more.
+
     Each row asks the best column that would take it; a row that is sent away asks again. It has at
     least half of the greatest value (Manne and Halappanavar 2014).
 
@@ -176,6 +190,8 @@ def _match_stably(ports, left, count, length, delay):
         ports.column_of[port] = -1
         ports.row_of[port] = -1
         ports.first[port] = 0
+
+    # Backwards, so that the first entry of each row is the one that stays.
     for entry in range(count - 1, -1, -1):
         ports.first[left.row[entry]] = entry
 
@@ -183,6 +199,8 @@ def _match_stably(ports, left, count, length, delay):
     for start in range(count):
         if start > 0 and left.row[start] == left.row[start - 1]:
             continue
+
+        # The best entry of the row among columns whose offer it exceeds.
         row = left.row[start]
         while row >= 0:
             best = -1
@@ -254,19 +272,25 @@ def _value_critical_lines(ports, left, count):
 
 @inner_kernel
 def _held_ticks(ports, left, count, rule):
-    """Return how long a matching is held, in ticks, from the entries that it serves.
+    """Return how long a matching is held, from the entries that it serves.
 
     Parameters
     ----------
     ports : PortVectors
-        In: ``column_of``, the matching.
+        In: ``column_of``, the matching; it serves one entry at least.
     left : Left
         In: ``row``, ``column`` and ``ticks``; ``worth`` is scratch.
     count : int
         The number of entries that count.
     rule : int
         ``LEAST`` or ``MEDIAN`` for the least or median entry of the matching; else the largest.
+
+    Returns
+    -------
+    int
+        Ticks without the delay.
     """
+    # The entries of the matching: the least, the largest, and all of them for the median.
     matched = left.worth
     n_matched = 0
     least = np.int64(1) << 62
@@ -286,7 +310,7 @@ def _held_ticks(ports, left, count, rule):
 
 @inner_kernel
 def _serve_slot(ports, left, count, length, matching):
-    """Write the matching and take a slot's service off; return how many entries are left.
+    """Write the matching of a slot, and take its service off the entries that are left.
 
     Parameters
     ----------
@@ -301,6 +325,11 @@ def _serve_slot(ports, left, count, length, matching):
         How long the slot lasts, in ticks.
     matching : int array, shape (n,)
         Out: the destination of each source, -1 for none.
+
+    Returns
+    -------
+    int
+        How many entries are left.
     """
     for port in range(len(matching)):
         matching[port] = -1
@@ -325,6 +354,12 @@ def _serve_slot(ports, left, count, length, matching):
 @kernel
 def cover_entries(ports, left, count, terms, slots):
     """Choose slots by a rule until no entries are left or there is no room.
+
+    A slot is a matching that is held for some ticks. The rules STABLE and RATED choose its length
+    first, as that at which most is served for its time, and then a stable matching or the heaviest
+    one for it. CRITICAL takes the heaviest matching that covers all lines with the most entries
+    left, until its largest entry is served; LARGEST, MEDIAN and LEAST the heaviest one, until its
+    largest, median or least entry is.
 
     Parameters
     ----------

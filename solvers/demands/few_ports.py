@@ -25,7 +25,21 @@ _LARGEST = 10**6  # ticks of an entry: beyond, a tick is near what the programme
 
 
 def suits(problem: Demand) -> bool:
-    """Tell whether all slots of a demand can be listed, and only slots count."""
+    """Tell whether all slots of a demand can be listed, and only slots count.
+
+    That is so for `MOST_PORTS` inputs and outputs of an ideal switch on one plane with all-stop
+    switching, without packets, if completion is minimised and entries are not too long for floats.
+
+    Parameters
+    ----------
+    problem
+        The demand.
+
+    Returns
+    -------
+    bool
+        Whether `shortest_plan` may be asked.
+    """
     return (
         problem.fabric.graph is None
         and not problem.fabric.bidirectional
@@ -48,9 +62,19 @@ class _ListedSlots(NamedTuple):
 
 
 def _list_slots(demand: NDArray[np.int64]) -> _ListedSlots:
-    """List the permutations that serve any entry of ``demand[source, destination]``.
+    """List the permutations of ports that serve any entry of a demand.
 
     A partial matching can be made a permutation, which serves no less.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+
+    Returns
+    -------
+    _ListedSlots
+        The permutations, the entries that each of them serves, and the ticks of entries.
     """
     sources, destinations = np.nonzero(demand)
     matchings = np.array(list(permutations(range(len(demand)))), dtype=np.int32)
@@ -128,12 +152,18 @@ def solve_few(
 ) -> Solution:
     """Solve by `shortest_plan`, which compares all plans, or otherwise if time is too short.
 
+    Ports are so few that an integer programme over all matchings finds the plan that ends first.
+
     Parameters
     ----------
     problem
         A demand for which `suits` is true.
-    limits, rng, on_event
-        Like those of `solve_demand`.
+    limits
+        The limits of time, gap and iterations.
+    rng
+        The random numbers of the other method.
+    on_event
+        Called with better objectives and bounds.
     build_otherwise
         The method whose plans are taken if `shortest_plan` finds none in time.
 
@@ -146,7 +176,13 @@ def solve_few(
     shortest: list[Plan] = []
 
     def build(work: CoverTask) -> Iterator[Plan]:
-        """Yield the optimal plan if there is time, or else those of the other method."""
+        """Yield the optimal plan if there is time, or else those of the other method.
+
+        Parameters
+        ----------
+        work
+            The demand in ticks, and the clock.
+        """
         plan = shortest_plan(problem, work.clock)
         if plan is None:
             yield from build_otherwise(work)

@@ -93,21 +93,34 @@ def ports_of(place, bits):
 
 @inner_kernel
 def _descending_key(float_bits):
-    """Return a key of 22 bits that falls while ticks grow.
+    """Return a key for a radix sort of ticks that falls while ticks grow: heaviest first.
 
-    Positive floats are in the order of their bits. For ticks from 1 to 2**62 exponents are from
-    127 to 189, so six bits of them matter, and then 16 of the mantissa.
+    Positive floats are in the order of their bits, read as integers. For ticks from 1 to 2**62
+    exponents are from 127 to 189, so six bits of them matter, and then 16 of the mantissa: ticks
+    that differ by less than a part of 2**-16 may get the same key.
+
+    Parameters
+    ----------
+    float_bits : int
+        The bits of a number of ticks >= 1 as a 32-bit float: sign, 8 of exponent, 23 of mantissa.
+
+    Returns
+    -------
+    int
+        From 0, for the greatest ticks, to 2**22 - 1, for one tick.
     """
     return _LAST_KEY - ((float_bits - _BITS_OF_ONE) >> _DROPPED_BITS)
 
 
 @inner_kernel
 def _low_digit(key):
+    """Return the lower eleven bits of a key, by which the first pass sorts."""
     return key & (_DIGITS - 1)
 
 
 @inner_kernel
 def _high_digit(key):
+    """Return the upper eleven bits of a key, by which the second pass sorts."""
     return key >> _DIGIT_BITS
 
 
@@ -169,6 +182,9 @@ def _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts):
 def _occupy(busy, port, word, bit):
     """Make a port busy in the slot of one bit of a word.
 
+    The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k. A word
+    is full if all its 62 bits are 1.
+
     Parameters
     ----------
     busy : BusySlots
@@ -188,6 +204,8 @@ def _occupy(busy, port, word, bit):
 @kernel
 def _first_fit(entries, rows, columns, bit_number, slots):
     """Give each entry the first slot in which both its ports are free (first fit).
+
+    The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k.
 
     A slot is open for an entry if neither its source nor its destination has another circuit then.
     The union of both ports' words has a 1 for each slot that is closed, so the lowest 0 of the
@@ -258,6 +276,8 @@ def sort_heaviest_first(entries: Entries) -> SortedEntries:
     """
     bits = max(1, (entries.n_ports - 1).bit_length())
     n_entries = len(entries.ticks)
+
+    # Read the floats as integers, whose order is the same; ticks below 2**62 fit a float.
     float_bits = entries.ticks.astype(np.float32).view(np.int32)
     by_low_digit = SortedEntries(
         np.empty(n_entries, np.int64), np.empty(n_entries, np.int64), bits
@@ -274,6 +294,8 @@ def sort_heaviest_first(entries: Entries) -> SortedEntries:
 
 def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Plan:
     """Put each entry, heaviest first, into the first slot that has room.
+
+    A slot is a matching that is held for some ticks, as long as its heaviest entry.
 
     Parameters
     ----------

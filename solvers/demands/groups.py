@@ -79,7 +79,7 @@ class GroupSlots(NamedTuple):
 
 @inner_kernel
 def _choose_entries(entries, first, matching, slots):
-    """Write the greedy matching of the entries from the first one on; return how many it has.
+    """Write the greedy matching of the entries from the first one on.
 
     Each entry that is not served yet, in their order, is taken if both its ports are free.
 
@@ -93,6 +93,11 @@ def _choose_entries(entries, first, matching, slots):
         Out: the destination of each source, -1 for none.
     slots : GroupSlots
         Out: ``chosen``, the entries of the matching; ``is_taken`` is scratch.
+
+    Returns
+    -------
+    int
+        How many entries the matching has; they are in the first places of ``chosen``.
     """
     for port in range(len(matching)):
         matching[port] = -1
@@ -113,6 +118,10 @@ def _choose_entries(entries, first, matching, slots):
 @inner_kernel
 def _choose_length(entries, first, times, chosen, count):
     """Return the length, of those that one entry needs, that serves most for its time.
+
+    A slot is a matching that is held for some ticks, after a delay; a group (coflow) is a set of
+    entries that is complete when all of them are. The bonus is a number of delays by which an
+    entry that ends in the slot counts as more service.
 
     Each entry of the slot proposes what is left of it as the length w. Such a slot serves an entry
     with r ticks left for min(r, w) ticks. The rate is the sum of these over w + delay, where an
@@ -149,6 +158,8 @@ def _choose_length(entries, first, times, chosen, count):
                 service = entries.left[entry] + times.bonus * times.delay
             else:
                 service = float(length)
+
+            # The first entry of the order that waits belongs to the most urgent group.
             is_first_group = entries.group[entry] == entries.group[first]
             total += _FIRST_GROUP_WEIGHT * service if is_first_group else service
         if total > best_rate * (length + times.delay):
@@ -160,6 +171,10 @@ def _choose_length(entries, first, times, chosen, count):
 @kernel
 def _serve_in_order(entries, times, slots):
     """Serve entries in their order: each slot takes all that fit, and lasts as long as one needs.
+
+    A group (coflow) is a set of entries that is complete when all of them are served. A slot is a
+    matching that is held for some ticks, after a delay. It takes the entries greedily in their
+    order.
 
     Parameters
     ----------
@@ -216,6 +231,17 @@ class _OrderSearch:
     """Local search over orders of the entries of one demand."""
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
+        """List the entries of a demand and their groups, for a search over orders of service.
+
+        A group (coflow) is a set of entries that counts as complete when all of them are served.
+
+        Parameters
+        ----------
+        problem
+            The demand with groups, their weights and deadlines.
+        rng
+            Draws the moves of the search.
+        """
         self._problem = problem
         self._rng = rng
         self._weights, self._deadlines_s = weigh_groups(problem)
@@ -225,14 +251,23 @@ class _OrderSearch:
         self._group = groups.astype(np.int64)
 
     def _serve(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
-        """Make the plan of an order, and count its cost.
+        """Make the schedule that follows from an order of the entries, and count its cost.
+
+        Each slot takes the entries greedily in the order, all that fit on free ports.
 
         Parameters
         ----------
         order
             ``order[position] = entry``, a permutation of all entries, shape (entries,).
         bonus
-            Delays that an entry counts beside its service in the slot where it ends.
+            Makes slots longer: when the length of a slot is chosen, an entry that ends in it
+            counts as if it had been served for so many delays more.
+
+        Returns
+        -------
+        _GroupPlan
+            ``plan``, the slots in ticks, and ``cost_s``, the sum over groups of the weight times
+            the seconds from the deadline to the end of the group.
         """
         problem = self._problem
         n_ports = problem.fabric.n_ports
@@ -246,6 +281,8 @@ class _OrderSearch:
             np.empty(n_ports, dtype=np.bool_),
             np.empty(n_ports, dtype=np.int64),
         )
+
+        # The kernel writes as many slots as it needs; there are no more than entries.
         times = SlotTimes(problem.delay_ticks, problem.min_slot_ticks, bonus)
         n_slots = _serve_in_order(entries, times, slots)
         late_s = np.maximum(slots.ends * problem.tick_s - self._deadlines_s, 0)
@@ -254,6 +291,9 @@ class _OrderSearch:
 
     def _first_orders(self, former: Plan | None) -> Iterator[NDArray[np.int64]]:
         """Yield orders to begin with; within a group the longest entries come first.
+
+        They are the order of a former plan, that of the primal-dual rule for groups (coflows), and
+        that of deadlines.
 
         Parameters
         ----------
@@ -271,29 +311,44 @@ class _OrderSearch:
             for slot, matching in enumerate(former.matchings, 1):
                 sources = np.flatnonzero(matching != IDLE)
                 last_slot[sources, matching[sources]] = slot
+
+            # By the last slot that has the circuit of the entry; the longest first within a
+            # slot.
             yield np.lexsort((-self._ticks, last_slot[self._source, self._destination]))
 
         due_ticks = self._deadlines_s / self._problem.tick_s
         relaxed, _ = order_groups(*load_lines(self._problem), self._weights, due_ticks)
         for groups in (relaxed, np.argsort(due_ticks, kind="stable")):
+            # The place of each group in the order, by which its entries are sorted.
             rank_of_group = np.empty(len(self._weights), dtype=np.int64)
             rank_of_group[groups] = np.arange(len(groups))
             yield np.lexsort((-self._ticks, rank_of_group[self._group]))
 
     def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
-        """Draw a change: another bonus, a group at another place, or an entry not far away.
+        """Draw a random change of an order of service: the move of a local search.
+
+        A demand is a list of entries (source, destination, ticks), each of which belongs to a
+        group, a coflow that is complete when all its entries are. A schedule follows from the
+        order in which entries are served, and from a *bonus*: when the length of a slot is chosen,
+        an entry that ends in it counts as if it had been served for so many delays more, so a
+        great bonus makes long slots. In a tenth of the cases the bonus is drawn anew; in three
+        tenths all entries of one group go to another place of the order; otherwise one entry moves
+        by at most as many places as there are ports.
 
         Parameters
         ----------
         order
-            ``order[position] = entry``, shape (entries,).
+            ``order[position] = entry``, a permutation of all entries, shape (entries,).
         bonus
-            The bonus of the order, in delays.
+            The bonus that the order has at present, in delays, from 0 to 3.
 
         Returns
         -------
-        order, bonus : tuple
-            The same with one change; `order` itself is left as it was.
+        order : ndarray, shape (entries,)
+            The changed order, or the same one if only the bonus changed; the argument stays as it
+            was.
+        bonus : float
+            The bonus, perhaps changed, in delays.
         """
         kind = self._rng.random()
         if kind < _NEW_BONUS_SHARE:
@@ -310,6 +365,9 @@ class _OrderSearch:
 
     def candidates(self, former: Plan | None, n_moves: int) -> Iterator[_Costed]:
         """Yield plans: those of first orders, then those of moves from the best order.
+
+        A plan follows from an order of the entries, in which they are served greedily, and from a
+        bonus, by which entries that end within a slot count for more when its length is chosen.
 
         A local search over orders of entries: a move is kept if its cost is no greater.
 
@@ -329,6 +387,8 @@ class _OrderSearch:
         best_cost_s = np.inf
         best_order = np.arange(len(self._ticks))
         best_bonus = 0.0
+
+        # Each first order is tried with all bonuses.
         for order in self._first_orders(former):
             for bonus in _BONUSES:
                 served = self._serve(order, bonus)
@@ -340,6 +400,8 @@ class _OrderSearch:
 
         if len(best_order) < 2:
             return
+
+        # Moves of equal cost are gone on from, too, which leads out of plateaus.
         for _ in range(n_moves):
             order, bonus = self._move(best_order, best_bonus)
             served = self._serve(order, bonus)
@@ -353,7 +415,10 @@ class _OrderSearch:
 def _put_before(
     order: NDArray[np.int64], is_moved: NDArray[np.bool_], position: int
 ) -> NDArray[np.int64]:
-    """Put some entries of an order before the others from a position on.
+    """Put some entries of an order together, at another place.
+
+    For example, to move the entries at positions 0 and 2 of ``[a, b, c, d]`` to position 1 gives
+    ``[b, a, c, d]``.
 
     Parameters
     ----------
@@ -363,6 +428,11 @@ def _put_before(
         Whether the entry at each position moves, shape (entries,).
     position
         How many of the others stay before those that move.
+
+    Returns
+    -------
+    ndarray
+        The new order, shape (entries,).
     """
     staying = order[~is_moved]
     return np.concatenate([staying[:position], order[is_moved], staying[position:]])
@@ -444,6 +514,8 @@ def solve_groups(
     best, limit, n_orders = take_best(
         search.candidates(former, n_moves), bound_s, clock, on_event, "orders", start=former_answer
     )
+
+    # Interrupted before the first plan.
     if best is None:
         return conclude(problem, "best", None, bound_s, limit)
     plan, best_s = best

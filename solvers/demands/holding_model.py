@@ -24,7 +24,18 @@ class HoldingModel(ExactModel[NDArray[np.int64]]):
     workers = 1
 
     def __init__(self, problem: Demand, matchings: NDArray[np.int32]) -> None:
-        """Write the model: which matchings are held, how long, and whom they serve."""
+        """Write the model: which matchings are held, how long, and whom they serve.
+
+        It minimises the sum of all durations, and a delay for each matching that is held.
+
+        Parameters
+        ----------
+        problem
+            The demand in ticks, symmetric, with its delay and shortest slot.
+        matchings
+            ``matchings[number, port]``: the partner, -1 if it has none, shape (matchings, ports):
+            what a slot may hold.
+        """
         super().__init__()
         model = self.model
         longest = max(int(problem.ticks.max()), problem.min_slot_ticks)

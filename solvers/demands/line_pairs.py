@@ -31,6 +31,9 @@ _OFTEN = 8  # times that a number occurs as an entry
 def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
     """Bound the number of terms by one line, or by two.
 
+    A term is a permutation with its weight; the demand is to be a sum of terms. A line (row or
+    column) of k entries needs k terms; two lines together may need more.
+
     Parameters
     ----------
     demand
@@ -54,6 +57,8 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
     names += [("destination", port) for port in range(n_ports)]
     axis, port = names[longest_lines[0]]
     proof = CountProof(axis=axis, port=port)
+
+    # Each two lines, rows and columns alike, may need more terms together than either alone.
     for first, second in combinations(longest_lines, 2):
         n_terms = _terms_of_two_lines(numbers_of_line[first], numbers_of_line[second], best)
         if n_terms > best:
@@ -69,13 +74,30 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
 def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) -> int:
     """Bound the terms of two lines: their entries, less the most groups of the same sum.
 
-    Numbers that both lines have are groups of their own: others stay groups without them. Where
-    the bound cannot exceed `enough`, that is returned.
+    A term has one entry of each line, so terms join entries of both like edges of a graph. A
+    component of this graph, a group, is some entries of each line with the same sum. Numbers that
+    both lines have are groups of their own: others stay groups without them.
+
+    Parameters
+    ----------
+    first, second
+        How often each number of ticks occurs in a line; both lines have the same sum.
+    enough
+        Where the bound cannot exceed this number of terms, that is returned.
+
+    Returns
+    -------
+    int
+        No decomposition has fewer terms.
     """
     equal = first & second
+
+    # Equal numbers count once: two entries less one group.
     n_entries = first.total() + second.total() - equal.total()
     if n_entries <= enough:
         return enough
+
+    # Entries of the second line with a minus, so that a group is a set of sum zero.
     differences = [*(first - equal).elements()]
     differences += [-number for number in (second - equal).elements()]
     return n_entries - _most_groups(differences)
@@ -83,6 +105,9 @@ def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) 
 
 def _most_groups(numbers: list[int]) -> int:
     """Bound from above how many groups with sum zero the numbers make; no two are opposite.
+
+    The numbers are entries of one line, and with a minus those of another one; a group with sum
+    zero is some of each with the same sum.
 
     Parameters
     ----------
@@ -113,6 +138,8 @@ def _most_groups(numbers: list[int]) -> int:
     # The longest chain of sets with sum zero: what each adds to the one before is a group.
     chain_length = np.zeros(len(zero_sets), dtype=np.int64)
     for position in range(1, len(zero_sets)):
+        # Sets ascend as numbers, so every subset of a set comes before it; the empty set is
+        # first.
         earlier = zero_sets[:position]
         is_subset = earlier & ~zero_sets[position] == 0
         chain_length[position] = 1 + chain_length[:position][is_subset].max()
@@ -141,10 +168,13 @@ def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[i
         Whether all decompositions of so many terms have them, so that no other set needs to be
         tried. The last set is certain: it is empty where weights have to be guessed.
     """
+    # A line of as many entries as terms has one entry of each, which is its weight.
     for line in (*demand, *demand.T):
         if np.count_nonzero(line) == most:
             yield line[line > 0].tolist(), True
             return
+
+    # Numbers that occur at least twice, then at least three times, and so on.
     occurrences = Counter(demand[demand > 0].tolist())
     previous: list[int] = []
     for least in range(2, _OFTEN):
@@ -154,6 +184,8 @@ def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[i
             for number in frequent
             if not any(number - other in frequent - {other} for other in frequent)
         ]
+
+        # The most frequent numbers first.
         candidates.sort(key=lambda number: (-occurrences[number], number))
         weights = candidates[:most]
         if weights and weights != previous:

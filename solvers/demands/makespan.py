@@ -63,6 +63,10 @@ class SlotModel(ExactModel[Plan]):
     def __init__(self, demand: NDArray[np.int64], k: int, *, shortest: int, most: int) -> None:
         """Write the model: durations of slots, their circuits, and the rows of all lines.
 
+        A slot is a matching that is held for some ticks; a pair is a source and a destination with
+        a demand; a line is a source or a destination with all its pairs. The model minimises the
+        sum of the durations of all slots.
+
         Parameters
         ----------
         demand
@@ -110,6 +114,9 @@ class SlotModel(ExactModel[Plan]):
     def _serve_pair(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
         """Let the circuit of a pair be up long enough, over all slots.
 
+        A slot is a matching that is held for some ticks; a part is the duration of a slot that has
+        the circuit of the pair, and 0 for other slots.
+
         Parameters
         ----------
         pair
@@ -134,6 +141,9 @@ class SlotModel(ExactModel[Plan]):
 
     def _share_port(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
         """Let a port have one circuit or none at a time, and bound its slots by its entries.
+
+        A line is a source or a destination with all its pairs. In each slot (a matching that is
+        held for some ticks) it serves one of them, or none.
 
         Parameters
         ----------
@@ -172,7 +182,19 @@ class SlotModel(ExactModel[Plan]):
             model.add(sum(uses[pair] for uses in self.uses) <= n_spare_slots + 1)
 
     def read(self, outcome: Outcome) -> Plan:
-        """Return the plan of a solution."""
+        """Return the plan of a solution of CP-SAT.
+
+        Parameters
+        ----------
+        outcome
+            A run of CP-SAT on this model that has found a solution.
+
+        Returns
+        -------
+        Plan
+            The k slots, the longest first: ``matchings[slot, source]`` is the destination, -1 for
+            none; ``ticks[slot]`` the duration in ticks, without delays.
+        """
         matchings = np.full((len(self.uses), self.n), -1, dtype=np.int32)
         for slot, uses in enumerate(self.uses):
             for (source, destination), use in uses.items():
@@ -230,6 +252,8 @@ def solve_makespan(
         except (KeyboardInterrupt, TimeUp) as stop:
             limit = limit_of(stop)
         return certify(search.conclude(limit), search.clock)
+
+    # No exact model for these: plans of the search, with the bound of the problem.
     if not holds_permutations or problem.fabric.n_ports > MOST_PORTS:
         return solve_demand(problem, limits, rng, on_event, "ilp", rebuild, start=start)
 
@@ -275,6 +299,24 @@ class _MakespanSearch:
         on_event: OnEvent,
         start: Solution | None,
     ) -> None:
+        """Start the clock, and bound the number of slots and their durations by the busiest lines.
+
+        A line is a source or a destination with all its entries.
+
+        Parameters
+        ----------
+        problem
+            The demand, on one plane of an ideal switch with all-stop switching.
+        limits
+            The limits of time, gap and iterations; the clock of time begins now.
+        rng
+            Draws the first plans, and the seeds of CP-SAT.
+        on_event
+            Called with each better objective and bound, in seconds.
+        start
+            A former solution, perhaps of another demand, whose slots are tried first; None without
+            one.
+        """
         self.problem = problem
         self.rng = rng
         self.on_event = on_event
@@ -283,6 +325,9 @@ class _MakespanSearch:
         self.demand = problem.ticks
         self.delay = problem.delay_ticks
         self.shortest = problem.min_slot_ticks
+
+        # All slots together last as long as the greatest sum of a line, and a line needs a slot
+        # for each of its entries.
         lines = np.concatenate([self.demand, self.demand.T])
         self.busiest = int(lines.sum(axis=1).max())
         self.fewest = int((lines > 0).sum(axis=1).max())
@@ -316,10 +361,17 @@ class _MakespanSearch:
             self.on_event(Bound(bound * self.problem.tick_s))
 
     def _warm_start(self) -> None:
-        """Take plans of quick rules first, whose cost bounds the models that follow."""
+        """Take plans of quick rules first, whose cost bounds the models that follow.
+
+        The plan of a former solution, repaired for this demand, comes before them if there is one.
+        It ends when the best plan meets the bound, when the time is up, or after `_WARM_STARTS`
+        plans (fewer with a former plan). The result is in ``self.best``.
+        """
         work = CoverTask(
             self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock
         )
+
+        # A former plan leaves less to find, so few plans follow it.
         n_starts = _WARM_STARTS
         former = former_plan(self.problem, self.start)
         if former is not None:
@@ -328,17 +380,23 @@ class _MakespanSearch:
             work = work._replace(former=self.best)
         if self.clock.limits.iterations is not None:
             n_starts = min(n_starts, self.clock.limits.iterations)
+
+        # A rule may use circuits without demand and slots longer than needed; both are cut off.
         for plan in itertools.islice(rebuild(work), n_starts):
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
             if self._proved() or self.clock.remaining_s <= 0:
                 return
 
     def _refute_slot_counts(self) -> Limit | None:
-        """Ask for each number of slots whether it does better, until more delays alone cannot.
+        """Ask CP-SAT for each number of slots, in rising order, whether a plan is better.
 
-        The fewest slots come first. When a number is settled, no plan with up to so many slots is
-        better than the best one, and any with more takes at least the busiest line and their
-        delays: this is the lower bound that is lifted.
+        A slot is a matching of sources with destinations that is held for a time; a delay goes
+        before each. The cost of a plan is the sum of all durations and delays, in ticks. A number
+        of slots is settled when no plan of so many slots is cheaper than ``self.best``. Once all
+        numbers up to k are settled, any better plan has k + 1 slots or more, so it costs at least
+        k + 1 delays and the sum of the busiest line: this is what the lower bound ``self.bound``
+        is raised to (`_lift_beyond`). The search ends when that alone is no less than the cost of
+        the best plan.
 
         Returns
         -------
@@ -350,6 +408,10 @@ class _MakespanSearch:
         slot_counts = self._promising_slot_counts()
         while True:
             verdict = refute_in_turn(slot_counts, self._ask, self.clock, self._lift_beyond)
+
+            # The verdict names the first number of slots that is not refuted: `count` is None
+            # where all are. Its `answer` is the better plan that was found, its `outcome` the
+            # run of CP-SAT, None if a limit came before it.
             if verdict.count is None:
                 self._lift(self.best.cost(self.delay))
                 return None
@@ -357,6 +419,8 @@ class _MakespanSearch:
                 return verdict.limit
             if verdict.answer is not None:
                 self._take(trim(verdict.answer, self.demand, self.shortest))
+
+            # A limit ended the run: even with a better plan this number of slots stays open.
             if not verdict.outcome.optimal:
                 self._lift_with_open_count(verdict.count, verdict.outcome.lower_bound)
                 return verdict.limit
@@ -381,6 +445,9 @@ class _MakespanSearch:
     def _lift_with_open_count(self, slots: int, durations_bound: float) -> None:
         """Raise the bound where a number of slots is open, and all smaller ones are settled.
 
+        A plan takes the durations of its slots and a delay for each. It has this number of slots,
+        or more, which take more delays and at least the sum of the busiest line.
+
         Parameters
         ----------
         slots
@@ -397,6 +464,14 @@ class _MakespanSearch:
 
     def _ask(self, slots: int) -> Asked[Plan] | Limit:
         """Ask CP-SAT for a plan of exactly so many slots that is better than the best one.
+
+        A slot is a matching that is held for some ticks, after a delay; the model minimises the
+        sum of all durations for a fixed number of slots.
+
+        Parameters
+        ----------
+        slots
+            The number of slots.
 
         Returns
         -------
@@ -416,11 +491,26 @@ class _MakespanSearch:
         return model, model.solve(self.clock, self.on_event, seed=draw_seed(self.rng))
 
     def conclude(self, limit: Limit | None) -> Solution:
-        """Make a solution of the best plan and the proved bound."""
+        """Make a solution of the best plan and the proved bound.
+
+        Parameters
+        ----------
+        limit
+            The limit that ended the search; None if it came to its end.
+
+        Returns
+        -------
+        Solution
+            Objective and bound in seconds, delays included. The certificate names the busiest
+            line, whose load is the bound of a formula; ``stats["bound_by"]`` is ``"cp-sat"`` if
+            the bound is higher than any formula. Without a plan it has a bound alone.
+        """
         tick_s = self.problem.tick_s
         best = self.best
         stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
         bound = max(self.problem.lower_bound(), self.bound * tick_s)
+
+        # Interrupted before the first plan.
         if best is None:
             return conclude(self.problem, "ilp", None, bound, limit, stats=stats)
         return conclude(
@@ -437,13 +527,29 @@ class _MakespanSearch:
 
 
 def _busiest_line(problem: Demand) -> LineProof | None:
-    """Return the line whose ticks and delays are the highest bound; None if there is no demand."""
+    """Find the line that bounds the time of all plans best: its ticks, and a delay for each entry.
+
+    A line is a source or a destination with all its entries.
+
+    Parameters
+    ----------
+    problem
+        The demand in ticks, and its delay.
+
+    Returns
+    -------
+    LineProof or None
+        The side (``"source"`` or ``"destination"``) and the port of the line; None if there is no
+        demand.
+    """
     lines = np.concatenate([problem.ticks, problem.ticks.T])
     if not lines.any():
         return None
     loads = lines.sum(axis=1) + problem.delay_ticks * (lines > 0).sum(axis=1)
     line = int(loads.argmax())
     n_ports = problem.fabric.n_ports
+
+    # Rows of `lines`: first all sources, then all destinations.
     if line < n_ports:
         return LineProof("source", line)
     return LineProof("destination", line - n_ports)

@@ -121,8 +121,9 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
 def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Plan:
     """Make slots one after another, which may end before their pairs have had all they need.
 
-    Each slot takes the longest pairs whose ports are free, and lasts as long as pays best: by what
-    it serves, and a delay for each pair that it completes, for its time.
+    A pair is two bidirectional ports that need a circuit. Each slot takes the longest pairs whose
+    ports are free, and lasts as long as pays best: by what it serves, and a delay for each pair
+    that it completes, for its time. A pair may so be divided between several slots.
 
     Parameters
     ----------
@@ -132,6 +133,11 @@ def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Pl
         The shortest slot, the delay, and random numbers.
     noise
         How much chance counts beside the length of a pair, in units of the mean length.
+
+    Returns
+    -------
+    Plan
+        Slots that serve all of `left`; ``matchings[slot, port]`` is the partner of a port.
     """
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []
@@ -146,11 +152,14 @@ def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Pl
         is_joined = matching[pairs.first] == pairs.second
         needed = pairs.ticks[is_joined]
         lengths = np.unique(np.maximum(needed, work.shortest))
+
+        # Rows are lengths, columns the pairs of the slot.
         served = np.minimum(needed, lengths[:, None]).sum(axis=1)
         n_complete = (needed <= lengths[:, None]).sum(axis=1)
         rate = (served + work.delay * n_complete) / (lengths + work.delay)
         length = int(lengths[rate.argmax()])
 
+        # Take the service off, the same in both directions.
         first = pairs.first[is_joined]
         second = pairs.second[is_joined]
         left[first, second] -= np.minimum(needed, length)
@@ -167,6 +176,7 @@ def _pair_greedily(pairs, order, matching):
     Parameters
     ----------
     pairs : _Pairs
+        The pairs of bidirectional ports: ``first`` and ``second`` are their ports.
     order : int array, shape (pairs,)
         The numbers of the pairs, the first one first.
     matching : int array, shape (ports,)
@@ -220,6 +230,9 @@ def first_fit(pairs: _Pairs, base: Plan, work: CoverTask, noise: float) -> Plan:
 def _fit_pairs(pairs, matchings, ticks, n_slots, delay):
     """Put each pair into the slot that it lengthens least, or into a new one.
 
+    A pair is two bidirectional ports that need a circuit for some ticks; a slot joins ports in
+    pairs, and lasts as long as its longest pair.
+
     Parameters
     ----------
     pairs : _Pairs
@@ -252,6 +265,7 @@ def _fit_pairs(pairs, matchings, ticks, n_slots, delay):
                 if growth == 0:
                     break
 
+        # None is lengthened by less than a new slot costs.
         if best_slot == n_slots:
             n_slots += 1
         matchings[best_slot, first] = second

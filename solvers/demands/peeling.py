@@ -25,7 +25,18 @@ for _k in range(WORD):
 
 @inner_kernel
 def _place(bit):
-    """Tell which bit is set, by a product (Leiserson, Prokop and Randall 1998)."""
+    """Tell which bit of a word is set, by a product (Leiserson, Prokop and Randall 1998).
+
+    Parameters
+    ----------
+    bit : int
+        A word of 64 bits with one bit set.
+
+    Returns
+    -------
+    int
+        The number of the bit, from 0 (lowest) to 63.
+    """
     return _PLACE[(np.multiply(bit, _TURN) >> 58) & 63]
 
 
@@ -37,16 +48,30 @@ def _lowest(bits):
 
 @inner_kernel
 def _augment(space, row, column):
-    """Exchange columns along the path that ends in `row` and the idle `column`.
+    """Exchange columns along an augmenting path, which matches one row more.
 
-    The path goes back by ``space.parent`` to the waiting row that the search began at; then this
-    row has a column, and all rows on the path still have one.
+    The path ends in `row` and the idle `column`. It goes back by ``space.parent`` to the waiting
+    row that the search began at. Afterwards this row has a column, and all rows on the path still
+    have one: each takes the column by which the next row was reached.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In: ``parent``, for each column the row from which it was reached. In and out: the
+        matching, ``column_of`` and ``row_of`` (-1 for none), and ``idle``, the columns without a
+        row as bits.
+    row : int
+        The last row of the path.
+    column : int
+        An idle column in which the row has an entry of the graph.
     """
     space.idle[space.word[column]] ^= space.bit[column]
     while True:
         before = space.column_of[row]
         space.column_of[row] = column
         space.row_of[column] = row
+
+        # Only the row that the search began at had no column.
         if before < 0:
             return
         column = before
@@ -56,6 +81,11 @@ def _augment(space, row, column):
 @inner_kernel
 def _search(space, head):
     """Search breadth-first for an augmenting path from the row ``queue[head]``.
+
+    A row waits if it is matched with no column, and a column is idle if no row has it. The graph
+    has, for each row, the set of columns whose entries may be used, as bits of words. An
+    alternating path goes from the waiting row to a column in its set, to the row that has this
+    column, and on; it ends at an idle column.
 
     At the first idle column the matching is augmented. All arrays are those of `space`.
 
@@ -106,6 +136,10 @@ def _search(space, head):
 @inner_kernel
 def _match(space, size):
     """Match as many of the first `size` waiting rows as the graph allows (Hungarian method).
+
+    A row waits if it is matched with no column. The search of each waiting row for an alternating
+    path to an idle column (a column without a row) shares marks with those that failed before:
+    what they reached is a dead end.
 
     Parameters
     ----------
@@ -161,6 +195,9 @@ def _match(space, size):
 def _seize(space, size):
     """Match each waiting row with the idle column of its smallest entry in the graph, greedily.
 
+    A row waits if it has no column, and a column is idle if it has no row. The graph has the
+    entries of at least the threshold, as sets of columns by row.
+
     Parameters
     ----------
     space : PeelingWorkspace
@@ -181,6 +218,8 @@ def _seize(space, size):
     n_waiting = 0
     for k in range(size):
         row = waiting[k]
+
+        # The idle column in which the row has its smallest entry of the graph.
         best_column = -1
         smallest = larger_than_all
         for w in range(len(idle)):
@@ -206,7 +245,16 @@ def _seize(space, size):
 
 @inner_kernel
 def _release(space, row):
-    """Let a row wait and its column idle."""
+    """Take a row and its column apart: the row waits for another column, and the column is idle.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: ``column_of`` and ``row_of``, which become -1, and ``idle``, the set of columns
+        without a row as bits.
+    row : int
+        A row that has a column.
+    """
     column = space.column_of[row]
     space.idle[space.word[column]] |= space.bit[column]
     space.row_of[column] = -1
@@ -216,6 +264,10 @@ def _release(space, row):
 @inner_kernel
 def _descend(space):
     """Lower the threshold to the largest entry from a row that is reached to a fresh column.
+
+    The graph has the entries of at least the threshold; smaller ones wait in lists, those of
+    earlier lists being larger. A row is reached if the last search has come to it, and a column is
+    fresh if no search has. A place is an entry's row * n + column.
 
     No other entry helps: the search that has just failed would come no further with it.
 
@@ -255,6 +307,8 @@ def _descend(space):
 def _touch_all(space):
     """Lower the threshold until all rows and columns have an entry in the graph.
 
+    The graph has the entries of at least the threshold, as sets of columns by row: bits of words.
+
     Without that no matching is perfect, and it is found without a search.
 
     Parameters
@@ -284,6 +338,8 @@ def _touch_all(space):
             bare_columns[w] &= ~graph[row, w]
         if columns == 0:
             largest = 0
+
+            # Entries of a row are next to each other: places n * row to n * row + n - 1.
             for place in range(row * n, row * n + n):
                 largest = max(largest, left[place])
             threshold = min(threshold, largest)
@@ -294,6 +350,8 @@ def _touch_all(space):
             lowest = _lowest(bare_columns[w])
             bare_columns[w] ^= lowest
             largest = 0
+
+            # Entries of a column are n places apart.
             for place in range(WORD * w + _place(lowest), n * n, n):
                 largest = max(largest, left[place])
             threshold = min(threshold, largest)
@@ -305,6 +363,9 @@ def _touch_all(space):
 @inner_kernel
 def _find_bottleneck(space, size):
     """Match all waiting rows at the largest threshold that allows it (bottleneck matching).
+
+    A row waits if it is matched with no column. The graph has the entries of at least the
+    threshold, and the threshold falls step by step until it allows a perfect matching.
 
     After a search, entries matter only if one leads from a row that waiting rows reach to a column
     that they do not. Without the last that did, no matching is perfect: their value is the largest
@@ -337,6 +398,9 @@ def _find_bottleneck(space, size):
 def _settle(space):
     """Find a bottleneck matching: all rows, with the smallest entry as large as can be.
 
+    The graph has the entries of at least the threshold, which is the smallest entry of the
+    matching before.
+
     Rows that have a column keep it where the threshold stays. Where it falls, rows with entries
     above it are matched anew, with small entries if there are any.
 
@@ -363,6 +427,8 @@ def _settle(space):
     threshold_before = state[THRESHOLD]
     if n_waiting and not _find_bottleneck(space, n_waiting):
         state[THRESHOLD] = 0
+
+    # At the same threshold rows keep their columns; 0 means that there is no matching.
     weight = state[THRESHOLD]
     if weight in (0, threshold_before):
         return weight
@@ -437,6 +503,9 @@ def peel_bottleneck(space, stop, permutations, weights):
 @kernel
 def peel_first(space, stop, permutations, weights):
     """Peel the permutation at hand, as often as its smallest entry allows.
+
+    A decomposition after Birkhoff and von Neumann: a matrix of which all lines have one sum is
+    written as a sum of permutations with weights, its terms.
 
     Rows whose entry was used up look for another column by augmenting paths; all others keep
     theirs. The threshold is 1, so that the graph has all entries.

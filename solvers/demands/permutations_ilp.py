@@ -52,9 +52,26 @@ def solve(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Solve a demand exactly, for the objective that it states.
+    """Solve a demand exactly, for the objective that it states: the method ``"ilp"``.
 
-    See `solve_count` and `exact.makespan.solve_makespan`.
+    Parameters
+    ----------
+    problem
+        The demand: ``"matchings"`` asks for the fewest matchings (`solve_count`), anything else
+        for the earliest completion (`makespan.solve_makespan`).
+    limits
+        The limits of time, gap and iterations, which are conflicts of CP-SAT.
+    rng
+        The random numbers of first plans, and of seeds.
+    on_event
+        Called with better objectives and bounds.
+    start
+        A former solution, perhaps of another demand; None if there is none.
+
+    Returns
+    -------
+    Solution
+        The best schedule and the best bound.
     """
     if problem.objective == "matchings":
         return solve_count(problem, limits, rng, on_event, start)
@@ -97,9 +114,12 @@ def solve_count(
         It is OPTIMAL with a `CountProof` where counting is enough. Otherwise ``stats["bound_by"]``
         is ``"cp-sat"``: the bound was found by search.
     """
+    # The bound by counting comes first; where it is met, no search is needed.
     clock = limits.start()
     proof, counted = count_terms(problem.ticks)
     count = _Count(bound=max(float(counted), problem.lower_bound()))
+
+    # An interrupt keeps what `count` has so far.
     try:
         search = decomposer(problem, rng)
         count.search = search
@@ -158,6 +178,8 @@ def _draw_decompositions(problem: Demand, count: _Count, clock: Clock, on_event:
     """
     search = count.search
     assert search is not None
+
+    # How many draws: with a model to follow, few.
     n_starts = _WARM_STARTS
     if not holds_every_matching(problem.fabric) and clock.limits.time_s is not None:
         n_starts = _ENDLESS  # nothing else follows
@@ -185,6 +207,10 @@ def _refute_counts(
     problem: Demand, count: _Count, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> None:
     """Ask CP-SAT for as few matchings as the bound says, and raise it while there are none.
+
+    A term is a permutation with its weight in ticks; a decomposition is a sum of terms that is the
+    demand. Numbers of terms are asked for from the bound on, each one more than the one before.
+    The first that has a decomposition is the fewest.
 
     Parameters
     ----------
@@ -228,6 +254,8 @@ def _refute_counts(
         on_event(NewBest(float(len(count.best.ticks))))
         return
     count.limit = verdict.limit
+
+    # All numbers of terms up to the most that fit into a line are refuted, and none is known.
     if verdict.count is None and count.is_open:
         count.bound = math.inf
         count.is_bound_searched = True
@@ -237,6 +265,9 @@ def _look_for_terms(
     problem: Demand, n_terms: int, clock: Clock, seed: int, on_event: OnEvent
 ) -> Asked[Plan] | Limit:
     """Look for a decomposition into so many terms, with weights that are guessed, then without.
+
+    A term is a permutation with its weight; the demand is to be the sum of all terms. With most
+    weights given as constants CP-SAT is quick.
 
     Parameters
     ----------
@@ -289,6 +320,8 @@ class TermModel(ExactModel[Plan]):
     def __init__(self, demand: NDArray[np.int64], k: int, shortest: int, known: list[int]) -> None:
         """Add the variables of k terms, and let them add up to the demand.
 
+        A term is a permutation with its weight in ticks; the demand is to be the sum of k of them.
+
         Parameters
         ----------
         demand
@@ -333,7 +366,19 @@ class TermModel(ExactModel[Plan]):
             model.add_bool_or([uses[pair] for uses in self.uses])
 
     def read(self, outcome: Outcome) -> Plan:
-        """Return the terms of a solution as a plan, with their weights as ticks."""
+        """Return the terms of a solution of CP-SAT as a plan.
+
+        Parameters
+        ----------
+        outcome
+            A run of CP-SAT on this model that has found a solution.
+
+        Returns
+        -------
+        Plan
+            The k permutations, ``matchings[term, source] = destination``, with their weights as
+            ticks.
+        """
         matchings = np.empty((len(self.uses), self.n), dtype=np.int32)
         for slot, uses in enumerate(self.uses):
             for (source, destination), use in uses.items():

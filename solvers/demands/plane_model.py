@@ -50,6 +50,10 @@ def finish_small(
 ) -> Solution:
     """Improve on a schedule of a small demand on an ideal switch, or prove it the best.
 
+    The exact model (CP-SAT) covers several planes, switches side by side that share the demand;
+    circuits that go on during a change; and a packet network for what circuits leave. It is asked
+    for a schedule that ends at least a part of a tick earlier.
+
     Parameters
     ----------
     problem
@@ -78,6 +82,7 @@ def finish_small(
 
     # The end of the schedule in ticks, exact to a part of a tick. A better one has fewer ticks on
     # each plane, which with a delay and a shortest slot each leave room for so many slots.
+    # Fractions of the printed rates, so that 0.1 is one tenth and not its nearest float.
     share = Fraction(repr(problem.packet_bytes_per_s)) / Fraction(repr(problem.rate_bytes_per_s))
     parts = share.numerator or 1
     ticks = round(end / problem.tick_s * parts) / parts
@@ -109,6 +114,8 @@ def finish_small(
             solution, schedule=schedule, answer=answer, objective=end, stats=counted
         )
     optimal = outcome.infeasible or outcome.optimal
+
+    # Without proof of optimality the bound of CP-SAT counts, which no schedule beats.
     bound = end if optimal else min(proved, end)
     stats = dict(solution.stats)
     bound_is_higher = bound > solution.lower_bound * (1 + RTOL)
@@ -163,7 +170,26 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
     """
 
     def __init__(self, problem: Demand, share: Fraction, slots: int, below: int) -> None:
-        """Write the model: the slots of all planes, the rest for packets, and the end of both."""
+        """Write the model: the slots of all planes, the rest for packets, and the end of both.
+
+        A plane is one of several equal switches side by side; each has its own sequence of slots,
+        and they share the demand. A slot holds a matching for some ticks. The rest that circuits
+        leave of a pair goes to the packet network. A *part* is a fraction of a tick in which the
+        end is counted: if packets carry p / q of what a circuit carries (`share`), a tick has p
+        parts, so that all times are whole.
+
+        Parameters
+        ----------
+        problem
+            The demand on an ideal switch.
+        share
+            The load of a port that packets carry in a tick, in ticks of a circuit; 0 without
+            packets.
+        slots
+            How many slots each plane may use.
+        below
+            The largest end of the schedule that is of use, in parts of a tick.
+        """
         super().__init__()
         self.problem = problem
         self.slots = slots
@@ -175,6 +201,8 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         self.service: dict[tuple[int, int], list[Any]] = {pair: [] for pair in self.pairs}
         self.uses: list[list[dict[tuple[int, int], cp_model.IntVar]]] = []
         self.ticks: list[list[cp_model.IntVar]] = []
+
+        # With share p / q a tick is p parts, and a rest of r ticks takes packets r q parts.
         parts = share.numerator or 1
         end = self.model.new_int_var(0, below, "")
         lasts = [self._add_plane() for _ in range(problem.planes)]
@@ -189,6 +217,9 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
     def _add_plane(self) -> Any:
         """Add the slots of a plane, those in use first; return when the plane ends.
 
+        A plane is one of several switches side by side; a slot is a matching that it holds for
+        some ticks.
+
         Returns
         -------
         linear expression
@@ -196,6 +227,9 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         """
         model = self.model
         problem = self.problem
+
+        # Variables by slot: whether it is in use, its duration in ticks, and by pair its
+        # circuits.
         used = [model.new_bool_var("") for _ in range(self.slots)]
         ticks = [model.new_int_var(0, self.longest, "") for _ in used]
         uses = [{pair: model.new_bool_var("") for pair in self.joined} for _ in used]
@@ -236,6 +270,9 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         self, demand: NDArray[np.int64], share: Fraction, end: cp_model.IntVar
     ) -> None:
         """Let packets take the rest that circuits leave, if there are any, until the end.
+
+        A rest of r ticks takes packets r times the denominator of `share` in parts, where a tick
+        has as many parts as its numerator.
 
         Parameters
         ----------

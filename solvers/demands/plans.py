@@ -25,7 +25,22 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, matchings: Sequence[NDArray[np.int32]], ticks: Sequence[int], ports: int) -> Plan:
-        """Put slots together that were found one by one, perhaps none."""
+        """Put slots together that were found one by one, perhaps none.
+
+        Parameters
+        ----------
+        matchings
+            The destination of each source in each slot, -1 for none, each of shape (ports,).
+        ticks
+            How long each slot lasts.
+        ports
+            The number of ports, which an empty list of slots does not tell.
+
+        Returns
+        -------
+        Plan
+            The slots in the order given; without slots its matchings have the shape (0, ports).
+        """
         rows = np.array(matchings, dtype=np.int32).reshape(-1, ports)
         return cls(rows, np.array(ticks, dtype=np.int64))
 
@@ -40,7 +55,17 @@ class Plan(NamedTuple):
 
 @kernel
 def _add_service(matchings, ticks, served):
-    """Add to ``served[source, destination]`` how long each circuit is up."""
+    """Add how long each circuit is up.
+
+    Parameters
+    ----------
+    matchings : int32 array, shape (slots, n)
+        In: the destination of each source, -1 for none.
+    ticks : int array, shape (slots,)
+        In: how long each slot lasts.
+    served : int array, shape (n, n)
+        In and out: ``served[source, destination]`` in ticks.
+    """
     for slot in range(len(ticks)):
         for source in range(matchings.shape[1]):
             destination = matchings[slot, source]
@@ -49,7 +74,18 @@ def _add_service(matchings, ticks, served):
 
 
 def serve(plan: Plan) -> NDArray[np.int64]:
-    """Return ``served[source, destination]``: how long each circuit is up, in ticks."""
+    """Return how long each circuit is up over all slots of a plan.
+
+    Parameters
+    ----------
+    plan
+        Slots in ticks.
+
+    Returns
+    -------
+    ndarray, shape (ports, ports)
+        ``served[source, destination]`` in ticks.
+    """
     n = plan.matchings.shape[1]
     served = np.zeros((n, n), dtype=np.int64)
     _add_service(plan.matchings, plan.ticks, served)
@@ -67,6 +103,9 @@ def is_mutual(plan: Plan) -> bool:
 @kernel
 def _trim(demand, served, matchings, ticks, order, shortest):
     """Shorten slots in an order by the time that no demand needs.
+
+    A slot is a matching that is held for some ticks; an entry is served by the ticks that its
+    circuit is up, over all slots.
 
     Parameters
     ----------
@@ -157,6 +196,8 @@ def tidy(plan: Plan) -> Plan:
     for row, ticks in zip(rows, plan.ticks.tolist(), strict=True):
         content = row.tobytes()
         ticks_of[content] = ticks_of.get(content, 0) + ticks
+
+    # Matchings as sorted bytes: the order does not depend on that of the plan.
     contents = sorted(ticks_of)
     merged = np.frombuffer(b"".join(contents), dtype=">u4").reshape(-1, rows.shape[1])
     ticks = np.array([ticks_of[content] for content in contents])
@@ -175,6 +216,12 @@ def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> P
         ``demand[source, destination]`` in ticks, shape (n, n).
     shortest
         No slot of the result is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        The slots that have a circuit with a demand and a duration, in their order; other circuits
+        are -1 (IDLE).
     """
     n = plan.matchings.shape[1]
     places = plan.matchings + np.arange(n) * n  # of idle ports any place

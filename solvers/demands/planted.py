@@ -71,10 +71,16 @@ class Summands(NamedTuple):
 def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     """Find the weights of the permutations of which a demand is the sum.
 
+    A weight is a number of ticks that is planted in some permutations, its copies. Where only one
+    of the permutations has a circuit, the entry is the weight itself, so weights are values that
+    occur often. Values that are sums of two others, as often as chance explains, are left out.
+
     Parameters
     ----------
-    entries, lines
-        The demand in ticks, and the sums of its lines.
+    entries
+        The demand in ticks, as a list of its entries.
+    lines
+        The sums of its rows and columns in ticks, and how many entries each has.
 
     Returns
     -------
@@ -118,6 +124,7 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
 
     # Or else the copies of one weight are some more or fewer than its count says; none, if nothing
     # is lacking.
+    # For each weight: how many copies more (or fewer) of it alone would mend the sum.
     change = np.rint(lacking / values).astype(np.int64)
     is_small = np.abs(change) <= np.maximum(1, copies // 2)
     is_right = np.abs(lacking - change * values) <= rounding * (copies.sum() + change)
@@ -133,6 +140,17 @@ def _count_by_line(
 ) -> NDArray[np.int64]:
     """Count how often each line has each weight.
 
+    Parameters
+    ----------
+    n_ports
+        The number of ports, n: lines are n rows, then n columns.
+    entries
+        The demand, whose entries have a row and a column.
+    summands
+        Where weights stand: the number of an entry, and that of a weight, for each.
+    n_weights
+        The number of weights.
+
     Returns
     -------
     int array, shape (2 n, weights)
@@ -140,6 +158,8 @@ def _count_by_line(
     """
     shape = (n_ports, n_weights)
     size = n_ports * n_weights
+
+    # Line and weight are packed into one number, so that one count does for all.
     by_row = entries.row[summands.entry].astype(np.int64) * n_weights + summands.weight
     by_column = entries.column[summands.entry].astype(np.int64) * n_weights + summands.weight
     return np.concatenate(
@@ -153,9 +173,25 @@ def _count_by_line(
 def _match_alone(entries: Entries, weights: Weights) -> Summands:
     """Find the entries that are equal to a weight, in lines that have no more of them than copies.
 
-    A line with more of them has an entry among them that is a sum of other weights.
+    The copies of a weight are the number of permutations in which it is planted: no line has it
+    more often. A line with more such entries has one among them that is a sum of other weights, so
+    none of them is certain.
+
+    Parameters
+    ----------
+    entries
+        The demand in ticks.
+    weights
+        The values that are planted, and their copies.
+
+    Returns
+    -------
+    Summands
+        The number of each entry that is certainly one weight alone, and the number of the weight.
     """
     ascending = np.argsort(weights.ticks)
+
+    # The first weight that is no less than the entry; beyond all weights it is the last one.
     place = np.searchsorted(weights.ticks[ascending], entries.ticks)
     weight_of_entry = ascending[np.minimum(place, len(ascending) - 1)]
     is_equal = weights.ticks[weight_of_entry] == entries.ticks
@@ -165,6 +201,8 @@ def _match_alone(entries: Entries, weights: Weights) -> Summands:
     in_line = _count_by_line(entries.n_ports, entries, equal, n_weights)
     rows = entries.row[equal.entry]
     columns = entries.n_ports + entries.column[equal.entry].astype(np.int64)
+
+    # How often the weight occurs in the row or the column of the entry, whichever is more.
     most = np.maximum(in_line[rows, equal.weight], in_line[columns, equal.weight])
     is_certain = most <= weights.copies[equal.weight]
     return Summands(equal.entry[is_certain], equal.weight[is_certain])
@@ -174,6 +212,9 @@ def _sets_with_sum(
     ticks: int, weights: Weights, lacked: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
     """List the sets of weights with a given sum, but for rounding.
+
+    A weight is a number of ticks; a line lacks it as often as fewer of its entries have it than
+    permutations do.
 
     Parameters
     ----------
@@ -213,6 +254,11 @@ def _sets_with_sum(
 def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summands:
     """Write entries as sums of weights, such that no line has more of a weight than its copies.
 
+    A demand that is a sum of permutations, each with a weight, has the weights themselves as
+    entries where a permutation stands alone, and sums of weights elsewhere. The copies of a weight
+    are the number of permutations that have it; a line (row or column) lacks a weight while fewer
+    of its entries have it.
+
     Entries that are equal to a weight come first; then, again and again, those that can be written
     in one way from the weights that their row and column still lack. If there is none, one entry
     is written in the first way, the one with the fewest weights.
@@ -238,6 +284,8 @@ def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summ
     """
     alone = _match_alone(entries, weights)
     in_line = _count_by_line(entries.n_ports, entries, alone, len(weights.ticks))
+
+    # ``lacked[line, weight]``: how often the line has to get the weight yet.
     lacked = np.maximum(weights.copies - in_line, 0)
     edges = [(alone.entry, alone.weight)]
 
@@ -245,6 +293,8 @@ def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summ
     is_decoded[alone.entry] = True
     undecoded = np.flatnonzero(~is_decoded).tolist()
     most_ways = 1
+
+    # At first only entries with one way are decoded; a pass in vain lets the next one choose.
     for _ in range(_MOST_PASSES):
         postponed: list[int] = []
         for entry in undecoded:
@@ -281,8 +331,18 @@ def _ticks_of_summands(
 ) -> NDArray[np.int64]:
     """Return how long each summand needs a circuit, such that those of an entry add up to it.
 
-    That is its weight; but where amounts were rounded to ticks, the weights of an entry may be
-    some ticks less than it, and the last summand of the entry takes these, too.
+    A summand is one weight of which an entry is the sum. It needs its weight; but where amounts
+    were rounded to ticks, the weights of an entry may be some ticks less than it, and the last
+    summand of the entry takes these, too.
+
+    Parameters
+    ----------
+    entries
+        The demand in ticks.
+    weights
+        The values that are planted.
+    summands
+        The number of the entry and of the weight of each summand.
 
     Returns
     -------
@@ -301,6 +361,9 @@ def _ticks_of_summands(
 
 def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf) -> Plan | None:
     """Cover a demand by the permutations of which it is a sum.
+
+    Each permutation has a weight, a number of ticks, which is a value that occurs often among the
+    entries.
 
     Parameters
     ----------
@@ -342,6 +405,7 @@ def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf)
             slots = cover_fewest_slots(part, LineSums.of(part), shortest, deadline)
             plan = join(plan, slots)
 
+    # Entries that no sum of weights explains are covered apart.
     is_decoded = np.zeros(len(entries.ticks), dtype=bool)
     is_decoded[summands.entry] = True
     undecoded_entries = np.flatnonzero(~is_decoded)

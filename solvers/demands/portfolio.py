@@ -107,6 +107,8 @@ def solve_best(
             from optmatch.solvers.demands.decomposer import solve_matchings
 
         return solve_matchings(problem, limits, rng, on_event, start, params.decompositions)
+
+    # Pairs of bidirectional ports, and very few ports, have searches of their own.
     build: Build = partial(rebuild, rebuilds=params.rebuilds)
     if pairings.suits(problem):
         build = pairings.rebuild_pairings
@@ -133,7 +135,18 @@ def solve_best(
 def _try_exact(
     problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Give the best plan of the first rules to the exact model, for a while.
+    """Give the best plan of the first rules to the exact model (CP-SAT), for a short while.
+
+    Parameters
+    ----------
+    problem
+        A demand of few ports on an ideal switch, with packets or several planes.
+    limits
+        The limits of time, gap and iterations; the rules and the model share them.
+    rng
+        The random numbers of rules, and of the seed of CP-SAT.
+    on_event
+        Called with better objectives and bounds.
 
     Returns
     -------
@@ -161,10 +174,22 @@ class TimedRule(NamedTuple):
 
 
 def list_rules(work: CoverTask) -> list[TimedRule]:
-    """Return all rules in the order in which they run: heaviest first, then the quickest first.
+    """List all rules of the portfolio, with estimates of their time, as they run.
 
-    They are the rules of `quick_rules`, those that papers and other methods name, and ratings. A
-    rule's estimate is a function of the numbers of ports, entries and partners.
+    A rule makes a whole plan of slots. First comes the heaviest-first rule, then all others, the
+    quickest first: the rules of `quick_rules`, those of papers (TMS, Solstice), and covers that
+    take the slot of the best rating again and again.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, and the delay.
+
+    Returns
+    -------
+    list of TimedRule
+        Each with an estimate in seconds that is a function of the numbers of ports, of entries and
+        of the most partners of a port (degree) alone, so that it is the same on every machine.
     """
     size = Size.of(work.demand, work.delay)
     square = size.n_ports**2
@@ -189,7 +214,20 @@ def list_rules(work: CoverTask) -> list[TimedRule]:
 
 
 def _yield_quick(work: CoverTask, rule: PlanRule) -> Iterator[Plan]:
-    """Yield the plan of a quick rule, unless it has none or needs more time than is left."""
+    """Yield the plan of a quick rule, unless it has none or needs more time than is left.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, the delay and the clock.
+    rule
+        The rule.
+
+    Yields
+    ------
+    Plan
+        One plan that serves the demand, or none at all.
+    """
     deadline = counted_time() + work.clock.remaining_s
     task = QuickTask(work.demand, work.delay, work.shortest, deadline)
     try:
@@ -225,9 +263,22 @@ class PlanOfRule(NamedTuple):
 def _yield_plans_of_rules(work: CoverTask) -> Iterator[PlanOfRule]:
     """Yield the plans of all rules that fit into the time, without surplus.
 
+    A rule makes a whole plan of slots that serve the demand.
+
     A rule runs if it is estimated to take no more than `_SHARE_OF_RULES` of the time that is left,
     so that the search that follows has some; without any limit, if it takes no more than
-    `_LONGEST_RULE_S`.
+    `_LONGEST_RULE_S`. The first rule always runs. Rules come in the order of their estimates, so
+    the first one that does not fit ends it.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, delay and shortest slot, and the clock.
+
+    Yields
+    ------
+    PlanOfRule
+        The rule with its plan, in which equal slots are one and none is longer than needed.
     """
     longest_s = _LONGEST_RULE_S if _is_unlimited(work) else np.inf
     for number, rule in enumerate(list_rules(work)):
@@ -246,6 +297,9 @@ def yield_all(work: CoverTask) -> Iterator[Plan]:
 
 def _yield_moves_of_schedule(work: CoverTask, start: Plan) -> Iterator[Plan]:
     """Yield the plans that `schedule` would come to in a quarter of the time; none without limit.
+
+    A move takes some slots of a plan out, and covers what they served anew. `schedule` is the
+    function for schedulers, which takes milliseconds.
 
     The moves are the same ones, with the same random numbers. `best` is therefore no worse than
     `schedule` in a quarter of its time, whatever its own moves bring.
@@ -280,6 +334,10 @@ def _yield_moves_of_schedule(work: CoverTask, start: Plan) -> Iterator[Plan]:
 def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterator[Plan]:
     """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one.
 
+    A plan is a list of slots, matchings that are held for some ticks each; its cost is the sum of
+    ticks with a delay for each slot. A rule makes a whole plan; a rebuild takes some slots out and
+    covers what they served anew.
+
     A large neighbourhood search, which begins with the moves of `schedule`. After `_STUCK`
     rebuilds without any gain it goes on from the plan of a rule that is drawn.
 
@@ -296,6 +354,7 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
     Plan
         Plans that serve the demand, good and bad ones.
     """
+    # First: the plans of the rules that fit into the time.
     best = work.former
     best_of_schedule: Plan | None = None
     plans_of_rules: list[Plan] = []
@@ -309,12 +368,14 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
         plans_of_rules.append(plan)
         yield plan
 
+    # Second: the moves that a scheduler makes, from the best plan of its rules.
     if best_of_schedule is not None:
         for plan in _yield_moves_of_schedule(work, best_of_schedule):
             if best is None or plan.cost(work.delay) < best.cost(work.delay):
                 best = plan
             yield plan
 
+    # Third: a large neighbourhood search from the best plan of all.
     moves = _Moves(work)
     n_moves = 0
     n_in_vain = 0
@@ -381,6 +442,9 @@ class _Moves:
     def rebuild_part(self, plan: Plan) -> Plan | None:
         """Make one move: cover a part of a plan anew, by a kind of move that is drawn.
 
+        A "matrix" move takes slots out of the plan and covers their service over the full matrix,
+        with assignments; an "entries" move covers the list of entries by a quick rule.
+
         There are no more "matrix" moves if the last one took longer than the time that is left.
         Without any limit the estimate decides instead, so that the result does not depend on the
         clock.
@@ -420,10 +484,16 @@ class _Moves:
 def _replace_some(work: CoverTask, plan: Plan) -> Plan:
     """Take out some slots, the least useful ones first, and cover their service anew.
 
+    A rating says how slots are compared: by what they serve for their time, with more weight for
+    busy ports and finished circuits.
+
+    The use of a slot is the demand that it serves, divided by its ticks and the delay.
+
     Parameters
     ----------
     work
-        The demand in ticks, and the random numbers.
+        The demand in ticks, and the random numbers, which draw how many slots go, how much chance
+        counts beside their use, and the rating of the cover.
     plan
         Slots that serve the demand.
 

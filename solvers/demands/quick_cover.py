@@ -94,14 +94,18 @@ def cover_quickly(
 def plan_quickly(
     demand: NDArray[np.int64], delay: int, deadline: float, previous: Plan | None = None
 ) -> Plan:
-    """Cover a demand as well as time allows; see `plan_entries`.
+    """Cover a demand by slots as well as time allows: rules, the quickest first, then moves.
 
     Parameters
     ----------
     demand
         ``demand[source, destination]`` in ticks, int64, shape (n, n).
-    delay, deadline, previous
-        Like those of `plan_entries`.
+    delay
+        Ticks before each slot.
+    deadline
+        When to stop, in seconds of `counted_time`; infinite for a number of moves.
+    previous
+        Slots of a demand like this one, which are completed for this one; None if there are none.
 
     Returns
     -------
@@ -115,6 +119,10 @@ def plan_entries(
     entries: Entries, delay: int, deadline: float, previous: Plan | None = None
 ) -> Plan:
     """Cover the entries of a demand as well as time allows.
+
+    A plan is a list of slots, matchings that are held for some ticks each; its cost is the sum of
+    these ticks with a delay for each slot. A rule makes a whole plan; a move takes some slots of a
+    plan out, and covers what they served anew.
 
     The steps and their order do not depend on the time there is: heaviest first, in any case; then
     the rules that fit, the quickest first; then moves, each of which covers a part of the best
@@ -178,7 +186,24 @@ def plan_entries(
 
 
 def _shorter_by_best_slots(task: QuickTask, first: Plan, deadline: float) -> Plan:
-    """Return the shorter one of a plan and the cover by best slots, if there is time for that."""
+    """Return the shorter one of a plan and the cover by best slots, if there is time for that.
+
+    A best slot is one whose length and matching serve most for its time with the delay.
+
+    Parameters
+    ----------
+    task
+        The demand in ticks and the delay; its own deadline does not count.
+    first
+        A plan that serves the demand.
+    deadline
+        When the cover has to be complete, in seconds of `counted_time`.
+
+    Returns
+    -------
+    Plan
+        The plan of fewer ticks, delays included; `first` if time ran out.
+    """
     try:
         rated = cover_by_rule(task._replace(deadline=deadline), RATED)
     except TimeUp:
@@ -189,6 +214,9 @@ def _shorter_by_best_slots(task: QuickTask, first: Plan, deadline: float) -> Pla
 
 def _improve(task: QuickTask, first: Plan, best: Plan, bound: int) -> Plan:
     """Return the best plan of rules and moves that start from `first`, and of `best`.
+
+    The cost of a plan is the ticks of all slots, with a delay for each. A rule makes a whole plan;
+    a move covers a part of the best one anew.
 
     Parameters
     ----------
@@ -213,6 +241,8 @@ def _improve(task: QuickTask, first: Plan, best: Plan, bound: int) -> Plan:
             plan = next(steps, None)
             if plan is None:
                 break
+
+            # The later one of equal plans is kept.
             if plan.cost(delay) <= best.cost(delay):
                 best = plan
     except TimeUp:
@@ -224,6 +254,10 @@ def _best_of_listed_rules(
     entries: Entries, lines: LineSums, first: Plan, delay: int, deadline: float
 ) -> Plan:
     """Return the best plan of those rules that need no full matrix, while there is time.
+
+    A rule makes a plan, slots that serve the demand. These take time for entries alone, not for
+    all places of a matrix: an edge colouring, the decoding of planted permutations, and covers
+    slot by slot.
 
     Parameters
     ----------
@@ -246,6 +280,7 @@ def _best_of_listed_rules(
         partial(cover_planted, entries, deadline=deadline),
     ]
     for rule in (STABLE, CRITICAL, MEDIAN):
+        # No slot is shorter than a tick.
         terms = CoverTerms(delay, 1, rule)
         rules.append(partial(cover_listed_by_rule, entries, terms, deadline))
     best = first
@@ -269,6 +304,9 @@ def _best_slots_s(size: Size) -> float:
 def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]:
     """Yield the plans of the rules that fit, then those of moves from the best of them.
 
+    A rule makes a whole plan of slots, with an estimate of the seconds that it takes; a move
+    covers a part of the best plan anew.
+
     Parameters
     ----------
     task
@@ -285,6 +323,8 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
     """
     delay = task.delay
     size = Size.of(task.demand, delay)
+
+    # Rules, the quickest first; the first one that does not fit ends them.
     for estimate_s, rule in rules_by_time(size):
         if estimate_s > _NEVER_S:
             break
@@ -304,6 +344,8 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
 
 def yield_moves(task: QuickTask, best: Plan, size: Size, *, endless: bool) -> Iterator[Plan]:
     """Yield plans of moves, each from the best plan so far; the same ones each time.
+
+    A move takes some slots of a plan out, and covers what they served anew.
 
     Parameters
     ----------
@@ -369,13 +411,31 @@ def cover_part_anew(task: QuickTask, plan: Plan, rng: np.random.Generator, size:
 
 
 def _patch(task: QuickTask, plan: Plan, rule: int) -> Plan:
-    """Cover what some slots leave of the demand."""
+    """Cover what some slots leave of the demand.
+
+    Parameters
+    ----------
+    task
+        The demand in ticks, and the deadline, at which `TimeUp` is raised.
+    plan
+        Any slots.
+    rule
+        How further slots are chosen: one of the rules of `entry_covers`, such as ``STABLE``.
+
+    Returns
+    -------
+    Plan
+        The slots of `plan`, then those that were added.
+    """
     unserved = np.maximum(task.demand - serve(plan), 0)
     return join(plan, cover_by_rule(task._replace(demand=unserved), rule))
 
 
 def _patch_previous(task: QuickTask, previous: Plan) -> Plan:
     """Complete the slots of a former plan, in a time that does not depend on the limit.
+
+    A slot is a matching that is held for some ticks; a demand is served if each pair has its
+    circuit for long enough over all slots.
 
     Parameters
     ----------
@@ -399,5 +459,20 @@ def _patch_previous(task: QuickTask, previous: Plan) -> Plan:
 
 
 def finish_plan(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Put equal slots together, shorten slots, and take out circuits that no demand needs."""
+    """Put equal slots together, shorten slots, and take out circuits that no demand needs.
+
+    Parameters
+    ----------
+    plan
+        Slots that serve the demand.
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n).
+    shortest
+        No slot of the result is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the demand, the longest ones first.
+    """
     return only_demanded(trim(tidy(plan), demand, shortest), demand, shortest)

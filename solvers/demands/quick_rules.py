@@ -61,7 +61,21 @@ class Size(NamedTuple):
 
     @classmethod
     def of(cls, demand: NDArray[np.int64], delay: int | None = None) -> Size:
-        """Measure a demand, ``demand[source, destination]``, and the delay in ticks if known."""
+        """Measure a demand.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n).
+        delay
+            Ticks before each slot; None if it is not known, and then entries count as long as a
+            delay.
+
+        Returns
+        -------
+        Size
+            The ports, the entries, the most entries of a line, and the mean entry in delays.
+        """
         is_entry = demand > 0
         of_rows = is_entry.sum(axis=1)
         of_columns = is_entry.sum(axis=0)
@@ -74,7 +88,22 @@ class Size(NamedTuple):
 
     @classmethod
     def of_entries(cls, entries: Entries, lines: LineSums, delay: int) -> Size:
-        """Measure listed entries."""
+        """Measure listed entries.
+
+        Parameters
+        ----------
+        entries
+            The demand in ticks.
+        lines
+            The sums of its rows and columns; each entry is in one of both.
+        delay
+            Ticks before each slot.
+
+        Returns
+        -------
+        Size
+            The ports, the entries, the most entries of a line, and the mean entry in delays.
+        """
         n_entries = len(entries.ticks)
         total = float(lines.ticks.sum(dtype=np.float64)) / 2
         return cls(
@@ -113,7 +142,20 @@ class PlanRule(NamedTuple):
 
 
 def cover_by_rule(task: QuickTask, rule: int) -> Plan:
-    """Cover a demand slot by slot; `rule` is one of those of `entry_covers`.
+    """Cover a demand slot by slot.
+
+    Parameters
+    ----------
+    task
+        The demand in ticks, delay, shortest slot and deadline.
+    rule
+        How slots are chosen: ``STABLE``, ``RATED``, ``CRITICAL``, ``LARGEST``, ``MEDIAN`` or
+        ``LEAST`` of `entry_covers`.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole demand, in the order in which they were chosen.
 
     Raises
     ------
@@ -126,6 +168,9 @@ def cover_by_rule(task: QuickTask, rule: int) -> Plan:
 
 def cover_listed_by_rule(entries: Entries, terms: CoverTerms, deadline: float) -> Plan:
     """Cover listed entries slot by slot.
+
+    A slot is a matching that is held for some ticks. A rule says how the next one is chosen, for
+    example as the heaviest matching that is held until its largest entry is served.
 
     Parameters
     ----------
@@ -180,7 +225,10 @@ def cover_listed_by_rule(entries: Entries, terms: CoverTerms, deadline: float) -
 
 @kernel
 def hold_as_needed(unserved, permutations, ticks):
-    """Shorten terms in turn to what their largest unserved entry still needs.
+    """Shorten the terms of a decomposition, in turn, to what unserved entries still need.
+
+    A term is a permutation with its weight. A decomposition of a stuffed matrix serves more than
+    the demand, so the last terms are shortened most.
 
     Parameters
     ----------
@@ -222,6 +270,10 @@ def decompose_in_delays(task: QuickTask) -> Plan:
 
 def _decompose_in_units(task: QuickTask, unit: int) -> Plan:
     """Decompose what a demand takes of a unit of ticks, and hold terms as long as needed.
+
+    A term is a permutation with its weight. The demand is stuffed first, that is, entries are
+    raised until all lines have one sum; terms are then held no longer than the demand itself
+    needs.
 
     Parameters
     ----------
@@ -276,10 +328,15 @@ def _entry_rule(
 ) -> PlanRule:
     """Make the rule of a cover slot by slot, of which each looks at all entries that are left.
 
+    It is estimated to take 50 us and, for each slot and half of the entries (as these become
+    fewer), ``ns_per_entry * n_ports**growth`` nanoseconds.
+
     Parameters
     ----------
-    name, rule
-        The name of the rule, and its number in `entry_covers`.
+    name
+        The name of the rule.
+    rule
+        Its number in `entry_covers`.
     ns_per_entry
         The time of a slot for each entry that is left, in nanoseconds, for one port.
     slots_per_partner
@@ -287,10 +344,16 @@ def _entry_rule(
         weigh service against delays.
     growth
         The power of the number of ports with which the time for an entry grows.
+
+    Returns
+    -------
+    PlanRule
+        The rule, with its estimate in seconds.
     """
     weighs_delays = rule in (STABLE, RATED)
 
     def estimate_s(size: Size) -> float:
+        """Estimate the seconds that the rule takes for a demand of a certain size."""
         slots = size.degree * slots_per_partner + 1
         if weighs_delays:
             slots = size.slots_of_service
@@ -310,6 +373,16 @@ def _planted_weights_s(size: Size) -> float:
 
     Where it finds some its plan is nearly always the shortest, and it begins only if it has the
     time to decode them.
+
+    Parameters
+    ----------
+    size
+        The size of the demand: its entries, and the most entries of a line.
+
+    Returns
+    -------
+    float
+        Seconds; 0 where lines have so many entries that it does not even look.
     """
     if size.degree > MOST_PERMUTATIONS:
         return 0.0

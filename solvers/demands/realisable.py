@@ -147,7 +147,17 @@ class Realiser:
     """
 
     def __init__(self, problem: Demand) -> None:
-        """Prepare the router, and the matchings of an all-to-all if most pairs have a demand."""
+        """Prepare to turn plans of any matchings into plans that the fabric of a problem can hold.
+
+        It makes a router for fabrics with cells (2 x 2 switches), and takes away the demand of
+        pairs without any route. Where more than `_DENSE` of all pairs have a demand, it makes the
+        matchings of an all-to-all, too, which together join each pair once.
+
+        Parameters
+        ----------
+        problem
+            The demand, with its fabric, delay and shortest slot.
+        """
         self.problem = problem
         self.has_cells = problem.fabric.graph is not None
         if self.has_cells:
@@ -172,6 +182,9 @@ class Realiser:
     def realise(self, plan: Plan) -> Plan:
         """Make a plan of slots that the fabric can hold, and that serves the demand.
 
+        A wish is the matching of a slot of the plan that is asked for; the fabric may hold only a
+        part of its circuits side by side.
+
         The slots of `plan` are wishes, the longest first. Each is routed as far as it goes, for
         the demand that is left (`_slot`), and held as long as pays best (`_length`). After the
         last wish, slots are made from the largest demands that are left. Each slot finishes at
@@ -193,6 +206,8 @@ class Realiser:
         left = self.demand.copy()
         matchings: list[NDArray[np.int32]] = []
         ticks: list[int] = []
+
+        # After the last wish `next` gives None, and slots are made from the largest demands.
         wishes = iter(plan.matchings[np.argsort(-plan.ticks, kind="stable")])
         while left.any():
             # None: the slots before have served all that this wish asks for.
@@ -216,6 +231,8 @@ class Realiser:
 
     def _all_to_all(self) -> Plan | None:
         """Hold each matching of an all-to-all as long as the neediest of its circuits.
+
+        The matchings of an all-to-all join each two ports once.
 
         Returns
         -------
@@ -248,6 +265,8 @@ class Realiser:
     ) -> NDArray[np.int32] | None:
         """Route the pairs that a slot asks for, then others that fit; None if it asks for none.
 
+        A slot is a matching that is held for some ticks; a wish is one that a plan asks for.
+
         Parameters
         ----------
         wish
@@ -279,6 +298,8 @@ class Realiser:
 
     def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
         """Route as many pairs side by side as it finds ways for, the first ones first.
+
+        A cell is a 2 x 2 switch of the fabric; its states say how light passes.
 
         Parameters
         ----------
@@ -336,7 +357,10 @@ class Realiser:
     def _route(
         self, pairs: list[Pair], efforts: tuple[Effort, ...] = (_QUICK, EFFORTS[1])
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
-        """Find routes for all pairs together.
+        """Find routes through the fabric for all pairs side by side.
+
+        The router (rip-up and reroute) is asked with more and more effort, from empty routes each
+        time.
 
         Parameters
         ----------
@@ -348,10 +372,13 @@ class Realiser:
         Returns
         -------
         tuple of (routes, lengths), or None
-            As those of `CellRouter`; None if no routes were found.
+            ``routes[port]``: the terminals of cells that the circuit of a source passes, of which
+            the first ``lengths[port]`` count, as the router writes them; rows of other ports are
+            empty. None if no routes for all pairs were found.
         """
         order, partner = self._order(pairs)
         for effort in efforts:
+            # The router returns a negative number where some circuit found no way.
             routes, lengths = self.router.empty_routes()
             if self.router.settle(order, partner, routes, lengths, effort=effort) >= 0:
                 return routes, lengths
@@ -360,10 +387,19 @@ class Realiser:
     def _order(self, pairs: list[Pair]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Order the sources of pairs for the router: those with the longest ways come first.
 
+        Long ways have the fewest alternatives, so they are routed while most cells are free.
+
+        Parameters
+        ----------
+        pairs
+            Pairs of source and destination, no port twice.
+
         Returns
         -------
-        order, partner : array of int64, shapes (pairs,) and (n,)
-            The sources in their order; the destination of each port, IDLE if it is no source.
+        order : array of int64, shape (pairs,)
+            The sources, by the least length of a way to their destination, the longest first.
+        partner : array of int64, shape (n,)
+            The destination of each port, IDLE if it is no source.
         """
         partner = np.full(self.n, IDLE, dtype=np.int64)
         for i, j in pairs:
@@ -375,7 +411,7 @@ class Realiser:
     def _pack(
         self, pairs: list[Pair]
     ) -> tuple[list[Pair], tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """Take pairs one by one; a pair is left out if no routes for all are found with it.
+        """Route pairs one by one; a pair without a route beside the others is left out.
 
         Parameters
         ----------
@@ -384,18 +420,25 @@ class Realiser:
 
         Returns
         -------
-        tuple of (pairs, (routes, lengths))
-            The pairs that are chosen, and their routes as those of `CellRouter`.
+        chosen : list of Pair
+            The pairs that have routes side by side.
+        (routes, lengths) : tuple of ndarray
+            ``routes[port]``: the terminals of cells on the way of a source's circuit, of which the
+            first ``lengths[port]`` count.
         """
         chosen: list[Pair] = []
         routes, lengths = self.router.empty_routes()
         tried = set[Pair]()
         for pair in pairs:
+            # A pair whose port is taken is dropped by `_compatible`, so the list stays as long
+            # as it was.
             wider = self._compatible([*chosen, pair])
             if len(wider) == len(chosen) or wider[-1] in tried:
                 continue
             tried.add(wider[-1])
             order, partner = self._order(wider)
+
+            # The router may move circuits of pairs chosen before; a copy keeps them if it fails.
             new_routes = routes.copy()
             new_lengths = lengths.copy()
             if self.router.settle(order, partner, new_routes, new_lengths, effort=_QUICK) >= 0:
@@ -405,7 +448,19 @@ class Realiser:
         return chosen, (routes, lengths)
 
     def _matching(self, pairs: list[Pair]) -> NDArray[np.int32]:
-        """Return ``matching[source]``, shape (n,), IDLE without a pair; both ways if mutual."""
+        """Write pairs as a matching.
+
+        Parameters
+        ----------
+        pairs
+            Pairs of source and destination, no port twice.
+
+        Returns
+        -------
+        ndarray
+            ``matching[source]``: the destination, IDLE without a pair, shape (n,). On
+            bidirectional ports each pair is written both ways.
+        """
         matching = np.full(self.n, IDLE, dtype=np.int32)
         for i, j in pairs:
             matching[i] = j
@@ -437,6 +492,7 @@ class Realiser:
         delay = self.problem.delay_ticks
 
         # Circuits without a demand are complete at any length, and earn nothing.
+        # One row for each length, one column for each circuit.
         served = np.minimum(left_of_circuit, lengths[:, None]).sum(axis=1)
         n_complete = (left_of_circuit <= lengths[:, None]).sum(axis=1)
         n_finished = n_complete - (left_of_circuit == 0).sum()

@@ -104,12 +104,16 @@ def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
         Ticks from the start, the latter of the port with most left to packets.
     """
     left = np.maximum(problem.directed_ticks - serve(plan), 0)
+
+    # Packets end with the port that sends or receives most of what circuits leave.
     busiest = int(max(left.sum(axis=0).max(), left.sum(axis=1).max()))
     return plan.cost(problem.delay_ticks) / problem.planes, busiest / problem.packet_share
 
 
 def spread(plan: Plan, problem: Demand) -> list[Plan]:
     """Give each slot to a plane, and split slots until all planes end about the same time.
+
+    A plane is one of several equal switches side by side; all of them serve one demand together.
 
     List scheduling, the longest slot first to the plane that ends first; then parts of slots move
     from the last plane to the first one (`_equalise`).
@@ -154,6 +158,9 @@ def _equalise(
     ticks_by_slot: list[dict[int, int]], ends: NDArray[np.int64], delay: int, shortest: int
 ) -> bool:
     """Move a slot, or a part of one, from the plane that ends last to the one that ends first.
+
+    A plane is one of several switches side by side; each carries its own slots, and all carry the
+    same demand together.
 
     Parameters
     ----------
@@ -238,6 +245,7 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
         n_shared[slot] = is_shared.sum(axis=1)
     np.fill_diagonal(n_shared, 0)
 
+    # The tour begins with the matching that is least like all others.
     order = [int(n_shared.sum(axis=1).argmin())]
     is_unplaced = np.ones(n_slots, dtype=bool)
     is_unplaced[order[0]] = False
@@ -250,6 +258,8 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     """Order the slots, and shorten each by the service of its circuits during delays.
+
+    A slot is a matching that is held for some ticks, after a delay for its changes.
 
     With per-circuit switching, a circuit that two consecutive slots share carries data during the
     delay between them. Slots are then longer than the demand needs.
@@ -347,6 +357,8 @@ def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
     """
     if start is None or start.objective is None:
         return None
+
+    # A solution of several planes has its schedules in the answer.
     schedules = [start.schedule] if start.schedule is not None else start.answer.schedules
     matchings = np.concatenate([schedule.matchings for schedule in schedules])
     if matchings.shape[1] != problem.fabric.n_ports:
@@ -429,6 +441,9 @@ def solve_demand(
     former = former_plan(problem, start)
     if former is not None:
         former = repair(problem, former)
+
+    # The method sees the demand in ticks alone; what fabric and planes make of a plan is done
+    # here.
     task = CoverTask(
         problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock, former
     )
@@ -445,6 +460,8 @@ def solve_demand(
         start=_known_candidate(problem, start),
     )
     stats: dict[str, object] = {"plans": n_plans}
+
+    # No plan was made in time: the bound is all that there is.
     if best is None:
         return conclude(problem, name, None, search.bound_s, limit, stats=stats)
     has_one_plane = problem.planes == 1
@@ -464,6 +481,13 @@ def solve_demand(
 
 def _known_candidate(problem: Demand, start: Solution | None) -> tuple[float, Candidate] | None:
     """Return a former solution of this very problem as an answer, with its objective.
+
+    Parameters
+    ----------
+    problem
+        The present demand.
+    start
+        A former solution, perhaps of another demand; None if there is none.
 
     Returns
     -------
@@ -505,8 +529,15 @@ class _CandidateSearch:
     def yield_candidates(self) -> Iterator[tuple[float, Candidate] | Bound | None]:
         """Yield what `take_best` takes: an objective with its candidate, a bound, or None.
 
-        None is a plan that cannot be better; it counts as an iteration. After the first plan, and
-        only once, small meshes yield a bound, and the plan that goes with it.
+        A candidate is what a plan of slots becomes on the fabric: schedules of all planes, with
+        the time at which all demand is served. None is a plan that cannot be better; it counts as
+        an iteration. After the first plan, and only once, small meshes yield a bound, and the plan
+        that goes with it.
+
+        Yields
+        ------
+        (float, Candidate), Bound or None
+            The completion time in seconds with the schedules; or a new lower bound in seconds.
         """
         task = self._task
         is_plain = _is_plain(task.problem)
@@ -525,7 +556,10 @@ class _CandidateSearch:
                 yield from self._yield_mesh_bound()
 
     def _yield_plans(self) -> Iterator[Plan]:
-        """Yield the former plan and those of the method; without demand, the empty plan alone."""
+        """Yield the plan of a former solution and those of the method, in ticks.
+
+        Without any demand it is the empty plan alone.
+        """
         task = self._task
         if not task.demand.any():
             yield Plan.of([], [], task.problem.fabric.n_ports)
@@ -535,7 +569,18 @@ class _CandidateSearch:
         yield from self._build(task)
 
     def _yield_mesh_bound(self) -> Iterator[tuple[float, Candidate] | Bound]:
-        """Yield the bound of a small mesh, from prices of its entries, and the plan for them."""
+        """Yield the bound of a small mesh, from prices of its entries, and the plan for them.
+
+        Prices are dual variables of the linear programme over all matchings that the mesh can
+        hold. On other fabrics nothing is yielded. ``self.bound_s`` and ``self.proof`` are set if
+        the bound is higher than the one before.
+
+        Yields
+        ------
+        Bound, then (float, Candidate)
+            The best bound in seconds; then the completion time in seconds of a plan, with its
+            schedules.
+        """
         with uncounted():
             from optmatch.solvers.demands import small_meshes
 
@@ -565,6 +610,16 @@ def _is_plain(problem: Demand) -> bool:
     """Tell whether only the slots and delays of a plan decide when it ends.
 
     That is so if every matching has routes, on one plane that stops as a whole, without packets.
+
+    Parameters
+    ----------
+    problem
+        The demand on its fabric.
+
+    Returns
+    -------
+    bool
+        Whether the plan with the least sum of slots and delays is the best one.
     """
     return (
         holds_every_matching(problem.fabric)
@@ -576,6 +631,9 @@ def _is_plain(problem: Demand) -> bool:
 
 def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
     """Choose how a plan becomes schedules: as it is, routed, or cut down to what has routes.
+
+    A plan is a list of matchings with durations, as if the fabric held every matching; a candidate
+    is what becomes of it: routed schedules, and the time at which all is served.
 
     Parameters
     ----------
@@ -596,6 +654,7 @@ def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
                 Realiser,  # other fabrics need no router
             )
 
+        # It keeps the routes of matchings that it has found, for later plans.
         realiser = Realiser(problem)
 
         def finish(plan: Plan) -> Candidate:
@@ -621,6 +680,9 @@ def schedule_plan(
     states: Callable[[Plan], NDArray[np.int8] | None] | None = None,
 ) -> Candidate:
     """Make the schedules of a plan, one for each plane.
+
+    A plan is a list of matchings with durations in ticks, as if there were one plane; a plane is
+    one of several switches side by side.
 
     Slots of the same matching become one, and what a packet network should carry is taken out.
     The rest is spread over the planes. Where circuits that stay keep carrying data, and there is

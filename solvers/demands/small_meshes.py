@@ -35,7 +35,19 @@ Pairs = tuple[tuple[int, int], ...]
 def suits(problem: Demand) -> bool:
     """Tell whether the matchings of a fabric can be listed, and slots stop as a whole on a plane.
 
-    Packets are no part of it.
+    The fabric has bidirectional ports, at most `_PORTS` of them (`_IDEAL_PORTS` on an ideal
+    switch), and at most `_CELLS` cells; there is one plane, no packet network, and all-stop
+    switching.
+
+    Parameters
+    ----------
+    problem
+        The demand on its fabric.
+
+    Returns
+    -------
+    bool
+        Whether `bound_on_mesh` and `plan_on_mesh` may be asked.
     """
     fabric = problem.fabric
     most_ports = _IDEAL_PORTS if fabric.graph is None else _PORTS
@@ -53,12 +65,20 @@ class Held(NamedTuple):
 
 
 def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
-    """Find prices at which no slot that the mesh holds earns more than it takes.
+    """Find prices of entries at which no slot that the mesh holds earns more than it takes.
+
+    Parameters
+    ----------
+    problem
+        A demand for which `suits` is true.
+    clock
+        Its time limit ends the search.
 
     Returns
     -------
     ConfigurationProof or None
-        The lower bound of `bound_by_prices` with the listed matchings; None if there is none.
+        Prices of the linear programme over the listed matchings, which prove a lower bound
+        (`bound_by_prices`); None if there is none.
     """
     return bound_by_prices(problem, clock, list_matchings(problem.fabric).matchings)
 
@@ -98,6 +118,8 @@ def plan_on_mesh(
     if problem.fabric.graph is None:
         return plan, lambda _part: None
     states = listed.states[listed.has_states]
+
+    # States are looked up by the bytes of a matching, as a part of the plan has its own order.
     states_by_matching = dict(zip(map(bytes, matchings), states, strict=True))
     return plan, lambda part: np.stack([states_by_matching[bytes(row)] for row in part.matchings])
 
@@ -105,6 +127,8 @@ def plan_on_mesh(
 @lru_cache(maxsize=16)
 def list_matchings(fabric: Fabric) -> Held:
     """List the matchings that a fabric with bidirectional ports holds.
+
+    A fabric holds a matching if cells have states in which all its circuits have light.
 
     Parameters
     ----------
@@ -124,9 +148,13 @@ def list_matchings(fabric: Fabric) -> Held:
     # The largest come first, so that those that are parts of others are found when they come.
     for pairs in sorted(_pair_up(live_ports), key=len, reverse=True):
         check_time()
+
+        # A slot may leave circuits of a matching unused, so parts of a matching need no row.
         is_part_of_another = any(set(pairs) <= set(larger) for larger in held)
         if is_part_of_another or any(is_dead[pair] for pair in pairs):
             continue
+
+        # An ideal switch holds every matching, and has no cells to set.
         if fabric.graph is None:
             held.append(pairs)
             states_of_held.append(np.zeros(0, dtype=np.int8))

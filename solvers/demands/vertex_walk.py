@@ -72,6 +72,10 @@ class _Walk(NamedTuple):
 def _leaving_row(walk, column):
     """Find the row whose weight is zero first as that of a column rises (the ratio test).
 
+    Words of the simplex method: the basis is the set of permutations, one for each row, whose
+    weights may be other than 0. ``tableau[row, column]`` says by how much the weight of the row's
+    permutation falls for each tick that the weight of the column's permutation rises.
+
     Parameters
     ----------
     walk : _Walk
@@ -101,6 +105,10 @@ def _leaving_row(walk, column):
 @inner_kernel
 def _count_terms_after(walk, column, leaving, rise):
     """Count the terms of the vertex at which the weight of a column has risen.
+
+    A term is a permutation with a weight other than 0. ``tableau[row, column]`` says by how much
+    the weight of the row's permutation falls for each tick that the column's rises; the last
+    column has the weights.
 
     Parameters
     ----------
@@ -132,6 +140,9 @@ def _count_terms_after(walk, column, leaving, rise):
 def _pivot(walk, column, leaving):
     """Take the permutation of a column into the basis in place of that of a row.
 
+    The tableau has a row for each permutation of the basis, those whose weights may be other than
+    zero, and a column for each permutation.
+
     A step of Gauss-Jordan elimination: the column becomes a unit vector.
 
     Parameters
@@ -162,13 +173,19 @@ def _pivot(walk, column, leaving):
 def _keep_if_whole(walk):
     """Keep the present vertex as the best one if its weights are whole; tell whether they are.
 
-    Weights of vertices may be fractions, and those are no slots.
+    Weights are durations of slots in ticks. At a vertex they may be fractions, and slots of those
+    do not exist.
 
     Parameters
     ----------
     walk : _Walk
-        In: the tableau and ``basis``. Out, if all weights are whole: ``best_basis`` and
-        ``best_weights``.
+        In: the tableau, whose last column has the weight of each row's permutation, and ``basis``,
+        that permutation. Out, if all weights are whole: ``best_basis`` and ``best_weights``.
+
+    Returns
+    -------
+    bool
+        Whether all weights are whole up to `_ZERO`, so that the vertex was kept.
     """
     last = walk.tableau.shape[1] - 1
     for row in range(len(walk.basis)):
@@ -184,6 +201,10 @@ def _keep_if_whole(walk):
 @kernel
 def _walk_over_vertices(walk, entering, chances, fewest):
     """Walk from vertex to vertex, and keep the one with the fewest whole weights.
+
+    A vertex is a decomposition of the demand into permutations with weights, of which those of the
+    basis alone may be other than 0; its terms are those that are. A step, a pivot of the simplex
+    method, takes one permutation into the basis in exchange for another one.
 
     Parameters
     ----------
@@ -229,7 +250,21 @@ def _walk_over_vertices(walk, entering, chances, fewest):
 
 
 def suits(demand: NDArray[np.int64]) -> bool:
-    """Tell whether all permutations of the ports can be listed, and weights are exact."""
+    """Tell whether a walk can be made over the decompositions of a matrix.
+
+    There must be so few ports that all permutations can be listed, and sums so small that weights
+    are exact as floats.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n), whose lines all have one sum.
+
+    Returns
+    -------
+    bool
+        Whether there are 2 to 6 ports, and a line has from 1 to 10**9 ticks.
+    """
     return 2 <= len(demand) <= _MOST_PORTS and 0 < demand[0].sum() <= _LARGEST_TICKS
 
 
@@ -245,16 +280,31 @@ class VertexWalk:
     """
 
     def __init__(self, demand: NDArray[np.int64], rng: np.random.Generator) -> None:
-        """List the permutations within the demand, and the equations that their weights fulfil."""
+        """List the permutations within the demand, and the equations that their weights fulfil.
+
+        A decomposition gives each permutation a weight >= 0, which is for how many ticks its
+        circuits are up, such that the weighted sum of all permutations is the demand.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n), n <= 6, whose rows and columns
+            all have the same sum > 0.
+        rng
+            Draws the first vertex of a walk, and the permutation that would enter in each step.
+        """
         self._demand = demand
         self._rng = rng
         n_ports = len(demand)
         ports = np.arange(n_ports)
+
+        # A permutation with a circuit where the demand is 0 can only have the weight 0.
         every = np.array(list(permutations(range(n_ports))), dtype=np.int32)
         self._permutations = every[(demand[ports, every] > 0).all(axis=1)]
 
         # Equations: the entries but those of the last row and column, which follow from the others
         # and the sum of all weights. The equations have a row each and a column by permutation.
+        # ``holds[number, i, j]``: 1 if the permutation has a circuit from i to j.
         holds = np.zeros((len(self._permutations), n_ports, n_ports))
         for number, permutation in enumerate(self._permutations):
             holds[number, ports, permutation] = 1.0
@@ -271,6 +321,9 @@ class VertexWalk:
 
     def walk(self, fewest: int) -> Plan | None:
         """Make some thousand steps.
+
+        A vertex is a decomposition of the demand into permutations with weights, its terms; a step
+        goes to a neighbour, and one that adds terms is rarely taken.
 
         Parameters
         ----------
@@ -294,7 +347,13 @@ class VertexWalk:
         return self._read(walk) if n_terms < fewest else None
 
     def _start(self) -> _Walk:
-        """Go to a vertex that is drawn: the best one for random costs."""
+        """Go to a vertex that is drawn: the best decomposition for random costs of permutations.
+
+        Returns
+        -------
+        _Walk
+            The tableau at this vertex. Its best vertex is not set.
+        """
         with uncounted():
             from scipy.optimize import linprog
 
@@ -307,7 +366,23 @@ class VertexWalk:
         return self._at_basis(by_weight[is_basic])
 
     def _at_basis(self, basis: NDArray[np.int64]) -> _Walk:
-        """Return the tableau of a basis; its best vertex is not set."""
+        """Compute the tableau of a basis anew, from the equations.
+
+        With the basis B and all equations A, the tableau is ``inv(B) @ A``, and the weights of the
+        basis are ``inv(B) @ sums``.
+
+        Parameters
+        ----------
+        basis
+            The permutations that may have a weight other than zero, one for each equation, shape
+            (rows,).
+
+        Returns
+        -------
+        _Walk
+            The tableau, shape (rows, permutations + 1), with the weights in ticks in its last
+            column; the best vertex is not set.
+        """
         inverse = np.linalg.inv(self._equations[:, basis])
         weights = inverse @ self._sums
         weights[np.abs(weights) < _ZERO] = 0.0
@@ -322,7 +397,20 @@ class VertexWalk:
         )
 
     def _read(self, walk: _Walk) -> Plan | None:
-        """Return the best vertex as a plan; None if rounding has made it another matrix."""
+        """Return the best vertex of a walk as a plan.
+
+        Parameters
+        ----------
+        walk
+            A walk with ``best_basis``, the permutations, and ``best_weights``, their weights in
+            ticks.
+
+        Returns
+        -------
+        Plan or None
+            The permutations with a weight > 0, as slots of whole ticks. None if rounding has made
+            their sum another matrix than the demand.
+        """
         ticks = np.rint(walk.best_weights).astype(np.int64)
         plan = Plan(self._permutations[walk.best_basis], ticks).take(ticks > 0)
         total = np.zeros_like(self._demand)

@@ -73,6 +73,8 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
         No row is matched. The threshold is the sum of a line and 1.
     """
     n = len(matrix)
+
+    # Column c is bit c % 64 of word c // 64. `every` has the words in which all columns are set.
     columns = np.arange(n)
     bit = np.left_shift(np.int64(1), columns % WORD)
     every = np.add.reduceat(bit, np.arange(0, n, WORD))

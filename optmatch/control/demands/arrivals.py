@@ -116,6 +116,15 @@ class _Arrivals:
     """
 
     def __init__(self, rolling: RollingSchedule, flows: FlowList) -> None:
+        """Begin before the arrival of the first flow.
+
+        Parameters
+        ----------
+        rolling
+            The schedule; nothing has been added to it.
+        flows
+            The flows, in the order of their arrival: times in seconds, ports, sizes in bytes.
+        """
         self._rolling = rolling
         self._flows = flows
         self._times_s = flows.time_s.tolist()
@@ -126,11 +135,22 @@ class _Arrivals:
         self._flow_of_demand: list[int] = []
 
     def replay(self) -> FlowReplay:
-        """Commit slots, and let time pass, until all flows are complete."""
+        """Commit slots, and let time pass, until all flows are complete.
+
+        The schedule numbers demands in the order in which they are added; each is one flow here.
+
+        Returns
+        -------
+        FlowReplay
+            When each flow was complete, in seconds; all slots in the order in which they were
+            committed; and the figures of the schedule at the end.
+        """
         rolling = self._rolling
         completions = rolling.record_completions()
         slots: list[Slot] = []
         while True:
+            # A slot is chosen when a plane becomes free. If nothing waits, the clock goes on to
+            # the next arrival.
             slot = rolling.next_slot()
             if slot is not None:
                 slots.append(slot)
@@ -154,7 +174,11 @@ class _Arrivals:
         self._rolling.advance(until_s)
 
     def _add_next(self) -> None:
-        """Add the flow that comes next, now."""
+        """Add the flow that comes next to the schedule, at the present time of its clock.
+
+        A flow of 0 bytes counts as arrived, and is not added. A deadline that is infinite is none;
+        a flow of a list without weights has the weight 1.
+        """
         flows = self._flows
         flow = self._n_arrived
         self._n_arrived += 1

@@ -78,7 +78,15 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
 
 
 def _is_plain(matrix: object) -> TypeGuard[NDArray[np.float64]]:
-    """Tell whether it is an array of two dimensions and finite float64 numbers, row by row."""
+    """Tell whether a value is a matrix as kernels take it, so that nothing needs to be converted.
+
+    That is an array of two dimensions and finite float64 numbers, not empty, stored row by row.
+
+    Parameters
+    ----------
+    matrix
+        The value that the caller has given.
+    """
     return (
         type(matrix) is np.ndarray
         and matrix.dtype == np.float64
@@ -146,7 +154,20 @@ def _count_full(
 
 
 def _entries_of(placed: PlacedAmounts, ticks: NDArray[np.int64]) -> Entries:
-    """Return listed amounts, all of them positive, as entries."""
+    """Return listed amounts, all of them positive, as entries.
+
+    Parameters
+    ----------
+    placed
+        The places of the amounts, row by row.
+    ticks
+        The amounts in ticks, shape (places,).
+
+    Returns
+    -------
+    Entries
+        The same places with 32-bit ports.
+    """
     from optmatch.solvers.demands.entries import Entries
 
     assert placed.sources is not None

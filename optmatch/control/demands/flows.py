@@ -129,6 +129,9 @@ class FlowQueue:
     def __init__(self, ports: int, delay: int) -> None:
         """Begin without flows.
 
+        A flow is the part of one demand that goes over one circuit; the ticks of a flow are how
+        long the circuit has to carry it.
+
         Parameters
         ----------
         ports
@@ -173,6 +176,8 @@ class FlowQueue:
     ) -> None:
         """Put the flows of a demand behind the flows that wait.
 
+        A flow is the part of one demand that goes over one circuit.
+
         A flow is due when all flows that wait then, itself included, could have been served one
         after the other with a delay each.
 
@@ -188,6 +193,8 @@ class FlowQueue:
             The weight and the deadline of the demand.
         """
         self.waiting[number] = Waiting(now, now, *urgency)
+
+        # `_work` has the ticks of all flows that wait, and a delay for each.
         due = now + self._work + sum(ticks + self._delay for _, ticks in parts)
         for place, ticks in parts:
             self.append(Flow(place, number, ticks, due, *urgency))
@@ -204,10 +211,15 @@ class FlowQueue:
     def append(self, flow: Flow) -> None:
         """Put one flow behind all that wait, and note it in all figures of its circuit.
 
+        The ticks and flows that wait for the circuit, its rate and weights, the lists of due times
+        and deadlines, and the count of flows of its demand follow. Where weights or deadlines are
+        in use, the flow takes its place by priority.
+
         Parameters
         ----------
         flow
-            Its demand is in `waiting`; its number is set here.
+            Its place (source, destination), ticks, due tick, weight and deadline are given; its
+            demand is in `waiting`. Its number, how many flows came before, is set here.
         """
         # All flows of a circuit share one tuple: the fewer objects wait, the rarer are the pauses
         # of the garbage collector.
@@ -257,6 +269,9 @@ class FlowQueue:
     def look(self, place: Place, skip: int = 0) -> Entry:
         """Return what waits for a circuit behind its first ticks.
 
+        The queue of a circuit has flows, each of which needs the circuit for some ticks, in the
+        order in which they are served.
+
         Parameters
         ----------
         place
@@ -304,12 +319,21 @@ class FlowQueue:
     def most_overdue(self, now: int, reserved: dict[Place, int]) -> OverdueFlow | None:
         """Find the due flow that came first, of those that committed slots do not complete.
 
+        A flow is due when all flows that waited at its arrival, itself included, could have been
+        served one after the other with a delay each.
+
         Parameters
         ----------
         now
             The present tick; flows that are due by then count.
         reserved
             Ticks that committed slots serve, by circuit.
+
+        Returns
+        -------
+        OverdueFlow or None
+            Its circuit, and the ticks that the circuit needs until it is complete, beyond
+            committed slots; None if no such flow is due.
         """
         self._mark_due(now)
         for flow in self._overdue:
@@ -319,7 +343,16 @@ class FlowQueue:
         return None
 
     def _mark_due(self, now: int) -> None:
-        """Let the flows that have become due by the tick `now` go before others."""
+        """Let the flows that have become due go before others.
+
+        They move from the list that is sorted by due ticks to that of overdue flows, which is
+        sorted by arrival; where there are priorities they move to the front on their circuits.
+
+        Parameters
+        ----------
+        now
+            The present tick; flows that are due by then are marked.
+        """
         # Those that have become due since the last call join the others, which stay sorted.
         n_due = bisect_right(self._not_due, now, key=lambda flow: flow.due)
         if n_due:
@@ -334,12 +367,20 @@ class FlowQueue:
     def urgent_places(self, now: int) -> list[Place]:
         """List the circuits of flows whose deadlines are near and can still be met.
 
-        From then on these flows go before others on their circuits, behind those that are due.
+        A deadline is near from `_NOTICE` delays before the latest start on: the deadline less the
+        ticks of the flow and a delay. From then on these flows go before others on their circuits,
+        behind those that are due; they stay there when the deadline is missed.
 
         Parameters
         ----------
         now
             The present tick.
+
+        Returns
+        -------
+        list of (source, destination)
+            A circuit for each such flow that can still be in time; empty if no flow has a
+            deadline.
         """
         if not self._with_deadline:
             return []
@@ -358,14 +399,31 @@ class FlowQueue:
         return places
 
     def _put_in_order(self, flow: Flow) -> None:
-        """Bring a flow to its place in the queue of its circuit after its priority has changed."""
+        """Bring a flow to its place in the queue of its circuit after its priority has changed.
+
+        Parameters
+        ----------
+        flow
+            A flow that waits, which has just become due or urgent.
+        """
         flows = self._flows[flow.place]
         flows.remove(flow)
         _insert_by_priority(flows, flow)
         self._note(flow.place)
 
     def _ticks_until_complete(self, flow: Flow) -> int:
-        """Return the ticks of a flow and of those before it on its circuit."""
+        """Return how many ticks a circuit needs until a flow is complete.
+
+        Parameters
+        ----------
+        flow
+            A flow that waits.
+
+        Returns
+        -------
+        int
+            The ticks of the flow and of all flows that are served before it on its circuit.
+        """
         ticks = 0
         for other in self._flows[flow.place]:
             ticks += other.ticks
@@ -392,6 +450,9 @@ class FlowQueue:
             flow = flows[0]
             taken = min(ticks_left, flow.ticks)
             ticks_left -= taken
+
+            # All but `ticks_left` have been carried by now, which is when the flow has its last
+            # tick.
             self._take(flow, taken, begin + ticks - ticks_left)
             if not flow.ticks:
                 flows.popleft()
@@ -430,6 +491,9 @@ class FlowQueue:
 
     def _take(self, flow: Flow, ticks: int, now: int) -> None:
         """Shorten a flow; if nothing is left it is complete at the tick `now`.
+
+        A flow is the part of one demand that goes over one circuit; its ticks are how long the
+        circuit has to carry it yet.
 
         All figures of the queue follow but those of the circuit, which `_note` brings up to date:
         the caller takes a complete flow out of the list of its circuit, and calls that.
@@ -493,7 +557,16 @@ class FlowQueue:
             self.completions.append((number, demand.done))
 
     def _note(self, place: Place) -> None:
-        """Bring the figures of a circuit up to date after its flows have changed."""
+        """Bring the figures of a circuit up to date after its flows have changed.
+
+        Those are ``left`` (ticks that wait), ``rate`` and ``n_flows``; a circuit without flows is
+        forgotten.
+
+        Parameters
+        ----------
+        place
+            Source and destination of the circuit.
+        """
         entry = self.look(place)
         self.left[place] = entry.ticks
         self.rate[place] = entry.rate

@@ -138,6 +138,35 @@ class RollingSchedule:
         packet_bytes_per_s: float = 0.0,
         on_event: Callable[[Call], None] | None = None,
     ) -> None:
+        """Make a scheduler of a switch: its clock shows 0, and nothing waits or is committed.
+
+        Kernels are loaded here, half a second at the first time, so that the first slot is quick.
+
+        Parameters
+        ----------
+        fabric
+            A switch, or any fabric with ports.
+        delay_s
+            The reconfiguration delay in seconds: how long nothing is carried where the matching
+            changes.
+        rate_bytes_per_s
+            The rate of one circuit; at 1 demand is in seconds.
+        time_limit_s
+            How long a plan may take, in seconds; None for a number of steps.
+        aim
+            ``"wait"`` for short waits of demands in the mean, ``"completion"`` for the earliest
+            end of all that is known.
+        planes
+            How many switches of this kind are side by side.
+        switching
+            ``"all-stop"`` if every circuit of a plane waits for a change, ``"per-circuit"`` if
+            only circuits that change do.
+        packet_bytes_per_s
+            The bytes per second that each port sends and receives in a packet network beside the
+            circuits; 0 if there is none.
+        on_event
+            Called with a `Call` after each call of a method, in its thread; None for nobody.
+        """
         state = RollingState(
             fabric, delay_s, rate_bytes_per_s, time_limit_s, aim, planes, switching,
             packet_bytes_per_s,
@@ -146,10 +175,11 @@ class RollingSchedule:
         self._load_kernels()
 
     def _load_kernels(self) -> None:
-        """Choose slots of schedules like this one, and forget them.
+        """Choose slots of schedules like this one, and forget them, to load all kernels.
 
         Kernels and SciPy are loaded at their first use, which takes half a second: it belongs to
-        the constructor, not to the first slot of a switch that runs.
+        the constructor, not to the first slot of a switch that runs. Trial schedules of the same
+        fabric, delay and rate get a small demand of a few ports; this schedule is not changed.
         """
         state = self._state
         # Flows that are due are served by the rule of the aim "wait", whatever the aim.
@@ -177,6 +207,10 @@ class RollingSchedule:
 
     def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
         """Set all fields to go on from a state.
+
+        These are the queue of flows that wait, the committed slots (chosen, and not over), what
+        each plane (one of several switches side by side) holds and when it is free, and the two
+        ways to choose slots.
 
         Parameters
         ----------
@@ -273,6 +307,10 @@ class RollingSchedule:
             ``demand_bytes[source, destination]`` >= 0, full or a sparse matrix of SciPy; it is
             complete when all its flows are. Or the source port of one flow: then `destination` is
             its other port and `size_bytes` > 0 what it has to send. One flow takes microseconds.
+        destination
+            The port that receives one flow; None with a matrix.
+        size_bytes
+            The size of one flow in bytes, > 0; None with a matrix.
         weight
             How much the wait of this demand counts, > 0; with the aim ``"wait"`` circuits of
             heavier flows come earlier.
@@ -283,7 +321,7 @@ class RollingSchedule:
         Raises
         ------
         InputError
-            As of `Demand`.
+            If an amount is negative or not finite, or the fabric cannot connect two ports.
         """
         with self._tally.call("add"):
             urgency = PLAIN
@@ -299,7 +337,25 @@ class RollingSchedule:
             self._plan.outdated = True
 
     def _urgency_of(self, weight: Any, deadline_s: Any) -> Urgency:
-        """Check a weight and a deadline in seconds, and convert the deadline to ticks."""
+        """Check a weight and a deadline in seconds, and convert the deadline to ticks of 1 fs.
+
+        Parameters
+        ----------
+        weight
+            How much the wait of a demand counts, > 0.
+        deadline_s
+            When it should be complete, in seconds of the clock; None if there is no deadline.
+
+        Returns
+        -------
+        Urgency
+            The weight, and the deadline as a tick or None.
+
+        Raises
+        ------
+        InputError
+            If the weight is not > 0, or if one of both is no finite number >= 0.
+        """
         checked_weight = number("weight", weight)
         if checked_weight == 0:
             raise InputError("weight = 0: > 0 is expected", where="weight")
@@ -313,6 +369,12 @@ class RollingSchedule:
 
         Slots that are committed stay. A demand is complete when nothing of it is left.
 
+        Parameters
+        ----------
+        demand_bytes
+            ``demand_bytes[source, destination]`` >= 0: what need not be served any more, full or
+            sparse.
+
         Returns
         -------
         ndarray
@@ -321,7 +383,7 @@ class RollingSchedule:
         Raises
         ------
         InputError
-            As of `Demand`.
+            If an amount is negative or not finite, or the fabric cannot connect two ports.
         """
         taken = np.zeros(self._queue.left.shape)
         with self._tally.call("take_back"):
@@ -333,6 +395,12 @@ class RollingSchedule:
     def next_slot(self) -> Slot | None:
         """Commit the slot after those that are committed; None if these serve all there is.
 
+        Returns
+        -------
+        Slot or None
+            Its matching, cell states, and times in seconds: the start, the light (when the
+            circuits that change are up) and the end.
+
         Raises
         ------
         LimitReached
@@ -343,6 +411,10 @@ class RollingSchedule:
 
     def _commit(self) -> Slot | None:
         """Choose the next slot of the plane that is free first, and record it as committed.
+
+        A plane is one of several switches side by side, and a slot is a matching that it holds for
+        some ticks, after a delay for changes. A slot is committed once it is chosen: what it
+        serves waits for no other slot.
 
         Returns
         -------
@@ -404,6 +476,9 @@ class RollingSchedule:
     ) -> SlotChoice:
         """Choose circuits and their ticks: for a flow that is due, by the plan, or by their worth.
 
+        A flow is due when all flows that waited at its arrival, itself included, could have been
+        served one after the other with a delay each.
+
         Parameters
         ----------
         uncommitted
@@ -450,6 +525,9 @@ class RollingSchedule:
         ports = np.arange(len(matching))
         is_free_destination = np.ones(len(matching), dtype=np.bool_)
         is_free_destination[matching[matching != IDLE]] = False
+
+        # A circuit stays if its source is idle in the new matching, its destination is free
+        # there, and something still waits for it.
         can_stay = (matching == IDLE) & (present_matching != IDLE)
         can_stay &= is_free_destination[present_matching]
         can_stay &= uncommitted.left[ports, present_matching] > 0
@@ -459,6 +537,11 @@ class RollingSchedule:
         """Let time pass: committed slots serve the queue.
 
         A time that `next_slot` has returned is that very time, whatever floats make of it.
+
+        Parameters
+        ----------
+        now_s
+            The new time of the clock in seconds, no earlier than the present one.
 
         Raises
         ------
@@ -470,6 +553,9 @@ class RollingSchedule:
 
     def _serve(self, now_s: float) -> None:
         """Move the clock, and take out of the queue what circuits and packets carry until then.
+
+        A committed slot is one that has been chosen; its circuits carry the flows that wait for
+        them, of each circuit the first ones.
 
         Parameters
         ----------
@@ -544,6 +630,11 @@ class RollingSchedule:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the whole state to a JSON file, replacing an earlier one.
 
+        Parameters
+        ----------
+        path
+            The file, for `load`.
+
         Raises
         ------
         InputError
@@ -557,6 +648,18 @@ class RollingSchedule:
     ) -> RollingSchedule:
         """Load a schedule that `save` has written, and go on; counts of calls begin at 0.
 
+        Parameters
+        ----------
+        path
+            The file.
+        on_event
+            Called with a `Call` after each call of a method, in its thread; None for nobody.
+
+        Returns
+        -------
+        RollingSchedule
+            The schedule as it was when it was saved.
+
         Raises
         ------
         FormatError, InputError
@@ -568,7 +671,15 @@ class RollingSchedule:
         return _resume, (self._snapshot(),)
 
     def _snapshot(self) -> RollingState:
-        """Return all that `_begin` needs to go on from here, as a value of its own."""
+        """Return all that `_begin` needs to go on from here, as a value of its own.
+
+        Returns
+        -------
+        RollingState
+            The clock, the queue, committed slots, what each plane holds and when it is free, and
+            what is left of the plan; times in ticks. Later calls of this schedule do not change
+            it.
+        """
         planned = self._plan.slots
         return self._state.now_with(
             self._queue,
@@ -600,7 +711,8 @@ class RollingSchedule:
         Raises
         ------
         InputError
-            As of `Demand`, and if an entry takes longer than a clock may show.
+            If an amount is negative or not finite, the fabric cannot connect two ports, or an
+            entry takes longer than a clock may show.
         """
         demand = plain_matrix(demand_bytes).entries
         Demand(self.fabric, demand, delay_s=self.delay_s)  # its constructor checks the entries
@@ -617,6 +729,9 @@ class RollingSchedule:
 
     def _flow_in_ticks(self, source: Any, destination: Any, size_bytes: Any) -> tuple[Place, int]:
         """Check one flow, and convert its size to ticks.
+
+        A flow is what one source has to send to one destination. Known ports are those of flows
+        that were checked before, which makes further ones quick.
 
         Parameters
         ----------
@@ -668,6 +783,16 @@ class RollingSchedule:
 
         Seconds of a late clock are rounded by many ticks: a time that is equal to a stated one is
         its tick, and of several ticks with the same seconds it is the last one.
+
+        Parameters
+        ----------
+        now_s
+            A time in seconds.
+
+        Returns
+        -------
+        int
+            The number of the tick, of 1 fs.
         """
         tick_of_time = {self.now_s: self._now}
         for slot in self._slots:
@@ -677,16 +802,30 @@ class RollingSchedule:
         return tick_of_time.get(now_s, round(Fraction(repr(now_s)) * TICKS_PER_S))
 
     def _uncommitted(self) -> Uncommitted:
-        """Return the part of the queue that committed slots leave."""
+        """Return the part of the queue that committed slots leave.
+
+        Each circuit of a committed slot will serve its pair from the present tick, or from when it
+        is up, to the end of the slot; these ticks are reserved.
+
+        Returns
+        -------
+        Uncommitted
+            The ticks that are left of each pair, and those reserved by pair.
+        """
         reserved_ticks = dict[Place, int]()
         for slot in self._slots:
             for place, circuit_begin in slot.circuits():
                 service = max(0, slot.end - max(self._now, circuit_begin))
+
+                # Several committed slots may hold the same circuit; their services add up.
                 reserved_ticks[place] = reserved_ticks.get(place, 0) + service
         return Uncommitted.of(self._queue, reserved_ticks, self._now)
 
     def _send_packets(self, now: int) -> None:
         """Let the packet network carry what waits, the smallest entries first.
+
+        The packet network is beside the circuits; it carries a share of what a circuit does, for
+        each port.
 
         Parameters
         ----------
@@ -713,7 +852,20 @@ class RollingSchedule:
 def _resume(
     state: RollingState, on_event: Callable[[Call], None] | None = None
 ) -> RollingSchedule:
-    """Return a schedule that goes on from a state; its kernels are loaded."""
+    """Return a schedule that goes on from a state; its kernels are loaded.
+
+    Parameters
+    ----------
+    state
+        A snapshot of a schedule, times in ticks.
+    on_event
+        Called with a `Call` after each call of a method; None for nobody.
+
+    Returns
+    -------
+    RollingSchedule
+        With the clock, the queue and the slots of the state.
+    """
     rolling = RollingSchedule.__new__(RollingSchedule)
     rolling._begin(state, on_event)
     rolling._load_kernels()

@@ -105,6 +105,7 @@ class RollingState:
     """Whether demand has come or gone since the plan was made."""
 
     def __post_init__(self) -> None:
+        """Check all fields, one by one and against each other; an `InputError` names one."""
         check_fields(self)
         check_size("ports", self.planes * self.fabric.n_ports, "planes")
         self._check_slots()
@@ -112,7 +113,15 @@ class RollingState:
         self._check_flows()
 
     def _check_slots(self) -> None:
-        """Refuse committed or planned slots that contradict themselves."""
+        """Refuse committed or planned slots that contradict themselves.
+
+        Raises
+        ------
+        InputError
+            If a slot is up before it starts or ends before it is up, is of a plane that does not
+            exist, or keeps circuits that are not in its matching; if there is not one free time
+            for each plane; or if planned matchings and their durations differ in number.
+        """
         for slot in self.slots:
             if not slot.start <= slot.light <= slot.end or slot.plane >= self.planes:
                 raise InputError("slots: times or planes out of range", where="slots")
@@ -136,6 +145,8 @@ class RollingState:
             fabric, or if the state of a cell is none of 0, 1 and -1.
         """
         n_ports = self.fabric.n_ports
+
+        # Each array with the shape that it has to have.
         rows: list[tuple[str, NDArray[Any], tuple[int, int]]] = []
         if self.held is not None:
             rows.append(("held", self.held, (self.planes, n_ports)))
@@ -160,7 +171,18 @@ class RollingState:
                 raise InputError("cell_states: 0, 1 or -1 are expected", where="cell_states")
 
     def _check_flows(self) -> None:
-        """Refuse flows of unknown demands or ports, and demands without flows."""
+        """Refuse flows of unknown demands or ports, and demands without flows.
+
+        Rows of ``waiting`` are (number of the demand, tick at which it came, tick of its last
+        service); rows of ``flows`` are (source, destination, demand, ticks, due tick).
+
+        Raises
+        ------
+        InputError
+            If numbers of demands occur twice or are not below the next one, if a demand has no
+            flow or a flow no demand, if weights or deadlines are not one for each waiting demand,
+            or if a port is out of range or a flow without ticks.
+        """
         numbers = {number for number, _, _ in self.waiting}
         if len(numbers) < len(self.waiting) or any(k >= self.next_demand for k in numbers):
             raise InputError("waiting: numbers of demands are below the next one", where="waiting")
@@ -179,6 +201,9 @@ class RollingState:
     def fill(self, queue: FlowQueue) -> None:
         """Put waiting flows, and the figures of complete demands, into a queue.
 
+        The state lists waiting demands as (number, tick of arrival, tick of last service), and
+        their flows as (source, destination, demand, ticks, due tick).
+
         Parameters
         ----------
         queue
@@ -187,6 +212,9 @@ class RollingState:
         queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
         queue.counts = Counts(*self.weighted_done, *self.deadlines_done)
         urgency_of_demand: dict[int, Urgency] = {}
+
+        # A row of `waiting`: the demand, the tick at which it came, and that of its last
+        # service.
         for row, (number, added, served) in enumerate(self.waiting):
             urgency = Urgency(
                 self.weights[row] if self.weights else 1.0,
@@ -207,6 +235,12 @@ class RollingState:
             The queue as it is now.
         changed
             Further fields that have other values now, by name.
+
+        Returns
+        -------
+        RollingState
+            A new state; demands with a weight of 1 each, or without deadlines, leave these lists
+            empty.
         """
         demands = queue.waiting.values()
         weights = tuple(demand.weight for demand in demands)

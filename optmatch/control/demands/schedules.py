@@ -37,6 +37,16 @@ class Permutations(NamedTuple):
     def rest_of(self, matrix: AnyMatrix) -> NDArray[np.float64]:
         """Return what is left of a matrix over the sum of these terms; < 0 where the sum is more.
 
+        Parameters
+        ----------
+        matrix
+            Numbers, shape (n, n), such as the matrix that was decomposed.
+
+        Returns
+        -------
+        ndarray, shape (n, n)
+            The matrix less all terms, each as often as its weight.
+
         Examples
         --------
         >>> import optmatch as om
@@ -94,6 +104,12 @@ def decompose(
         terms may miss a line; see `Permutations.rest_of`. Few terms are enough for most of a
         matrix. None: nothing of whole numbers, 1e-12 of floats.
 
+    Returns
+    -------
+    Permutations
+        ``permutations[term, row] = column``, and the weight of each term, in the unit and of the
+        type of the matrix.
+
     Raises
     ------
     InputError
@@ -137,7 +153,18 @@ def decompose(
 
 
 def _as_numbers(matrix: Any) -> Any:
-    """Return a matrix as it is, but sparse ones full, and floats of few bits as float64."""
+    """Return a matrix as it is, but sparse ones full, and floats of few bits as float64.
+
+    Parameters
+    ----------
+    matrix
+        The value that the caller has given.
+
+    Returns
+    -------
+    ndarray or any value
+        A value that is no matrix stays as it is, and is refused later by name.
+    """
     entries = matrix.toarray() if hasattr(matrix, "toarray") else matrix
     try:
         array = np.asarray(entries)
@@ -153,7 +180,20 @@ def _largest_sum(matrix: Any) -> float:
 
 
 def _check_sums(matrix: Any, allowed: float) -> None:
-    """Refuse lines that differ by more than a tolerance that was asked for."""
+    """Refuse lines that differ by more than a tolerance that was asked for.
+
+    Parameters
+    ----------
+    matrix
+        Numbers >= 0, shape (n, n).
+    allowed
+        By how much sums of lines may differ, in the unit of the matrix.
+
+    Raises
+    ------
+    InputError
+        Naming the line of the least sum.
+    """
     array = np.asarray(matrix, dtype=np.float64)
     sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
     if len(sums) and np.ptp(sums) > allowed:
@@ -194,6 +234,7 @@ def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
     InputError
         If lines of floats differ by more than the tolerance and are not filled up.
     """
+    # Whole numbers are exact as they are; only real floats need a unit.
     array = matrix if isinstance(matrix, np.ndarray) else None
     if array is None or array.dtype.kind != "f" or array.ndim != 2:
         return None
@@ -201,6 +242,8 @@ def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
         return None
     if (array == np.rint(array)).all() or array.shape[0] != array.shape[1]:
         return None
+
+    # Rows first, then columns.
     sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
     largest = float(sums.max())
     if not fill and np.ptp(sums) > tolerance * largest:
@@ -247,6 +290,12 @@ def schedule(
     previous
         An answer for a demand like this one, to start from; not used beyond 4,096 ports.
 
+    Returns
+    -------
+    Slots
+        Matchings and durations in seconds, the time at which all is served, a lower bound on it,
+        and the names of the ports.
+
     Raises
     ------
     InputError
@@ -270,6 +319,7 @@ def schedule(
     from optmatch.solvers.demands.entries import LineSums
     from optmatch.solvers.demands.quick_cover import plan_entries
 
+    # The time counts from the call, so reading the demand is part of it.
     limit_s = np.inf if time_limit_s is None else number("time_limit_s", time_limit_s)
     demand = read_entries(matrix, delay_s, rate_bytes_per_s)
     former = None

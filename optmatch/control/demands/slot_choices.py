@@ -77,9 +77,25 @@ class Uncommitted(NamedTuple):
 
     @classmethod
     def of(cls, queue: FlowQueue, reserved: dict[Place, int], now: int) -> Uncommitted:
-        """Take the ticks that committed slots serve, by circuit, out of a copy of the queue.
+        """Take what committed slots serve out of a copy of the queue.
 
-        At the tick `now` flows whose deadlines are near go before others on their circuits.
+        A slot is committed once it is fixed; what it will serve waits for no other slot.
+
+        Parameters
+        ----------
+        queue
+            All flows that wait. Its figures stay as they are, but flows whose deadlines are near
+            go before others on their circuits from now on.
+        reserved
+            Ticks that committed slots will serve, by circuit (source, destination).
+        now
+            The present tick, by which flows are due or urgent.
+
+        Returns
+        -------
+        Uncommitted
+            The ticks that are left of each circuit, the rate at which flows of it can be
+            completed, and the circuits of urgent flows.
         """
         urgent = set(queue.urgent_places(now))
         left = queue.left.copy()
@@ -101,7 +117,20 @@ class Crowd(NamedTuple):
 
     @classmethod
     def of(cls, uncommitted: Uncommitted, must: Place | None) -> Crowd:
-        """Find the matching with the most waiting ticks; `must` is a circuit of it."""
+        """Find the matching with the most waiting ticks (MaxWeight), a measure of how much waits.
+
+        Parameters
+        ----------
+        uncommitted
+            The queue without what committed slots serve.
+        must
+            A circuit (source, destination) that the matching has to have; None if there is none.
+
+        Returns
+        -------
+        Crowd
+            The matching, and the mean over its circuits of the ticks that wait.
+        """
         matching = _heaviest_matching(uncommitted.left, must)
         used = np.flatnonzero(matching != IDLE)
         total = float(uncommitted.left[used, matching[used]].sum())
@@ -151,6 +180,16 @@ class SlotChooser:
     """
 
     def __init__(self, delay: int, switching: Switching) -> None:
+        """Make a chooser for a switch; it keeps no state between slots.
+
+        Parameters
+        ----------
+        delay
+            The reconfiguration delay in ticks; 0 if changes cost nothing.
+        switching
+            ``"all-stop"`` if every circuit waits for a change, ``"per-circuit"`` if only circuits
+            that change do.
+        """
         self._delay = delay
         self._switching = switching
 
@@ -162,6 +201,11 @@ class SlotChooser:
         offers: NDArray[np.int32] | None,
     ) -> SlotChoice:
         """Choose a matching and how many ticks it is held.
+
+        The queue has flows that wait for circuits; the part that committed slots serve is left
+        out. While little waits, circuits of short flows at busy ports come first. In a crowd, when
+        much waits, it is the heaviest matching of waiting ticks. The slot lasts at least for a
+        hold, which grows with the queue, so that delays take a smaller share of the time.
 
         Parameters
         ----------
@@ -216,6 +260,11 @@ class SlotChooser:
             The queue without what committed slots serve.
         flow_ticks
             The mean size of a flow, in ticks.
+
+        Returns
+        -------
+        bool
+            Whether the heaviest matching (MaxWeight) is to be held.
         """
         # Ticks that wait for each source with demand, and for each circuit that is asked for.
         total_ticks = float(uncommitted.left.sum())
@@ -241,14 +290,25 @@ class SlotChooser:
     ) -> NDArray[np.int32]:
         """Choose circuits of the greatest worth, or stay with those that are held.
 
+        The worth of a circuit is a number by which circuits are compared: flows that it could
+        complete in a tick, or ticks that wait for it. The present matching gives way only to one
+        that is worth `_STAY` times as much, since a change costs a delay.
+
         Parameters
         ----------
-        uncommitted, present_matching, must, offers
-            Like those of `choose`.
+        uncommitted
+            The queue without what committed slots serve.
+        present_matching
+            ``present_matching[source] = destination``, -1 where idle, shape (n,).
+        must
+            A circuit (source, destination) that the new matching has to have; None if there is
+            none.
+        offers
+            The matchings there are, shape (matchings, n); None for all.
         worth
             ``worth[source, destination]`` >= 0 of a circuit, shape (n, n); may be changed.
         best
-            The matching of the greatest worth, shape (n,), where it is known.
+            The matching of the greatest worth, shape (n,), where it is known; None if not.
 
         Returns
         -------
@@ -258,6 +318,9 @@ class SlotChooser:
         ports = np.arange(len(present_matching))
         still_serves = (present_matching != IDLE) & (uncommitted.left[ports, present_matching] > 0)
         staying = np.where(still_serves, present_matching, IDLE)
+
+        # Where only circuits that change wait, each that stays saves its own delay, and is
+        # favoured one by one; the matching that was known does not count that.
         if self._switching == "per-circuit":
             worth[ports[still_serves], staying[still_serves]] *= _STAY
             best = None
@@ -376,6 +439,9 @@ def _worth_of_short_flows(uncommitted: Uncommitted, hold: int) -> NDArray[np.flo
     # Where flows are shorter than a slot, it completes many: their mean counts, not the shortest.
     # Each counts as its weight, which is 1 where nobody has given another.
     mean_weight = uncommitted.queue.mean_weight()
+
+    # With mean weight w and the hold h, flows of an entry are short if its best rate is above w
+    # / h, one flow in a slot. Then the mean rate counts, but no less than w / h.
     total_weight = uncommitted.queue.n_flows * mean_weight
     mean_rate = np.divide(
         total_weight,
@@ -400,12 +466,27 @@ def _worth_of(matching: NDArray[np.int32], worth: NDArray[np.float64]) -> float:
 
 
 def _heaviest_matching(worth: NDArray[np.float64], must: Place | None) -> NDArray[np.int32]:
-    """Return the matching of the greatest worth, with a circuit that it must have."""
+    """Return the matching of the greatest worth (the linear assignment problem).
+
+    Parameters
+    ----------
+    worth
+        ``worth[source, destination]`` >= 0, shape (n, n).
+    must
+        A circuit that the matching has to have; None if there is none.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        ``matching[source] = destination``, -1 for ports whose circuit would be worth nothing.
+    """
     from scipy.optimize import linear_sum_assignment
 
     value = worth
     if must is not None:
         value = worth.copy()
+
+        # More than all other circuits together can be worth, so the circuit is always chosen.
         value[must] = 2 * (worth.max(axis=1).sum() + 1)
     rows, columns = linear_sum_assignment(value, maximize=True)
     return np.where(value[rows, columns] > 0, columns, IDLE).astype(np.int32)
@@ -431,6 +512,21 @@ class QueuePlan:
     def __init__(
         self, fabric: Fabric, delay_s: float, delay: int, limit_s: float | None, any_matching: bool
     ) -> None:
+        """Begin without a plan of the queue.
+
+        Parameters
+        ----------
+        fabric
+            The switch.
+        delay_s
+            The reconfiguration delay in seconds.
+        delay
+            The same in ticks.
+        limit_s
+            How long a plan may take, in seconds; None for a number of steps.
+        any_matching
+            Whether the fabric holds every matching, so that quick rules may plan.
+        """
         self._fabric = fabric
         self._delay_s = delay_s
         self._delay = delay
@@ -449,6 +545,9 @@ class QueuePlan:
         self, uncommitted: Uncommitted, present_matching: NDArray[np.int32] | None
     ) -> SlotChoice:
         """Take the slot of the plan that keeps the most circuits of a matching.
+
+        A slot is a matching that is held for some ticks; slots that are planned may be taken in
+        any order.
 
         Parameters
         ----------
@@ -471,6 +570,8 @@ class QueuePlan:
 
         # Slots that need no change come first, then those that keep the most circuits.
         goes_on = (keeps | ~serves).all(axis=1) & (present_matching is not None)
+
+        # The last key of lexsort comes first: slots that go on, then the most circuits kept.
         next_slot = int(np.lexsort((-keeps.sum(axis=1), ~goes_on))[0])
 
         # A long slot is committed in parts: what comes in between can be planned for.
@@ -487,7 +588,20 @@ class QueuePlan:
         return SlotChoice(plan.matchings[next_slot], ticks)
 
     def make(self, uncommitted: Uncommitted) -> PlannedSlots:
-        """Go on as planned, or anew if that is shorter.
+        """Return the plan of the queue: the one that there is if it still holds, else a new one.
+
+        A plan is a list of slots, matchings with durations, that serves all that waits. There are
+        three cases:
+
+        - A fabric that cannot hold every matching is planned anew, by the default method of
+          `Demand`.
+        - If no demand has come or gone since the last plan (it is not outdated), its remaining
+          slots are returned.
+        - Otherwise quick rules make two plans, one afresh and one that repairs the remaining slots
+          for the changed queue. The one that takes less time, delays included, is returned.
+
+        It does not change ``self.slots``, from which `take_slot` takes; the plan counts as up to
+        date from now on.
 
         Parameters
         ----------
@@ -497,7 +611,7 @@ class QueuePlan:
         Returns
         -------
         PlannedSlots
-            Slots that serve all of it.
+            Slots in ticks that serve all of it, in any order.
 
         Raises
         ------
@@ -544,6 +658,16 @@ class QueuePlan:
 
     def _solve(self, uncommitted: Uncommitted) -> PlannedSlots:
         """Plan for a fabric that cannot hold every matching, by the default method of `Demand`.
+
+        Parameters
+        ----------
+        uncommitted
+            The queue without what committed slots serve; ``left`` is in ticks of 1 fs.
+
+        Returns
+        -------
+        PlannedSlots
+            Slots in ticks that serve all of it.
 
         Raises
         ------

@@ -10,7 +10,11 @@ from optmatch.fabrics import Benes, HexMesh, IdealSwitch
 
 
 def warm_schedulers() -> None:
-    """Schedule and decompose one small matrix by each rule."""
+    """Schedule and decompose one small matrix by each rule, so that all kernels are compiled.
+
+    Rolling schedules run on a switch of each kind: an ideal one, a mesh, and a rearrangeable
+    network. The answers are thrown away.
+    """
     matrix: Any = [[0, 9, 2, 1], [4, 0, 6, 3], [5, 1, 0, 7], [2, 8, 3, 0]]
     schedule(matrix, 0.5)
     decompose(matrix, fill=True)

@@ -94,14 +94,18 @@ class Snapshot(NamedTuple):
 def take_snapshot(
     record: Record, priorities: NDArray[np.int64], before: Snapshot | None = None
 ) -> Snapshot:
-    """Derive the values that answers need.
+    """Derive the values from a record that answers to failures need.
+
+    A record is the running state of circuits with the failures that are pending, reported but not
+    answered yet. A snapshot is a record with its routing, the distances between ports, workspaces
+    of searches and prepared answers; it never changes but for these last two.
 
     Parameters
     ----------
     record
         The state, and the failures that are pending.
     priorities
-        ``priorities[circuit]``: the priority of the job that owns it.
+        ``priorities[circuit]``: the priority of the job that owns it, shape (circuits,).
     before
         A snapshot of an earlier state of the same fabric, whose distances and workspaces are used
         again; None to compute them.
@@ -109,7 +113,7 @@ def take_snapshot(
     Returns
     -------
     Snapshot
-        Without prepared answers.
+        Without prepared answers. Where whole racks take over, it has no routing and no distances.
     """
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
@@ -131,6 +135,9 @@ def prepare_answers(
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
     """Work out the answers to single failures, each within limits, as long as that is wanted.
+
+    An answer is the set of changes by which circuits get over a failure; one that is prepared
+    ahead is there at once when the failure comes.
 
     A search that ends at its limit leaves no answer, since a longer one may find a better way.
 
@@ -163,7 +170,18 @@ def prepare_answers(
 
 
 def start_clock(deadline_s: float | None) -> Clock:
-    """Start a clock that ends after so many seconds, or never."""
+    """Start a clock that ends after so many seconds, or never.
+
+    Parameters
+    ----------
+    deadline_s
+        Seconds from now; None for no end.
+
+    Returns
+    -------
+    Clock
+        It runs from now on.
+    """
     time_s = None if deadline_s is None else number("deadline_s", deadline_s)
     return Limits(time_s=time_s).start()
 
@@ -176,6 +194,9 @@ def find_answer(
     only_unit: int | None = None,
 ) -> Answer | OptMatchError:
     """Answer a failure by what was prepared, or by a search.
+
+    A snapshot is the running state with the pending failures, those that were reported and whose
+    answers were not applied, and answers that were prepared ahead.
 
     Parameters
     ----------
@@ -200,6 +221,8 @@ def find_answer(
     """
     if only_unit is None:
         prepared = snapshot.answers.get(failure)
+
+        # A new error, for each one that is raised gets a trace of its own.
         if isinstance(prepared, OptMatchError):
             return type(prepared)(str(prepared))
         if prepared is not None:
@@ -223,6 +246,9 @@ def _search_answer(
     snapshot: Snapshot, failure: FailedParts, *, only_unit: int | None = None
 ) -> Answer:
     """Search a way over a failure that uses no pending part.
+
+    A pending failure is one that was reported and whose answer was not applied; its parts are
+    closed to new routes. Chips are cut off if their server loses its last fibres.
 
     Parameters
     ----------
@@ -314,6 +340,7 @@ def _search_transition(
         raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
 
     def prove() -> Any:
+        """Look for a cut, a proof that no way over the failure exists; None if there is none."""
         return find_cut(_relax_problem(state, failure, closed, case))
 
     # The outcome is a plan, a proof that there is none, or None if nothing was found. Cuts are
@@ -340,11 +367,33 @@ def _replace_racks(
 ) -> Transition:
     """Replace each rack that has a failure by a whole spare rack without any closed part.
 
-    Parameters and errors are those of `_search_transition`; `only_unit` stands for its rack.
+    This is for fabrics that route no light: a unit (a chip) cannot be replaced alone.
+
+    Parameters
+    ----------
+    state
+        The state in which the parts fail.
+    failure
+        The failed parts.
+    closed
+        Parts of other failures that are pending; no rack with one of them takes over.
+    only_unit
+        A unit of the one rack that may take over; None for all live spares.
+
+    Returns
+    -------
+    Transition
+        The changes, for the caller to propose.
+
+    Raises
+    ------
+    InfeasibleError, LimitReached
+        If it is proved that there is no way, or none was found.
     """
     from optmatch.solvers.reroutes.racks import replace_racks
 
     def assess_with(*failures: FailedParts) -> Damage:
+        """Assess what is lost, and which spares work, once these parts have failed too."""
         fields = {f: getattr(state, f) for f in ("fabric", "circuits", "cell_states", "spares")}
         parts = unite((parts_in(state), *failures))._asdict()
         return assess(SimpleNamespace(**fields, **parts, units=state.units), state.passed)
@@ -362,9 +411,10 @@ def _replace_racks(
 def _relax_problem(
     state: Reroute, failure: FailedParts, closed: FailedParts, case: HitCircuits
 ) -> Reroute:
-    """Return a problem that is no harder, for proofs that nothing helps.
+    """Return a problem that is no harder than the present one, for proofs that nothing helps.
 
-    Circuits that a pending failure hits are left out, and pending fibres have failed.
+    Circuits that a pending failure hits are left out, and pending fibres have failed: if this has
+    no way, neither has the whole.
 
     Parameters
     ----------
@@ -376,10 +426,17 @@ def _relax_problem(
         Parts of other failures, which are pending.
     case
         The circuits that the failure hits, and the spares that may be used.
+
+    Returns
+    -------
+    Reroute
+        The problem with the circuits that stay, the spares of `case`, and the failure in it.
     """
     is_pending = np.zeros(len(case.owners), dtype=np.bool_)
     if any(closed):
         is_pending = add_failure(state, closed).hit
+
+    # Circuits that this failure hits have to be repaired, whatever else hits them.
     is_pending[list(case.hit)] = False
     kept_circuits = np.flatnonzero(~is_pending)
     changes: dict[str, Any] = {
@@ -396,10 +453,13 @@ def _relax_problem(
 def find_cut_off_chips(
     state: Reroute, failure: FailedParts, closed: FailedParts
 ) -> tuple[int, ...]:
-    """List the chips with circuits in or out of a server that has fibres one way or neither.
+    """List the chips that have to leave a server which has lost its last fibres.
 
-    The units with circuits to such chips count too, as these circuits must leave the server. A
-    server counts only if one of its fibres is in the failure.
+    A server is joined to others by fibres from it and to it. Where a failure of fibres leaves none
+    in one of the directions, its chips cannot have circuits with other servers: those that have
+    are cut off, as if they had failed. Chips of the same server that have circuits with them
+    follow, as such circuits must leave the server, too. A server counts only if one of its fibres
+    is in the failure.
 
     Parameters
     ----------
@@ -431,6 +491,8 @@ def find_cut_off_chips(
 
     # Units with circuits between a cut server and another one have to leave.
     server_of_unit = units.server_of_unit
+
+    # For each circuit the units and the servers at both of its ends, shape (circuits, 2).
     circuit_units = state.circuits // units.ports_per_unit
     circuit_servers = server_of_unit[circuit_units]
     is_inside = np.isin(circuit_servers, cut_servers)
@@ -450,6 +512,9 @@ def find_cut_off_chips(
 
 def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
     """Name a closed part that a transition uses; None if it uses none.
+
+    A part is closed if it has failed by another failure that is pending, which was reported and
+    not answered in the state.
 
     Looked at are the units that take over, the ports at which circuits end that did not before,
     and all cells and fibres of the new routes.
@@ -510,6 +575,9 @@ def _list_hit_circuits(
     only_unit: int | None,
 ) -> HitCircuits:
     """Find the circuits that a failure hits, and take the failed parts out of a routing.
+
+    A circuit is hit if a failure takes its light, or one of its ends. A unit is a chip of a rack
+    or a port of a switch; one that has failed is lost, and a spare has to take over its circuits.
 
     Failures of units alone, of fibres alone and of cells alone are common, and are looked up in
     microseconds; all others build the problem.
@@ -597,6 +665,8 @@ def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedPa
     if not ahead:
         return
     state = snapshot.state
+
+    # Each unit that works, whether it has circuits or is a spare.
     failed_units = getattr(state, f"failed_{state.units.unit_name}s")
     for unit in range(state.n_units):
         if unit not in failed_units:
@@ -604,10 +674,13 @@ def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedPa
     if ahead != "all":
         return
 
+    # Fibres in use; without cells the parts of routes are fibres.
     passed = np.unique(state.passed.part)
     if state.cell_states is None:
         yield from (FailedParts(failed_fibres=(fibre,)) for fibre in passed.tolist())
         return
+
+    # With cells they are terminals, of which some are at fibres (-1: none), four to a cell.
     fibres = np.unique(state.units.fibre_of_terminal[passed])
     yield from (FailedParts(failed_fibres=(fibre,)) for fibre in fibres[fibres >= 0].tolist())
     for cell in sorted(set((passed // 4).tolist()) - set(state.stuck)):
@@ -619,5 +692,18 @@ def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedPa
 
 
 def failure_of_unit(state: Reroute, unit: int) -> FailedParts:
-    """Return the failure of one chip of a rack, or of one port of a switch."""
+    """Return the failure of one unit: a chip of a rack, or a port of a switch.
+
+    Parameters
+    ----------
+    state
+        The state, which says what a unit is.
+    unit
+        The number of the unit.
+
+    Returns
+    -------
+    FailedParts
+        The unit as a failed chip, or as a failed port.
+    """
     return FailedParts(**{f"failed_{state.units.unit_name}s": (unit,)})

@@ -38,6 +38,13 @@ class Background:
     _all: ClassVar[WeakSet[Background]] = WeakSet()
 
     def __init__(self, ahead: Ahead) -> None:
+        """Make a worker without work; its thread starts with the first snapshot.
+
+        Parameters
+        ----------
+        ahead
+            Which answers are prepared: to failures of units, to ``"all"`` single ones, or none.
+        """
         self._ahead: Ahead = ahead
         self._changed = Condition()
         """Guards all fields below, and tells waiting threads of their changes."""
@@ -48,7 +55,14 @@ class Background:
         Background._all.add(self)
 
     def put(self, snapshot: Snapshot) -> None:
-        """Prepare the answers of a snapshot instead of all before it."""
+        """Prepare the answers of a snapshot instead of all before it.
+
+        Parameters
+        ----------
+        snapshot
+            The present state; its ``answers`` are filled by the worker thread, which is started if
+            it does not run.
+        """
         with self._changed:
             self._next = snapshot
             if self._is_working:
@@ -81,7 +95,18 @@ class Background:
                 self._changed.notify_all()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until nothing is left to do; return whether it is so."""
+        """Wait until nothing is left to do.
+
+        Parameters
+        ----------
+        timeout_s
+            The most seconds to wait; None for as long as it takes.
+
+        Returns
+        -------
+        bool
+            Whether nothing is left to do.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: not self._is_working, timeout_s)
 
@@ -109,6 +134,7 @@ class Background:
                 raise
 
     def _end_work(self) -> None:
+        """Note that the worker thread ends, and wake who waits; the caller holds the lock."""
         self._is_working = False
         self._changed.notify_all()
 

@@ -80,6 +80,17 @@ class Record(NamedTuple):
 
         Cells that are pending in another state than the failure has them are pending as it has
         them from then on.
+
+        Parameters
+        ----------
+        parts
+            The failed parts.
+
+        Returns
+        -------
+        Record
+            The record with the failure among ``refused``, and without its parts among
+            ``answered``; the record itself if nothing is new.
         """
         refused = _name_each_part_once((*self.refused, parts))
         if refused == self.refused:
@@ -111,8 +122,19 @@ class Record(NamedTuple):
     def with_reported_chips(self, chips: Set[int]) -> Record:
         """Return a past record that knows of chips which have failed by themselves since.
 
-        Chips that work in the past state become pending. The others were cut off in that state:
-        they have failed in it already, and no longer work again with their server.
+        Chips that work in the past state become pending. The others were cut off in that state,
+        with the fibres of their server: they have failed in it already, and no longer work again
+        with their server.
+
+        Parameters
+        ----------
+        chips
+            Numbers of the chips that were reported.
+
+        Returns
+        -------
+        Record
+            The past record, in which the chips count as failed by themselves.
         """
         working = tuple(sorted(chips - {*self.state.failed_chips}))
         cut_off = tuple(unit for unit in self.cut_off if unit not in chips)
@@ -163,7 +185,26 @@ def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
 def list_failure(
     *, chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck = None
 ) -> FailedParts:
-    """Check a report of failed parts; arguments are those of `Rerouter.fail`."""
+    """Check a report of failed parts, and list them by kind.
+
+    Parameters
+    ----------
+    chip, port, fibre, cell
+        The parts of each kind: a number, several, or None for none.
+    stuck
+        The state in which the cells stay, ``"bar"`` or ``"cross"``; None if they carry no light.
+
+    Returns
+    -------
+    FailedParts
+        The parts, ascending; cells are among the stuck or the dead ones.
+
+    Raises
+    ------
+    InputError
+        If no part is named, a number is no whole number >= 0 or is named twice, or `stuck` is
+        another word or is given without cells.
+    """
     if stuck is not None and not (isinstance(stuck, str) and stuck in ("bar", "cross")):
         raise InputError(f"stuck = {stuck!r:.60}: one of 'bar', 'cross', None", where="stuck")
     cells = list_parts("cell", cell)
@@ -184,7 +225,18 @@ def list_failure(
 
 
 def unite(failures: Iterable[FailedParts]) -> FailedParts:
-    """Return the parts of all failures, ascending; all broken cells are listed as dead."""
+    """Return the parts of all failures, ascending.
+
+    Parameters
+    ----------
+    failures
+        Failures that may name a part twice.
+
+    Returns
+    -------
+    FailedParts
+        Each part once. All broken cells are listed as dead, whatever is wrong with them.
+    """
     part_sets = _PartSets()
     for failure in failures:
         part_sets.add(failure)
@@ -207,6 +259,10 @@ class _PartSets:
     """Numbers of parts by kind; a cell is the same whatever is wrong with it."""
 
     def __init__(self) -> None:
+        """Begin without any part.
+
+        The sets are also listed by the fields of `FailedParts`, of which three are of cells.
+        """
         self.chips: set[int] = set()
         self.ports: set[int] = set()
         self.fibres: set[int] = set()
@@ -226,7 +282,19 @@ class _PartSets:
             known_numbers.update(numbers)
 
     def keep_unknown(self, parts: FailedParts) -> FailedParts:
-        """Return the parts of a failure that are not in these sets."""
+        """Return the parts of a failure that are not in these sets.
+
+        Parameters
+        ----------
+        parts
+            The parts; a cell is the same whatever is wrong with it.
+
+        Returns
+        -------
+        FailedParts
+            The parts that remain by field, perhaps none; `parts` itself if none of them is in the
+            sets.
+        """
         pairs = list(zip(self._by_field, parts, strict=True))
         if all(known_numbers.isdisjoint(numbers) for known_numbers, numbers in pairs):
             return parts
@@ -241,7 +309,20 @@ class _PartSets:
 def _remove_parts(
     failures: tuple[FailedParts, ...], removed: FailedParts
 ) -> tuple[FailedParts, ...]:
-    """Remove parts from failures, and failures that have no part left."""
+    """Remove parts from failures, and failures that have no part left.
+
+    Parameters
+    ----------
+    failures
+        Pending failures.
+    removed
+        The parts to remove; a cell is removed whatever is wrong with it.
+
+    Returns
+    -------
+    tuple of FailedParts
+        The parts that remain of each, in their order.
+    """
     removed_sets = _PartSets()
     removed_sets.add(removed)
     remaining = (removed_sets.keep_unknown(failure) for failure in failures)
@@ -259,6 +340,9 @@ def _list_unanswered_failures(
 def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, ...]:
     """Keep each part in the first failure that names it; failures without a part are left out.
 
+    A pending failure is a set of parts that were reported together and whose answer was not
+    applied. Cells may be stuck in bar, stuck in cross, or dead.
+
     Parameters
     ----------
     failures
@@ -271,6 +355,7 @@ def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, 
         The same without what is named before. A cell that was reported in several states is kept
         in the state that was reported last.
     """
+    # The fault that was reported last of each cell, by the name of its field.
     last_fault: dict[int, str] = {}
     for failure in failures:
         for field in _CELL_FIELDS:
@@ -305,9 +390,21 @@ def list_unanswered(failure: FailedParts, state: Reroute) -> FailedParts:
 
 
 def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state without the faults of cells that a failure names: it has them in another way.
+    """Return a state without the faults of cells that a failure reports with another fault.
 
-    Other failed parts stay as they are; the state itself is returned if no cell is concerned.
+    Parameters
+    ----------
+    state
+        The state; a cell is in one of its fields ``stuck_bar``, ``stuck_cross`` and ``dead_cells``
+        at most.
+    failure
+        The failed parts.
+
+    Returns
+    -------
+    Reroute
+        The state in which these cells work, and all other failed parts are as they were; the state
+        itself if no cell is concerned.
     """
     cells = set(failure.broken_cells)
     changes: dict[str, Any] = {}
@@ -319,7 +416,20 @@ def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
 
 
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state in which the parts of a failure have failed too, and as the failure says."""
+    """Return a state in which the parts of a failure have failed too.
+
+    Parameters
+    ----------
+    state
+        The state before.
+    failure
+        The failed parts. A cell that is broken in the state is broken as the failure says.
+
+    Returns
+    -------
+    Reroute
+        The state with the parts of the failure among its failed ones.
+    """
     base = drop_former_faults(state, failure)
     changes: dict[str, Any] = {
         field: (*getattr(base, field), *parts)
@@ -333,6 +443,18 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
     """Refuse parts that do not exist, or have failed in the same way in the state.
 
     A broken cell may fail once more in another way: a stuck one may die, for instance.
+
+    Parameters
+    ----------
+    state
+        The state before the failure.
+    failure
+        The failed parts.
+
+    Raises
+    ------
+    InputError
+        Naming the first such part.
     """
     n_cells = state.fabric.n_cells
     counts = (
@@ -353,7 +475,20 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
 
 
 def check_cells_work(record: Record, cells: Iterable[int]) -> None:
-    """Refuse cells that are broken in the state or pending: only working ones can be drained."""
+    """Refuse cells that are broken in the state or pending: only working ones can be drained.
+
+    Parameters
+    ----------
+    record
+        The state, and the failures that are pending.
+    cells
+        Numbers of cells.
+
+    Raises
+    ------
+    InputError
+        Naming the first broken one.
+    """
     broken = {*parts_in(record.state).broken_cells, *record.waiting_parts.broken_cells}
     for cell in cells:
         if cell in broken:
@@ -361,7 +496,23 @@ def check_cells_work(record: Record, cells: Iterable[int]) -> None:
 
 
 def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
-    """Refuse a failure with a cell that is pending in another state, as it was reported since."""
+    """Refuse a failure with a cell that is pending in another state, as it was reported since.
+
+    A pending failure is one that was reported and whose answer was not applied; a stuck cell may
+    have died since an answer was made.
+
+    Parameters
+    ----------
+    record
+        The record with the failures that are pending.
+    failure
+        The parts whose answer is to be applied.
+
+    Raises
+    ------
+    InputError
+        If one of its cells was reported with another fault in the meantime.
+    """
     for pending in record.waiting:
         for field in _CELL_FIELDS:
             pending_cells = set(getattr(pending, field)) & set(failure.broken_cells)
@@ -375,6 +526,10 @@ def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
 
 def take_out(record: Record, repaired: FailedParts) -> Record:
     """Return the record after a repair.
+
+    A unit is a chip of a rack, or a port of a switch; a stand-in is the spare that has the
+    circuits of a failed unit. A record is the running state with the failures in it, and those
+    that are pending.
 
     A repaired unit whose circuits went to a stand-in is a spare from then on. Units that were cut
     off with their server work again once that has fibres both ways. A rack on which whole racks
@@ -413,8 +568,23 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
 
 
 def _check_all_failed(record: Record, repaired: FailedParts) -> None:
-    """Refuse the repair of a part that is neither pending nor failed in the state."""
+    """Refuse the repair of a part that is neither pending nor failed in the state.
+
+    Parameters
+    ----------
+    record
+        The state, and the failures that are pending.
+    repaired
+        The parts; repaired cells are listed as dead ones, whatever was wrong with them.
+
+    Raises
+    ------
+    InputError
+        Naming the first part that has not failed.
+    """
     state = record.state
+
+    # Parts that have failed, whether that is answered or pending.
     pending = record.waiting_parts
     failed_by_kind = {
         "chip": {*pending.failed_chips, *state.failed_chips},
@@ -436,6 +606,8 @@ def _check_all_failed(record: Record, repaired: FailedParts) -> None:
 
 def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
     """List the units that a repair brings back, and of which no port is dead.
+
+    A unit is a chip of a rack, or a port of a switch.
 
     Where whole racks take over, these are all units of the racks in which something was repaired,
     unless another part of the rack is still broken.
@@ -463,6 +635,8 @@ def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
     broken_racks = {unit // units_per_rack for unit in dead_units}
     broken_racks |= set(units.rack_of_fibre[list(after.failed_fibres)].tolist())
     port_units = {port // units.ports_per_unit for port in repaired.failed_ports}
+
+    # Racks in which a chip, a port or a fibre was repaired.
     touched_racks = {unit // units_per_rack for unit in (*repaired.failed_chips, *port_units)}
     touched_racks |= set(units.rack_of_fibre[list(repaired.failed_fibres)].tolist())
     whole_racks = touched_racks - broken_racks
@@ -470,7 +644,20 @@ def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
 
 
 def _list_rejoined_units(record: Record, repaired_fibres: tuple[int, ...]) -> tuple[int, ...]:
-    """List the units that were cut off, and whose server has fibres both ways again."""
+    """List the units that were cut off, and whose server has fibres both ways again.
+
+    Parameters
+    ----------
+    record
+        The state before the repair, its pending failures, and the units that were cut off.
+    repaired_fibres
+        The fibres that were repaired.
+
+    Returns
+    -------
+    tuple of int
+        Numbers of units.
+    """
     if not (record.cut_off and repaired_fibres):
         return ()
     units = record.state.units

@@ -63,6 +63,23 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str], durable: Durable, compact_lines: int) -> None:
+        """Lock the files, and check the arguments; nothing is read or written yet.
+
+        Parameters
+        ----------
+        path
+            The snapshot; the journal is ``path.NUMBER.journal``, the lock ``path.lock``.
+        durable
+            ``"always"``: each change is on disk before its call returns; ``"interval"``: once a
+            second.
+        compact_lines
+            After how many lines, > 0, a new snapshot takes the place of the journal.
+
+        Raises
+        ------
+        InputError
+            If another process has the files open, or they cannot be written.
+        """
         self.path = check_target(path, force=True)
         self._durable = form_of(Durable).check("durable", durable)
         self._compact_lines = integer("compact_lines", compact_lines, at_least=1)
@@ -80,7 +97,7 @@ class Journal:
         return bool(self._checksum)
 
     def read(self, history: int) -> list[Record]:
-        """Return the records that are remembered, the present last; nothing if there is no file.
+        """Read the snapshot, and apply all changes of its journal to it.
 
         A last line that ends early, as a crash leaves it, is cut off with a warning in the log.
 
@@ -88,6 +105,12 @@ class Journal:
         ----------
         history
             How many records before the present one are remembered at most.
+
+        Returns
+        -------
+        list of Record
+            The records that can be returned to, the oldest first, and the present one last; empty
+            if there is no file.
 
         Raises
         ------
@@ -164,7 +187,23 @@ class Journal:
         return entry["what"], entry["changes"]
 
     def _cut_off(self, torn_line: bytes, journal: Path, number: int) -> None:
-        """Cut off a last line without its end; refuse one that is whole but for its end."""
+        """Cut off a last line without its end; refuse one that is whole but for its end.
+
+        Parameters
+        ----------
+        torn_line
+            The bytes behind the last line feed of the file.
+        journal
+            The file.
+        number
+            The number of the line, for messages.
+
+        Raises
+        ------
+        FormatError
+            If its checksum is right without its last letter: then it is no torn line, but a
+            changed one.
+        """
         body = torn_line[_CHECKSUM_LETTERS + 1 : -1]
         if _chain_checksum(self._checksum, body) == torn_line[:_CHECKSUM_LETTERS]:
             raise FormatError("ends with another letter", path=f"{journal}:{number}")
@@ -174,7 +213,8 @@ class Journal:
     def write(self, event: str, before: Record, after: Record) -> None:
         """Add a line for a change; it is on disk when this returns, if that is wished.
 
-        The line of a proposal may reach the disk later: its caller has nothing to lose yet.
+        A line is a checksum of it and of the line before, a space, and a JSON object. The line of
+        a proposal may reach the disk later: its caller has nothing to lose yet.
 
         Parameters
         ----------
@@ -182,6 +222,11 @@ class Journal:
             The name of the event.
         before, after
             The record before the change and after it; the line has their differences.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written; then the journal is as it was.
         """
         changes = list_changes(before, after)
         body = canonical({"what": event, "time_s": time.time(), "changes": changes})
@@ -202,6 +247,9 @@ class Journal:
     def compact(self, records: Sequence[Record], *, always: bool = False) -> None:
         """Begin a new journal with a new snapshot, if the present one is long or that is asked.
 
+        A snapshot is a file with a record (the running state with its failures) and the ones
+        before it; the journal has a line for each change since.
+
         The snapshot names its journal. A reader therefore finds the old pair or the new one.
 
         Parameters
@@ -215,6 +263,9 @@ class Journal:
             return
         old_journal = self._journal_path(self._number)
         old_file = self._file
+
+        # The empty journal is on disk before the snapshot that names it, and the old one goes
+        # last.
         with self._journal_path(self._number + 1).open("wb") as file:
             os.fsync(file.fileno())
         memory = write_memory(self.path, records, self._number + 1)
@@ -242,16 +293,21 @@ class Journal:
             self._lock = None
 
     def _begin_journal(self, memory: Memory) -> None:
+        """Go on with the journal that a snapshot names, which has no line yet."""
         self._number = memory.journal
         self._checksum = memory.sha256[:_CHECKSUM_LETTERS]
         self._n_lines = 0
 
     def _journal_path(self, number: int) -> Path:
+        """Return the path of the journal of a number, beside the snapshot."""
         return self.path.with_name(f"{self.path.name}.{number}.journal")
 
 
 def _remember(records: deque[Record], event: Any, before: Record, after: Record) -> deque[Record]:
     """Return the records before the present one, after one more event of the journal.
+
+    The history has the records that can be returned to: one is added by each change of the state,
+    and taken by each rollback.
 
     Parameters
     ----------
@@ -288,7 +344,13 @@ def _chain_checksum(before: str, body: bytes) -> bytes:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring names of files to disk, where a folder can be opened."""
+    """Bring names of files to disk, where a folder can be opened.
+
+    Parameters
+    ----------
+    folder
+        The folder of files that were created, replaced or removed.
+    """
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -328,6 +390,8 @@ def _lock_files(path: Path) -> Any:
         owner = file.read().strip()
         file.close()
         raise InputError(f"is in use by process {owner}", path=str(path)) from exc
+
+    # The number of this process is for the message of the next one.
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()

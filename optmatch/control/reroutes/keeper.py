@@ -54,12 +54,22 @@ class Options(NamedTuple):
 
 
 def begin_record(state: Reroute | None) -> Record:
-    """Make a record of a state.
+    """Make a record of a state, in which nothing is pending.
+
+    Parameters
+    ----------
+    state
+        The running state; None, which is no state, is refused.
+
+    Returns
+    -------
+    Record
+        The state without stand-ins and pending failures.
 
     Raises
     ------
     InputError
-        If it is no state, or naming a circuit without light.
+        If it is no state, or a circuit of it has no light; the message names the first one.
     """
     state = form_of(Reroute).check("state", state)
     if state.hit.any():
@@ -74,6 +84,10 @@ class Keeper:
     def _set_up(self, record: Record, options: Options, notes_path: Any = None) -> None:
         """Begin with a record, and prepare answers to the next failures.
 
+        A record is the running state of circuits with the failures on record; the history has the
+        records before the last changes, for `rollback`; a journal is a file with a line for each
+        change.
+
         Parameters
         ----------
         record
@@ -83,6 +97,7 @@ class Keeper:
         notes_path
             The file that each change adds a line of JSON to, None for none.
         """
+        # Options are checked before anything is made of them.
         form_of(Ahead).check("prepare", options.prepare)
         form_of(bool).check("background", options.background)
         if options.on_event is not None and not callable(options.on_event):
@@ -104,6 +119,8 @@ class Keeper:
         """The record for which offers were looked for, and those found."""
         self._n_retried = 0
         """How many failures `retry` has looked at so far: it goes on with the next one."""
+
+        # Last, as it takes longest: the answers to the next failures.
         self._priorities = _list_priorities(record.state, options.priorities)
         self._now = take_snapshot(record, self._priorities)
         self._prepare_answers()
@@ -158,6 +175,11 @@ class Keeper:
         A rollback is for a false alarm, or changes that were never made: circuits, cells, spares,
         failures and stand-ins are again as they were then.
 
+        Returns
+        -------
+        Reroute
+            The state as it was before the change.
+
         Raises
         ------
         InputError
@@ -179,6 +201,16 @@ class Keeper:
         """Write all that a restart needs: state, stand-ins, refused parts, and the history.
 
         The file is replaced at once or not at all.
+
+        Parameters
+        ----------
+        path
+            The file, for `load`.
+
+        Raises
+        ------
+        InputError
+            If the controller is closed.
         """
         self._check_open()
         with self._lock:
@@ -197,7 +229,30 @@ class Keeper:
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
     ) -> Self:
-        """Load a saved controller; arguments are those of the class.
+        """Load a controller from a file that `save` has written.
+
+        Parameters
+        ----------
+        path
+            The file.
+        prepare
+            Whether answers to failures are worked out ahead: of units, ``"all"`` for fibres and
+            cells too, False for none.
+        background
+            Whether a thread of its own does that.
+        history
+            How many changes can be taken back at most.
+        journal
+            A file of notes to which each change adds a line of JSON; None for none.
+        on_event
+            Called with a `Call` after each call, in its thread; None for nobody.
+        priorities
+            The priority of jobs, >= 0, by number; 0 for jobs that are not named.
+
+        Returns
+        -------
+        Rerouter
+            A controller that goes on from the record that was saved.
 
         Raises
         ------
@@ -319,7 +374,18 @@ class Keeper:
         self.close()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all is prepared in the background; tell whether it is."""
+        """Wait until all answers are prepared in the background.
+
+        Parameters
+        ----------
+        timeout_s
+            The most seconds to wait; None for as long as it takes.
+
+        Returns
+        -------
+        bool
+            Whether all are prepared.
+        """
         self._check_open()
         return self._background.wait(timeout_s)
 
@@ -346,6 +412,7 @@ class Keeper:
         return figures
 
     def _check_open(self) -> None:
+        """Refuse a call of a controller that is closed, by an `InputError`."""
         if self._is_closed:
             raise InputError("the controller is closed: open it again")
 
@@ -364,8 +431,9 @@ class Keeper:
             The new record, with the same state as the present one. Nothing is done if it is the
             present one.
         reported
-            Chips that have failed by themselves, and not only lost the fibres of their server. The
-            records of the history learn of them, so that a rollback does not forget the report.
+            Numbers of chips that have failed by themselves, and not only lost the fibres of their
+            server. The records of the history learn of them, so that a rollback does not forget
+            the report.
 
         Raises
         ------
@@ -389,6 +457,9 @@ class Keeper:
     def _change(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
         """Go on to a new state, and remember the last one; the caller holds the lock.
 
+        A record is the running state of circuits with the failures on record; the history has the
+        records before the last changes, for `rollback`.
+
         Parameters
         ----------
         record
@@ -411,6 +482,10 @@ class Keeper:
 
     def _take_over(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
         """Go on to a state, once that is noted on disk; the caller holds the lock.
+
+        A record is the running state of circuits with the failures on record; its snapshot is the
+        record with what answers to the next failures need. The journal, if there is one, gets a
+        line before anything changes; the notes are a file for people.
 
         Parameters
         ----------
@@ -444,13 +519,20 @@ class Keeper:
         return snapshot
 
     def _compact(self) -> None:
-        """Begin a new journal where the old one is long; if that fails, the old one goes on."""
+        """Begin a new journal where the old one is long; if that fails, the old one goes on.
+
+        The journal has a line for each change since a snapshot in a file.
+        """
         if self._journal is not None:
             with suppress(OSError):
                 self._journal.compact([*self._history, self._now.record])
 
     def _prepare_answers(self) -> None:
-        """Prepare answers, here or in the background; the caller does not hold the lock."""
+        """Prepare answers to the next failures; the caller does not hold the lock.
+
+        In the background that is left to a thread. Here each answer has a limit of time, and the
+        rest is given up once the state has changed.
+        """
         snapshot = self._now
         if not self._in_background:
             prepare_answers(
@@ -501,7 +583,18 @@ def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> ND
 
 
 def _count_spares(record: Record) -> dict[int, int]:
-    """Count the spares of each rack that work and are not pending."""
+    """Count the spares of each rack that work and are not pending.
+
+    Parameters
+    ----------
+    record
+        The state with its spares, and the failures that are pending.
+
+    Returns
+    -------
+    dict
+        The number of spares by rack, 0 for a rack without any.
+    """
     units = record.state.units
     pending = record.waiting_parts
     pending_units = pending.failed_chips if units.n_chips else pending.failed_ports
@@ -512,7 +605,22 @@ def _count_spares(record: Record) -> dict[int, int]:
 
 
 def _count_parts(record: Record) -> dict[tuple[str, str], int]:
-    """Count the failed parts by kind and by what was done about them."""
+    """Count the failed parts by kind and by what was done about them.
+
+    A pending failure is one that was reported and whose answer was not applied yet.
+
+    Parameters
+    ----------
+    record
+        The state with the failures in it, and those that are pending.
+
+    Returns
+    -------
+    dict
+        Numbers of parts by (kind, state): kinds are chip, port, fibre and cell, states are
+        ``"replaced"`` (in the running state), ``"answered"`` and ``"refused"`` (pending, with and
+        without a proposal).
+    """
     count = Counter[tuple[str, str]]()
     failures_by_state = {
         "replaced": (parts_in(record.state),),

@@ -58,10 +58,10 @@ class Memory(NamedTuple):
 def write_memory(
     path: str | os.PathLike[str], records: Sequence[Record], journal: int = 0
 ) -> Memory:
-    """Write records, the present last, in place of the old file.
+    """Write the records of a controller to a file, the present last, in place of the old file.
 
     The file has the present record in full. It has each earlier record as its differences from the
-    one after it.
+    one after it, and a digest of all.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def write_memory(
     Returns
     -------
     Memory
-        The content of the file.
+        The content of the file: the records, the number of the journal and the digest.
     """
     present = records[-1]
     later_first = list(reversed(records))
@@ -95,6 +95,17 @@ def write_memory(
 
 def read_memory(path: str | os.PathLike[str]) -> Memory:
     """Read a file that `write_memory` has written, in this format or the one before.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Memory
+        The records, the oldest first and the present one last; the number of the journal that goes
+        on from there; and the digest, empty in the former format.
 
     Raises
     ------
@@ -172,6 +183,11 @@ def _read_record(entry: Any, where: str) -> Record:
     where
         The place in the file that messages name.
 
+    Returns
+    -------
+    Record
+        The checked record.
+
     Raises
     ------
     FormatError, InputError
@@ -193,7 +209,20 @@ def _read_record(entry: Any, where: str) -> Record:
 
 
 def _record_to_tree(record: Record) -> dict[str, Any]:
-    """Return what a record has beside its state, as JSON."""
+    """Return what a record has beside its state, as JSON.
+
+    Parameters
+    ----------
+    record
+        The record.
+
+    Returns
+    -------
+    dict
+        ``homes``, pairs of a stand-in and the unit whose circuits it has; ``refused`` and
+        ``answered``, the pending failures without and with a proposal; ``cut_off``, the chips that
+        have gone with the fibres of their server.
+    """
     return {
         "homes": [list(pair) for pair in record.homes],
         "refused": [_failure_to_tree(failure) for failure in record.refused],
@@ -209,6 +238,9 @@ def _failure_to_tree(failure: FailedParts) -> dict[str, list[int]]:
 
 def list_changes(before: Record, after: Record) -> dict[str, Any]:
     """List how one record differs from another one of the same fabric, as JSON.
+
+    A record is the running state of circuits, and beside it the stand-ins of failed units, the
+    pending failures and the chips that were cut off with their server.
 
     Circuits, routes and cells that differ are listed one by one, as rows that begin with their
     number; the other fields that differ are listed as a whole. `apply_changes` is the inverse.
@@ -253,16 +285,23 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
 
 
 def apply_changes(record: Record, changes: Any, where: str) -> Record:
-    """Return the record after the changes from `list_changes`; each change is checked.
+    """Return the record after the changes that `list_changes` has listed; each change is checked.
 
     Parameters
     ----------
     record
         The record before.
     changes
-        New values by field, as read from a file.
+        New values by field, as read from a file. Circuits are rows (circuit, source, destination),
+        cells rows (cell, state), routes pairs of a circuit and its list of parts; other fields are
+        lists as a whole.
     where
         The place in the file that messages name.
+
+    Returns
+    -------
+    Record
+        The record after.
 
     Raises
     ------
@@ -339,7 +378,29 @@ def _change_routes(
 
 
 def _read_rows(changes: dict[str, Any], key: str, length: int, where: str) -> list[list[int]]:
-    """Read rows of so many whole numbers."""
+    """Read rows of so many whole numbers from a field.
+
+    Parameters
+    ----------
+    changes
+        Fields as JSON, by name.
+    key
+        The name of the field, which is there.
+    length
+        How many numbers each row has.
+    where
+        The place of `changes` in the file, for messages.
+
+    Returns
+    -------
+    list of list of int
+        The rows; each number is from -1 to `_LARGEST`.
+
+    Raises
+    ------
+    FormatError, InputError
+        If it is no list of such rows.
+    """
     place = pointer(where, key)
     rows = _check_list(changes[key], place)
     for row in rows:
@@ -376,6 +437,9 @@ def _check_index(name: str, index: Any, count: int) -> int:
 def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """Read the fields that a record has beside its state.
 
+    A stand-in is a spare unit (a chip of a rack or a port of a switch) that has the circuits of a
+    failed one.
+
     Parameters
     ----------
     entry
@@ -406,7 +470,25 @@ def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _read_failure(entry: Any, where: str) -> FailedParts:
-    """Read the failed parts of one failure: lists of numbers, by the fields of `FailedParts`."""
+    """Read the failed parts of one failure.
+
+    Parameters
+    ----------
+    entry
+        As JSON: lists of numbers, by the fields of `FailedParts`, such as ``failed_fibres``.
+    where
+        The place in the file that messages name.
+
+    Returns
+    -------
+    FailedParts
+        The parts, ascending; kinds that are absent have none.
+
+    Raises
+    ------
+    FormatError, InputError
+        If a field is unknown, or no list of different whole numbers >= 0.
+    """
     check_object(entry, where)
     check_keys(entry, where, allowed=FailedParts._fields, required=())
     fields = {
@@ -419,6 +501,10 @@ def _read_failure(entry: Any, where: str) -> FailedParts:
 def check_record(record: Record, where: str) -> Record:
     """Refuse a record that no controller can have, and return any other.
 
+    A record is the running state of circuits, the pending failures (``refused`` without,
+    ``answered`` with a proposal), the stand-ins of failed units, and the chips that were cut off
+    with their server. A unit is a chip of a rack, or a port of a switch.
+
     Parameters
     ----------
     record
@@ -428,6 +514,11 @@ def check_record(record: Record, where: str) -> Record:
         last fibres of their server.
     where
         The place in the file that a message names.
+
+    Returns
+    -------
+    Record
+        `record` itself.
 
     Raises
     ------
@@ -468,7 +559,24 @@ def check_record(record: Record, where: str) -> Record:
 
 
 def add_note(journal: Path, event: str, parts: FailedParts, stand_ins: dict[int, int]) -> None:
-    """Add a change to a file of notes, as a whole line of JSON, or raise an `OSError`."""
+    """Add a change to a file of notes, which is for people, as a whole line of JSON.
+
+    Parameters
+    ----------
+    journal
+        The file of notes.
+    event
+        The name of the change.
+    parts
+        The parts that it is about.
+    stand_ins
+        The unit that has the circuits of each failed unit after the change.
+
+    Raises
+    ------
+    OSError
+        If the line cannot be written; then the file is as it was.
+    """
     line = {
         "what": event,
         **_failure_to_tree(parts),

@@ -102,6 +102,27 @@ class Rerouter(Keeper):
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
     ) -> None:
+        """Take a running state into control, and prepare answers to the next failures.
+
+        Parameters
+        ----------
+        state
+            The circuits with their routes, cells and spares, without any circuit in the dark.
+        prepare
+            Whether answers are worked out ahead: to failures of units (chips of a rack, ports of a
+            switch), to ``"all"`` single failures, or none (False).
+        background
+            Whether a thread of its own does that.
+        history
+            How many changes can be taken back at most.
+        journal
+            A file to which each change adds a line of JSON; None for none.
+        on_event
+            Called with a `Call` when a call has returned or raised, in its thread; None for
+            nobody.
+        priorities
+            The priority of jobs, >= 0, by number; 0 for jobs that are not named.
+        """
         options = Options(prepare, background, history, on_event, priorities)
         self._set_up(begin_record(state), options, journal)
 
@@ -112,6 +133,9 @@ class Rerouter(Keeper):
 
     def retry(self, *, deadline_s: float | None = None) -> tuple[Proposal, ...]:
         """Look for ways over all pending failures; return those found until the deadline.
+
+        A proposal is a way over a failure, for `apply`. Such ways may have come into being by
+        repairs, or by answers to other failures.
 
         A failure is pending from its report until its answer is applied or its parts are repaired.
         The next call begins with the failures that were not reached.
@@ -264,17 +288,31 @@ class Rerouter(Keeper):
     ) -> Proposal:
         """Propose how working parts can leave: once that is applied, no light uses them.
 
-        Errors as of `fail`, and of cells that have failed already; `restore` brings back what has
-        left. Without `by_s` nothing goes on record, and where there is no way the parts stay in
-        use.
+        `restore` brings back what has left. Without `by_s` nothing goes on record, and where there
+        is no way the parts stay in use.
 
         Parameters
         ----------
         chip, port, fibre, cell
-            The leaving parts: a number, or several.
+            The leaving parts: a number, or several; None for none.
         by_s
             Seconds from now until the parts leave in any case. The search may take as long; from
-            now on the parts are on record as failed, and no other proposal uses them.
+            now on the parts are on record as failed, and no other proposal uses them. None for a
+            question alone, which may take as long as it needs.
+
+        Returns
+        -------
+        Proposal
+            The changes (`transition`), for `apply`, and their times (`timeline`).
+
+        Raises
+        ------
+        InputError
+            If no part is named, or one does not exist, is named twice, or has failed already.
+        InfeasibleError
+            If it is proved that the parts cannot leave.
+        LimitReached
+            If no way was found.
         """
         self._check_open()
         failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
@@ -285,6 +323,9 @@ class Rerouter(Keeper):
         self, call: str, failure: FailedParts, deadline_s: float | None, *, report: bool
     ) -> Proposal:
         """Search an answer to a failure, and put the failure on record if that is wanted.
+
+        A failure that is on record is pending until its answer is applied or its parts are
+        repaired: no other answer uses these parts.
 
         Parameters
         ----------
@@ -330,7 +371,26 @@ class Rerouter(Keeper):
             raise answer
 
     def _report_cut_off_chips(self, failure: FailedParts) -> FailedParts:
-        """Note that chips which are cut off have failed themselves; return all other parts."""
+        """Note that chips which are cut off have failed themselves.
+
+        A chip is cut off if its server has lost its fibres; it counts as failed, but would work
+        again with them. After this report it would not.
+
+        Parameters
+        ----------
+        failure
+            The reported parts.
+
+        Returns
+        -------
+        FailedParts
+            All other parts of the failure.
+
+        Raises
+        ------
+        InputError
+            If one of these does not exist or has failed already; then nothing is noted.
+        """
         with self._lock:
             record = self._now.record
             reported = set(failure.failed_chips).intersection(record.cut_off)
@@ -393,6 +453,9 @@ class Rerouter(Keeper):
 
     def apply(self, proposal: Proposal) -> Reroute:
         """Take over a proposal; return the new state.
+
+        A proposal is a way over a failure: the changes of circuits and cells, in their order. It
+        goes into the record, which is what a restart begins with; the hardware is the caller's.
 
         Parameters
         ----------
@@ -500,8 +563,10 @@ class Rerouter(Keeper):
         ------
         InputError
             If no spare stands in for the unit, or it has not been repaired.
-        InfeasibleError, LimitReached
-            As for `fail`.
+        InfeasibleError
+            If it is proved that the circuits cannot go back.
+        LimitReached
+            If no way was found in time.
         """
         self._check_open()
         clock = start_clock(deadline_s)
@@ -527,7 +592,23 @@ class Rerouter(Keeper):
 
 
 def _record_after_failure(record: Record, proposal: Proposal) -> Record:
-    """Return the record once the answer to a failure is applied."""
+    """Return the record once the answer to a failure is applied.
+
+    A record is the running state of circuits with the failures on record. A stand-in is a spare
+    unit that has the circuits of a failed one, its home.
+
+    Parameters
+    ----------
+    record
+        The record before.
+    proposal
+        The answer; each of its moves is a lost unit and the spare that takes over its circuits.
+
+    Returns
+    -------
+    Record
+        The failure is in its state and no longer pending; spares that took over are stand-ins.
+    """
     homes = dict(record.homes)
     for lost, spare in proposal.transition.moves.tolist():
         homes[spare] = homes.pop(lost, lost)  # a stand-in may be lost in turn
@@ -535,7 +616,23 @@ def _record_after_failure(record: Record, proposal: Proposal) -> Record:
 
 
 def _record_after_return(record: Record, proposal: Proposal) -> Record:
-    """Return the record once units have their circuits back; their stand-ins are spares again."""
+    """Return the record once units have their circuits back; their stand-ins are spares again.
+
+    A stand-in is a spare unit that has the circuits of a failed one, its home.
+
+    Parameters
+    ----------
+    record
+        The record before.
+    proposal
+        The answer; each of its moves is a stand-in and the unit that gets its circuits back.
+
+    Returns
+    -------
+    Record
+        Without these stand-ins. One that is pending has failed: it is in the state as a failed
+        part.
+    """
     homes = dict(record.homes)
     stand_ins = tuple(proposal.transition.moves[:, 0].tolist())
     for stand_in in stand_ins:
@@ -555,7 +652,28 @@ def _record_after(
     homes: dict[int, int],
     changes: dict[str, tuple[int, ...]],
 ) -> Record:
-    """Return the record after a transition; `changes` are added to fields of its state."""
+    """Return the record after the changes of a proposal.
+
+    A record is the running state of circuits with the failures that are pending, those without an
+    applied answer.
+
+    Parameters
+    ----------
+    record
+        The record before.
+    proposal
+        The proposal, whose failure is no longer pending.
+    homes
+        The unit whose circuits each stand-in has after the changes.
+    changes
+        Numbers that are added to fields of the state, such as ``spares`` or ``failed_chips``.
+
+    Returns
+    -------
+    Record
+        The record with the new state; chips that were cut off with their server are noted, unless
+        they have been reported by themselves.
+    """
     # Chips that are pending by themselves do not work again with the fibres of their server.
     reported = record.waiting_parts.failed_chips
     cut_off = [unit for unit in proposal.cut_off if unit not in reported]
@@ -570,7 +688,24 @@ def _record_after(
 def _make_proposal(
     snapshot: Snapshot, failure: FailedParts, answer: Answer, decided_s: float
 ) -> Proposal:
-    """Make a proposal of an answer; chips that it cuts off are a part of the failure."""
+    """Make a proposal of an answer; chips that it cuts off are a part of the failure.
+
+    Parameters
+    ----------
+    snapshot
+        The state for which the answer was found.
+    failure
+        The parts that have failed.
+    answer
+        The transition, and the chips that are cut off with their servers.
+    decided_s
+        Seconds that the answer took.
+
+    Returns
+    -------
+    Proposal
+        The changes, for the caller to apply.
+    """
     chips = tuple(sorted({*failure.failed_chips, *answer.cut_off}))
     return Proposal(
         state=snapshot.state,

@@ -68,6 +68,8 @@ def list_stages(
     durations = [("detect", detect_s), ("decide", decide_s)]
     if state.fabric.graph is None and len(transition.changed):
         durations.append(("program switches", set_s))
+
+    # A step is a row (kind, number): steps of one kind in a row happen at once.
     for kind, group in groupby(transition.steps[:, 0].tolist()):
         n_steps = len(list(group))
         if kind == SET:

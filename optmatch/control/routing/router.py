@@ -147,6 +147,9 @@ class Router:
     ) -> None:
         """Check the arguments, and make the workspace of the first thread.
 
+        A workspace is what one thread works in: the compiled methods with their arrays. Further
+        ones are made when several threads call at once.
+
         Parameters
         ----------
         fabric
@@ -167,6 +170,8 @@ class Router:
 
         form_of(Fabric).check("fabric", fabric)
         fabric.require_switch()
+
+        # Without devices all cells lose as much as those of a typical one.
         if cells is None:
             typical = DEVICES["smartlight"]
             losses_db = typical.bar_loss_db, typical.cross_loss_db
@@ -175,6 +180,8 @@ class Router:
         self._cells = cells
         check_cells(fabric, str(prefer), cells)
         self._time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
+
+        # The check of light is code of the verifier; without cells there is none to trace.
         self.fabric = fabric
         self._new_row_router = new_row_router
         self._quick = quick
@@ -210,6 +217,8 @@ class Router:
         """
         dark = np.full(self.fabric.n_ports, IDLE, dtype=np.int32)
         circuit = dark.copy()
+
+        # The first two different ports between which there is a way.
         meets = self.fabric.route_cells() != UNREACHED
         np.fill_diagonal(meets, False)
         if meets.any():
@@ -238,7 +247,14 @@ class Router:
         return partial(Router, self.fabric, **self._options), ()
 
     def empty(self) -> Routed:
-        """Make room for an answer, to be given as `out` again and again."""
+        """Make room for an answer, to be given as `out` again and again.
+
+        Returns
+        -------
+        Routed
+            ``states``, int8 of shape (cells,), all free (-1); ``routes``, int32 of shape (ports,
+            width); ``lengths``, int64 of shape (ports,).
+        """
         states_shape, routes_shape, lengths_shape = self._shapes
         return Routed(
             states=np.full(states_shape, FREE, dtype=np.int8),
@@ -252,9 +268,16 @@ class Router:
         Parameters
         ----------
         matching
-            ``matching[source] = destination``, -1 where idle. Quickest as int32.
+            ``matching[source] = destination``, -1 where idle, shape (ports,). Quickest as int32.
         out
-            Arrays that receive the answer, from `empty`; then nothing is allocated on meshes.
+            Arrays that receive the answer, from `empty`; then nothing is allocated on meshes. None
+            for new ones.
+
+        Returns
+        -------
+        Routed
+            ``states[cell]``: 0 bar, 1 cross, -1 free; ``routes[port]``, of which the first
+            ``lengths[port]`` count: the cells on the way of a circuit, 0 of them for idle ports.
 
         Raises
         ------
@@ -271,6 +294,10 @@ class Router:
 
     def route_batch(self, matchings: ArrayLike, *, threads: int | None = None) -> RoutedBatch:
         """Set the cells for many matchings, each for itself.
+
+        A matching is held if the cells (2 x 2 switches) have states in which each of its circuits
+        has light. Compiled methods route successive rows in threads; rows that they cannot route
+        get a search, one after the other.
 
         Parameters
         ----------
@@ -296,17 +323,27 @@ class Router:
         n_rows, n_ports = rows.shape
         if n_rows and n_ports != self._n_ports:
             Routing(self.fabric, rows[0])  # raises the error of a row of this length
+
+        # One thread for each processor that this process may use.
         if threads is None:
             has_affinity = hasattr(os, "sched_getaffinity")
             threads = len(os.sched_getaffinity(0)) if has_affinity else 1
         threads = integer("threads", threads, at_least=1)
 
+        # Threads write to rows of their own of these arrays.
         states = np.empty((n_rows, self._n_cells), dtype=np.int8)
         lengths = np.zeros((n_rows, n_ports), dtype=np.int64)
         outcome = np.empty(n_rows, dtype=np.int8)
 
         def route_share(first: int) -> None:
-            """Route some successive rows, from row `first` on, in a workspace of their own."""
+            """Route some successive rows, from row `first` on, in a workspace of their own.
+
+            Parameters
+            ----------
+            first
+                The first row of the share; it has `_MATCHINGS_PER_SHARE` rows, or those that are
+                left.
+            """
             share = slice(first, first + _MATCHINGS_PER_SHARE)
             workspace = self._take_workspace()
             routes = np.empty(self._shapes[1], dtype=np.int32)
@@ -317,6 +354,7 @@ class Router:
             self._check_light(workspace, rows[share][is_routed], states[share][is_routed])
             self._idle_workspaces.append(workspace)
 
+        # A share is large enough that handing it over costs little.
         shares = range(0, n_rows, _MATCHINGS_PER_SHARE)
         if threads == 1 or len(shares) < 2:
             for first in shares:
@@ -345,8 +383,10 @@ class Router:
         ----------
         states
             ``states[cell]``: 0 bar, 1 cross, -1 where not known.
-        matching, out
-            As of `route`.
+        matching
+            ``matching[source] = destination``, -1 where idle, shape (ports,). Quickest as int32.
+        out
+            Arrays that receive the answer, from `empty`; None for new ones.
 
         Returns
         -------
@@ -355,8 +395,14 @@ class Router:
 
         Raises
         ------
-        InputError, InfeasibleError, LimitReached, VerificationError
-            As of `route`.
+        InputError
+            If the states are not -1, 0 or 1 for each cell, or it is no matching of the live ports.
+        InfeasibleError
+            If no states hold the matching; proved.
+        LimitReached
+            If none were found within `time_limit_s`.
+        VerificationError
+            If the check of an answer fails: a defect.
 
         Notes
         -----
@@ -398,6 +444,8 @@ class Router:
             Routing(self.fabric, row)  # raises the error of a row of this length
 
         clock = None
+
+        # The clock covers the whole call: what the quick methods take is not left to the search.
         if self._time_limit_s is not None:
             clock = Limits(time_s=self._time_limit_s).start()
         workspace = self._take_workspace()
@@ -458,7 +506,23 @@ class Router:
             return _Workspace(router, self._quick.new_marks(self.fabric))
 
     def _check_out(self, out: Routed) -> Routed:
-        """Return `out` if the kernels can write to its arrays; raise an `InputError` if not."""
+        """Return `out` if the kernels can write to its arrays.
+
+        Parameters
+        ----------
+        out
+            The arrays of the caller for the answer: states, routes and lengths.
+
+        Returns
+        -------
+        Routed
+            `out` itself.
+
+        Raises
+        ------
+        InputError
+            If it is not three arrays of the shapes and types of `empty`.
+        """
         try:
             states, routes, lengths = out
             shapes = states.shape, routes.shape, lengths.shape
@@ -541,6 +605,15 @@ class Router:
     ) -> None:
         """Trace the light of rows, if that is asked for.
 
+        Parameters
+        ----------
+        workspace
+            Arrays to work in.
+        rows
+            ``rows[k, source] = destination``, -1 where idle.
+        states
+            ``states[k, cell]``: 0 bar, 1 cross, -1 free, for the matching of row k.
+
         Raises
         ------
         VerificationError
@@ -562,7 +635,29 @@ class Router:
 
 
 def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
-    """Return an array as kernels are compiled for: of one type, contiguous, read-only."""
+    """Return an array as kernels are compiled for: of one type, contiguous, read-only.
+
+    Parameters
+    ----------
+    name
+        The name of the value in errors.
+    value
+        Numbers in any form; an array that fits already is not copied.
+    ndim
+        The number of axes.
+    dtype
+        The type of its numbers.
+
+    Returns
+    -------
+    ndarray
+        The value itself, a view of it, or a copy.
+
+    Raises
+    ------
+    InputError
+        If the numbers do not fit the type, or there are more or fewer axes.
+    """
     array = value if isinstance(value, np.ndarray) else frozen(name, value, ndim, dtype)
     if array.dtype != dtype or array.ndim != ndim or not array.flags.c_contiguous:
         return frozen(name, value, ndim, dtype)
@@ -573,7 +668,22 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
 
 
 def _refuse_row(fabric: Fabric, rows: NDArray[np.int32], k: int) -> None:
-    """Raise an error that names the flaw of a row."""
+    """Raise an error that names the flaw of a row of a batch.
+
+    Parameters
+    ----------
+    fabric
+        The fabric.
+    rows
+        ``rows[k, source] = destination``, -1 where idle.
+    k
+        The number of the row, which is no matching of the live ports.
+
+    Raises
+    ------
+    InputError
+        Naming ``matchings[k]``.
+    """
     try:
         Routing(fabric, rows[k])
     except InputError as exc:

@@ -94,6 +94,9 @@ class GroupedDemand(DemandInTicks, Protocol):
 def bound_lines(problem: DemandInTicks) -> NDArray[np.float64]:
     r"""Bound the objective by each line alone.
 
+    A line is a source or a destination with all its entries; a plane is one of several switches
+    side by side.
+
     A port that meets :math:`k` partners on :math:`s` planes spends :math:`\max(k, s)` delays, so
     the sum :math:`S` of its line takes at least :math:`(S + \max(k, s)\,\delta) / s`, in whole
     ticks. With a packet network of the relative rate :math:`r`, only the :math:`k` largest entries
@@ -113,6 +116,7 @@ def bound_lines(problem: DemandInTicks) -> NDArray[np.float64]:
     """
     with_packets = problem.packet_share > 0
     if with_packets and problem.objective != "matchings":
+        # Each source, then each destination, with its positive entries alone.
         bounds = []
         for matrix in (problem.directed_ticks, problem.directed_ticks.T):
             for line in matrix:
@@ -227,17 +231,23 @@ def _divide_up(dividend: int, divisor: int) -> int:
 def _bound_line_with_packets(entries: NDArray[np.int64], problem: DemandInTicks) -> float:
     """Bound one line beside a packet network, over all numbers of partners that get circuits.
 
+    A line is a source or a destination with all its entries; its sum is S. If the k largest
+    entries get circuits on s of the planes, each plane spends a delay for each of its partners,
+    and circuits and packets together carry S: (S + max(k, s) delays) / (s + r) ticks, where
+    packets carry r ticks of a circuit in a tick. The other entries are left to packets alone, and
+    take their sum / r. The later end of both counts, and the best k.
+
     Parameters
     ----------
     entries
         The positive entries of the line, in ticks.
     problem
-        The demand.
+        The demand, with its planes, its delay in ticks and ``packet_share``, r above.
 
     Returns
     -------
     float
-        Ticks.
+        No schedule is complete earlier, in ticks.
     """
     packet_share = problem.packet_share
     planes = problem.planes
@@ -266,6 +276,9 @@ EXACT = 12
 def check_groups(problem: GroupedDemand) -> None:
     """Check that groups are given where they are asked for, and cover the demand.
 
+    A group (coflow) is a set of entries that is complete when all of them are; its lateness counts
+    from its deadline, times its weight.
+
     Parameters
     ----------
     problem
@@ -278,6 +291,8 @@ def check_groups(problem: GroupedDemand) -> None:
         do not fit the demand, or if the switch is not one that groups are defined for.
     """
     groups = problem.groups
+
+    # Groups are of one objective alone.
     if problem.objective != "weighted-completion-s":
         if groups is not None or problem.weights or problem.deadlines_s:
             raise InputError(
@@ -285,6 +300,8 @@ def check_groups(problem: GroupedDemand) -> None:
                 where="objective",
             )
         return
+
+    # Each entry of the demand belongs to one group.
     if groups is None or groups.shape != problem.demand_bytes.shape:
         raise InputError("groups: a group for each entry of demand_bytes", where="groups")
     if (
@@ -309,6 +326,8 @@ def check_groups(problem: GroupedDemand) -> None:
     n_groups = int(groups.max(initial=-1)) + 1
     if n_groups > groups.size:
         raise InputError(f"groups: number {n_groups - 1} of {groups.size} entries", where="groups")
+
+    # Weights and deadlines are given for all groups, or for none.
     for name in ("weights", "deadlines_s"):
         n_values = len(getattr(problem, name))
         if n_values not in (0, n_groups):
@@ -319,6 +338,13 @@ def check_groups(problem: GroupedDemand) -> None:
 
 def weigh_groups(problem: GroupedDemand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return weight and deadline of each group, 1 and 0 where none are given.
+
+    A group (coflow) is a set of entries that is complete when all of them are served.
+
+    Parameters
+    ----------
+    problem
+        The demand; ``groups[source, destination]`` is the number of a group, -1 without an entry.
 
     Returns
     -------
@@ -335,6 +361,9 @@ def weigh_groups(problem: GroupedDemand) -> tuple[NDArray[np.float64], NDArray[n
 
 def load_lines(problem: GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sum the load of each group on each line.
+
+    A group (coflow) is a set of entries; a line is a source or a destination. Each entry needs its
+    ticks and a delay on both of its lines.
 
     Parameters
     ----------
@@ -353,6 +382,8 @@ def load_lines(problem: GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.in
     delayed = np.zeros(shape, dtype=np.int64)
     sources, destinations = np.nonzero(problem.ticks)
     group = problem.groups[sources, destinations]
+
+    # Each entry loads its source, and its destination, whose number comes after all sources.
     for line in (sources, n_ports + destinations):
         np.add.at(served, (group, line), problem.ticks[sources, destinations])
         np.add.at(delayed, (group, line), problem.delay_ticks)
@@ -476,6 +507,9 @@ def _order_exactly(
 ) -> tuple[list[int], float]:
     """Find the best order of few groups by dynamic programming over sets (Held and Karp).
 
+    A group (coflow) is a set of entries that is complete when all of them are; a line is a source
+    or a destination.
+
     The last group of a set ends when all lines have served the whole set. The best cost of a set
     is the least, over its last group, of the cost of the others and that of the last one.
 
@@ -497,6 +531,8 @@ def _order_exactly(
     """
     n_groups = len(weights)
     n_sets = 1 << n_groups
+
+    # ``end[set]``: when the last group of a set ends, whichever it is.
     end = _busiest_line_of_sets(served) + _busiest_line_of_sets(delayed)
     lateness = np.maximum(end - due[:, None], 0.0)
     cost_if_last = weights[:, None] * lateness  # [group, set]
@@ -509,6 +545,8 @@ def _order_exactly(
     for _ in range(n_groups):
         for group in range(n_groups):
             (sets_with_group,) = np.nonzero(sets >> group & 1)
+
+            # A set with the group, less the group, was settled in an earlier round.
             sets_without = sets_with_group ^ (1 << group)
             cost = best.cost[sets_without] + cost_if_last[group, sets_with_group]
             is_better = cost < best.cost[sets_with_group]
@@ -527,9 +565,20 @@ def _order_exactly(
 
 
 def _busiest_line_of_sets(load: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return for each set of groups the load of its busiest line, from loads [group, line].
+    """Return for each set of groups the load of its busiest line.
 
-    The sums of all sets double with each group: first those without it, then those with it.
+    Sets are numbers: group k is in a set if bit k is 1. The sums of all sets of the first groups
+    double with each further group: first those without it, then those with it.
+
+    Parameters
+    ----------
+    load
+        ``load[group, line]`` in ticks.
+
+    Returns
+    -------
+    ndarray, shape (2**groups,)
+        The greatest sum of a line, in ticks, by the number of the set.
     """
     busiest = np.zeros(1 << len(load))
     for load_of_groups in load.T:

@@ -80,6 +80,8 @@ def completion_s(problem: Demand, schedules: Sequence[Schedule]) -> float:
         (held_ticks(problem, schedule) for schedule in schedules),
         start=np.zeros_like(problem.directed_ticks),
     )
+
+    # The rest that circuits leave, and the port that has most of it to send or to receive.
     left = np.maximum(problem.directed_ticks - ticks_up, 0)
     most = max(int(left.sum(axis=0).max()), int(left.sum(axis=1).max()))
     ends = [
@@ -159,6 +161,7 @@ class CountProof(Value):
     against_port: Index | None = None
 
     def __post_init__(self) -> None:
+        """Check all fields; the second line has a side and a port, or neither."""
         check_fields(self)
         if (self.against_axis is None) != (self.against_port is None):
             raise InputError("against_axis and against_port belong together", where="against_axis")

@@ -58,7 +58,7 @@ class SparseEntries(NamedTuple):
 
 
 def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:
-    """Return the numbers of a matrix, and the labels of its rows.
+    """Return the numbers of a matrix in any form, and the labels of its rows.
 
     Parameters
     ----------
@@ -67,6 +67,12 @@ def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:
         have the same labels in the same order, or a graph of networkx.
     name
         How messages call it.
+
+    Returns
+    -------
+    LabelledMatrix
+        The entries as a read-only matrix of float64, shape (rows, columns); and the labels as
+        names of ports, None if there are none or they only count from 0.
 
     Raises
     ------
@@ -164,6 +170,7 @@ def add_places(
     InputError
         If whole numbers add up to more than floats count in ones.
     """
+    # The number of a place, row by row; for each entry the position of its place in `places`.
     places, entry_of = np.unique(rows * shape[1] + columns, return_inverse=True)
     sums = np.bincount(entry_of, amounts, minlength=len(places))
 
@@ -184,7 +191,25 @@ def add_places(
 
 
 def fill_matrix(entries: SparseEntries, name: str) -> NDArray[np.float64]:
-    """Write entries into a full matrix, if one of this shape is allowed."""
+    """Write entries into a full matrix, if one of this shape is allowed.
+
+    Parameters
+    ----------
+    entries
+        The shape, the places that are not zero, and their amounts.
+    name
+        How messages call the matrix.
+
+    Returns
+    -------
+    ndarray, shape (rows, columns)
+        Read-only float64.
+
+    Raises
+    ------
+    InputError
+        If it would have more entries than `optmatch.model.SIZES` allows.
+    """
     rows, columns = entries.shape
     try:
         check_size("entries", rows * columns, name)
@@ -204,6 +229,13 @@ def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64],
 
     An undirected edge is a demand both ways, parallel edges add up, and an edge without the
     attribute `weight` counts 1.
+
+    Parameters
+    ----------
+    graph
+        A graph of networkx, directed or not.
+    weight
+        The attribute of edges that has the demand.
 
     Returns
     -------
@@ -271,7 +303,22 @@ def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
 
 
 def _check_exact(amount: Any, edge: str, weight: str) -> None:
-    """Refuse a demand that is no finite real number, or that float64 would round."""
+    """Refuse a demand that is no finite real number, or that float64 would round.
+
+    Parameters
+    ----------
+    amount
+        The sum of edges so far, a number of Python.
+    edge
+        The last of these edges, for messages.
+    weight
+        The name of the attribute, for messages.
+
+    Raises
+    ------
+    InputError
+        If it is complex, infinite or no number, or a whole number to which no float is equal.
+    """
     if isinstance(amount, complex) or (isinstance(amount, float) and not np.isfinite(amount)):
         raise InputError(f"{edge}: {weight} = {amount!r}: a demand is a finite number")
     try:
@@ -307,6 +354,8 @@ def _check_labels(frame: Any) -> None:
     """
     columns = [str(label) for label in frame.columns]
     rows = [str(label) for label in getattr(frame, "index", columns)]
+
+    # Rows that pandas has numbered by itself say nothing about ports.
     only_count = rows == list(map(str, range(len(columns)))) and set(rows) != set(columns)
     if rows == columns or only_count:
         return
@@ -327,7 +376,20 @@ def _check_labels(frame: Any) -> None:
 
 
 def _check_rows(matrix: Any, name: str) -> None:
-    """Refuse a row that has more or fewer numbers than the first one."""
+    """Refuse a row that has more or fewer numbers than the first one.
+
+    Parameters
+    ----------
+    matrix
+        Nested sequences.
+    name
+        How messages call the matrix.
+
+    Raises
+    ------
+    InputError
+        Naming the first such row; a row that is no sequence counts as one without numbers.
+    """
     lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
     for k, length in enumerate(lengths):
         if length != lengths[0]:

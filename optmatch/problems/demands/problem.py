@@ -182,6 +182,15 @@ class Demand(_InTicks):
     }
 
     def __post_init__(self) -> None:
+        """Check all fields, and count the demand, the delay and the shortest slot in ticks.
+
+        A tick is the unit of time in which methods compute.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong, or the entry of the demand that no circuit can carry.
+        """
         check_fields(self)
         demand = self.demand_bytes
         self.fabric.require_switch()
@@ -194,10 +203,24 @@ class Demand(_InTicks):
         check_groups(self)
 
     def _check_decomposable(self) -> None:
+        """Refuse a demand that is no sum of weighted permutations; round it to equal sums.
+
+        An exact decomposition into matchings exists only if all rows and columns have one sum.
+        Sums that differ by rounding alone are made equal, which may change the ticks of the
+        demand.
+
+        Raises
+        ------
+        InputError
+            If there are several planes or packets, or naming the first row or column with another
+            sum.
+        """
         if self.planes > 1 or self.packet_bytes_per_s > 0:
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
             )
+
+        # Lines that differ by rounding alone get one sum.
         evened = even_out(
             self._scaled,
             self.demand_bytes,
@@ -209,6 +232,8 @@ class Demand(_InTicks):
         )
         self._set(_scaled=evened)
         sums = np.concatenate([self.ticks.sum(axis=1), self.ticks.sum(axis=0)])
+
+        # Rows come first, then columns.
         for line in np.flatnonzero(sums != sums[0])[:1]:
             name = f"{'row' if line < len(self.ticks) else 'column'} {line % len(self.ticks)}"
             line_s = int(sums[line]) * self.tick_s
@@ -248,6 +273,11 @@ class Demand(_InTicks):
         **options
             The other parameters of the class.
 
+        Returns
+        -------
+        Demand
+            The demand of all ports of the fabric, in bytes.
+
         Raises
         ------
         InputError
@@ -260,6 +290,7 @@ class Demand(_InTicks):
         >>> problem.fabric.port_names
         ('a', 'b')
         """
+        # The delay has to be stated, since it decides what a good schedule is.
         names = form_of(Sequence[Any] | None).check("names", names)
         fabric = form_of(Fabric | None).check("fabric", fabric)
         if delay_s is None and options.get("objective") != "matchings":
@@ -269,6 +300,8 @@ class Demand(_InTicks):
             )
         plain, labels = plain_matrix(matrix)
         rows, columns = plain.shape
+
+        # Without a fabric it is an ideal switch with a port for each row.
         if fabric is None:
             if rows != columns:
                 raise InputError(
@@ -288,6 +321,8 @@ class Demand(_InTicks):
                 f"demand_bytes has shape {rows} x {columns}, the fabric {fabric.n_ports} ports",
                 where="demand_bytes",
             )
+
+        # Ports beyond the matrix are idle.
         padded = np.zeros((fabric.n_ports, fabric.n_ports))
         padded[:rows, :columns] = plain
         return cls(fabric, padded, delay_s=0.0 if delay_s is None else delay_s, **options)
@@ -337,9 +372,14 @@ class Demand(_InTicks):
         return self.packet_bytes_per_s / self.rate_bytes_per_s
 
     def dead_circuits(self) -> list[tuple[int, int]]:
-        """List the demands that need a circuit over its link budget, as source and destination.
+        """List the demands that need a circuit over its link budget, which no schedule can have.
 
         There are none beside a packet network, which carries such a demand.
+
+        Returns
+        -------
+        list of (source, destination)
+            Row by row; empty if there are none.
         """
         over_budget = self.fabric.over_budget
         if over_budget is None or self.packet_bytes_per_s > 0:
@@ -368,6 +408,11 @@ class Demand(_InTicks):
         """Return sentences about values that are allowed, but hardly what was meant.
 
         The command line prints them.
+
+        Returns
+        -------
+        tuple of str
+            Empty if nothing is remarkable.
 
         Examples
         --------
@@ -401,11 +446,16 @@ class Demand(_InTicks):
         Parameters
         ----------
         matchings
-            ``matchings[slot, source] = destination``, shape (slots, ports).
+            ``matchings[slot, source] = destination``, -1 where idle, shape (slots, ports).
         ticks
-            ``ticks[slot]``: the duration, > 0.
+            ``ticks[slot]``: the duration without the delay before it, > 0.
         cell_states
-            ``cell_states[slot, cell]``; None for a fabric without cells.
+            ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; None for a fabric without cells.
+
+        Returns
+        -------
+        Schedule
+            The slots with durations in seconds, and the delay and the switching of this demand.
         """
         rows = frozen("matchings", matchings, 2, np.int32)
         return Schedule(

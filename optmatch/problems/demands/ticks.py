@@ -133,7 +133,25 @@ def scale(
     min_slot_s: float,
     quantum_s: float | None,
 ) -> Scaled:
-    """Count a demand, the delay and the shortest slot in ticks; see `scale_amounts`."""
+    """Count a demand, the delay and the shortest slot in ticks, the common unit of time.
+
+    Parameters
+    ----------
+    demand_bytes
+        ``demand_bytes[source, destination]`` >= 0, shape (n, n).
+    rate_bytes_per_s
+        The rate of a circuit.
+    delay_s, min_slot_s
+        The reconfiguration delay and the shortest slot in seconds.
+    quantum_s
+        The tick in seconds; None to choose one, as `scale_amounts` does.
+
+    Returns
+    -------
+    Scaled
+        The length of a tick in seconds; the matrix, the delay and the shortest slot in ticks; and
+        whether no number was rounded.
+    """
     placed = PlacedAmounts.of_matrix(demand_bytes)
     scaled = scale_amounts(
         placed, rate_bytes_per_s, delay_s, min_slot_s=min_slot_s, quantum_s=quantum_s
@@ -155,6 +173,9 @@ def scale_amounts(
     quantum_s: float | None = None,
 ) -> ScaledAmounts:
     """Count amounts, the delay and the shortest slot in ticks.
+
+    A tick is the unit of time in which methods compute; an amount in bytes becomes the ticks that
+    a circuit takes for it.
 
     With `quantum_s` that is the tick; None takes the largest in which everything is an integer, if
     there is one. The delay must be whole ticks. Demands are rounded up where a quantum is given
@@ -186,6 +207,8 @@ def scale_amounts(
     """
     times = Times(_fraction(rate_bytes_per_s), _fraction(delay_s), _fraction(min_slot_s))
     _check_range(placed, rate_bytes_per_s, times)
+
+    # How long the busiest line takes, in seconds of a circuit.
     line_s = Fraction(placed.largest_sum) / times.rate
     if quantum_s is not None:
         tick = _fraction(quantum_s)
@@ -274,6 +297,8 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
 def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
     """Count in the largest tick that divides everything.
 
+    A tick is the unit of time in which all durations of a problem are whole numbers.
+
     Parameters
     ----------
     placed
@@ -287,6 +312,7 @@ def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
         None if no tick divides everything, or if a line takes so many of these ticks that float64
         seconds would lose some.
     """
+    # The amounts as whole numbers of bytes or of a fraction of them, then in seconds.
     integers_and_unit = _as_integers(placed.amounts)
     if integers_and_unit is None:
         return None
@@ -310,6 +336,9 @@ def _round_up_to_quantum(
     placed: PlacedAmounts, times: Times, tick: Fraction, noise: float
 ) -> ScaledAmounts:
     """Count in a given tick, with amounts rounded up.
+
+    A tick is the unit of time in which durations are whole numbers; an amount takes so many ticks
+    of a circuit.
 
     Parameters
     ----------
@@ -400,7 +429,21 @@ def _count_amounts_up(
 
 
 def _round_up(amounts: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
-    """Round up to whole numbers, as floats; see `count_up`."""
+    """Round up to whole numbers, as floats.
+
+    Parameters
+    ----------
+    amounts
+        Numbers >= 0 of any shape.
+    noise
+        A number that is relatively so near to a whole number is that number; 0 to round up
+        strictly.
+
+    Returns
+    -------
+    ndarray
+        Whole numbers of the same shape, as floats.
+    """
     rounded_up = np.ceil(amounts)
     if noise > 0:
         nearest = np.rint(amounts)
@@ -410,7 +453,22 @@ def _round_up(amounts: NDArray[np.float64], noise: float) -> NDArray[np.float64]
 
 
 def count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
-    """Round up to a whole number, which an amount is already that noise alone keeps from it."""
+    """Round up to a whole number, which an amount is already that noise alone keeps from it.
+
+    For example, 3.0000000000001 is 3, and 3.1 is 4.
+
+    Parameters
+    ----------
+    amount
+        A number >= 0.
+    noise
+        The relative distance from a whole number that counts as none.
+
+    Returns
+    -------
+    int
+        The least whole number that is no less, but for noise.
+    """
     nearest = round(amount)
     distance = abs(Fraction(amount) - nearest)
     return nearest if distance <= nearest * Fraction(noise) else ceil(amount)
@@ -468,7 +526,21 @@ def _as_integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fracti
 
 
 def _decimal_digits(values: NDArray[np.float64], largest: float) -> int | None:
-    """Return after how many decimal digits all values are whole; None if that is never so."""
+    """Return after how many decimal digits all values are whole.
+
+    Parameters
+    ----------
+    values
+        Numbers >= 0, shape (places,).
+    largest
+        The largest of them.
+
+    Returns
+    -------
+    int or None
+        The fewest digits, below `_DECIMAL_DIGITS`; None if no number of digits will do, or if the
+        largest value would be too large for a whole number in a float.
+    """
     for digits in range(_DECIMAL_DIGITS):
         power = 10.0**digits
         if not np.rint(largest * power) < _WHOLE:
@@ -487,11 +559,28 @@ def _is_whole(values: NDArray[np.float64], power: float) -> bool:
 
 
 def _lowest_bit(values: NDArray[np.float64]) -> int:
-    """Return the exponent of the lowest bit that is set in any of the values, all > 0."""
+    """Return the exponent of the lowest bit that is set in any of some values.
+
+    For example, it is -2 for 0.5 and 1.25, since 1.25 = 2**0 + 2**-2.
+
+    Parameters
+    ----------
+    values
+        Numbers > 0, shape (values,).
+
+    Returns
+    -------
+    int
+        The greatest e such that all values are whole multiples of 2**e; very large without values.
+    """
     if not len(values):
         return 1 << 20  # beyond all exponents of floats
     mantissas, exponents = np.frexp(values)
+
+    # A float is a whole number of 53 bits times a power of two.
     integers = (mantissas * 2.0**53).astype(np.int64)
+
+    # The lowest bit of an integer alone; its exponent as a float is its number, from 1 on.
     lowest_bits = integers & -integers
     trailing_zeros = np.frexp(lowest_bits.astype(np.float64))[1] - 1
     return int((exponents - 53 + trailing_zeros).min())
@@ -500,7 +589,20 @@ def _lowest_bit(values: NDArray[np.float64]) -> int:
 def _without_common_factor(
     integers: NDArray[np.int64], unit: Fraction
 ) -> tuple[NDArray[np.int64], Fraction]:
-    """Divide integers by their greatest common divisor, and multiply the unit by it."""
+    """Divide integers by their greatest common divisor, and multiply the unit by it.
+
+    Parameters
+    ----------
+    integers
+        Whole numbers >= 0, shape (places,), not all 0.
+    unit
+        The amount that one of them stands for.
+
+    Returns
+    -------
+    integers, unit
+        The same amounts in the larger unit.
+    """
     common = 0
     for block in _blocks(len(integers)):
         # The first values tell in general that there is no common factor.
@@ -518,9 +620,23 @@ def _largest_line(matrix: NDArray[np.int64] | NDArray[np.float64]) -> int | floa
 
 
 def _largest_common_divisor(*numbers: Fraction) -> Fraction:
-    """Find the largest number of which all are whole multiples."""
+    """Find the largest number of which all given numbers are whole multiples.
+
+    For example, 1/4 of 1/2 and 3/4. A number 0 is a multiple of all.
+
+    Parameters
+    ----------
+    *numbers
+        Fractions >= 0.
+
+    Returns
+    -------
+    Fraction
+        0 if all numbers are 0.
+    """
     common = Fraction(0)
     for number in numbers:
+        # gcd(a / b, c / d) = gcd(a d, c b) / (b d).
         denominator = common.denominator * number.denominator
         numerator = gcd(
             common.numerator * number.denominator, number.numerator * common.denominator
@@ -530,6 +646,7 @@ def _largest_common_divisor(*numbers: Fraction) -> Fraction:
 
 
 def _fraction(value: float) -> Fraction:
+    """Return a number as its printed decimal digits say: 0.1 is one tenth."""
     return Fraction(repr(value))
 
 
@@ -551,6 +668,9 @@ def even_out(
     symmetric: bool = False,
 ) -> Scaled:
     """Round a matrix again, up or down, where its lines agree in sum but not in ticks.
+
+    A line is a row or a column of the demand; a tick is the unit of time in which entries are
+    whole numbers.
 
     A decomposition into permutations needs lines of exactly one sum, which rounding up destroys.
     Without a quantum, entries become the decimal numbers that they were before they were added up,
@@ -578,6 +698,7 @@ def even_out(
     Scaled
         The matrix whose lines agree, perhaps in other ticks; or `scaled` itself.
     """
+    # Both directions of a pair share a circuit: the larger one counts.
     ticks = np.maximum(scaled.demand, scaled.demand.T) if symmetric else scaled.demand
     is_whole = (demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers
     if _agree(ticks) or is_whole or (scaled.exact and quantum_s is not None):
@@ -665,6 +786,7 @@ def _round(
     ndarray or None
         The matrix in ticks, shape (n, n); None if no rounding was found.
     """
+    # Each half has half of the sum.
     parts = 2 if symmetric else 1
     total = round(mean / tick / parts)
     rounded = _round_lines(seconds * (total / mean), total) if total else None
@@ -696,6 +818,9 @@ def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] 
     for row, amount in zip(ticks, amounts, strict=True):
         owed += amount - row
         missing = int(np.clip(total - row.sum(), 0, len(row)))
+
+        # The columns to which most is owed come first; whole entries come last, and are left out
+        # below.
         raised = np.argsort(np.where(amount > row, -owed, np.inf), kind="stable")[:missing]
         raised = raised[amount[raised] > row[raised]]
         row[raised] += 1
@@ -738,6 +863,8 @@ def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | N
             nearest[line] = -1  # the first line of a connected part
         outside[line] = False
         joined.append(line)
+
+        # The entries of this line, and the lines on the other side that they lead to.
         crossing = ticks[line] if line < n else ticks[:, line - n]
         crossing_lines = np.arange(n, 2 * n) if line < n else np.arange(n)
         is_better = outside[crossing_lines] & (crossing > np.maximum(weight[crossing_lines], 0))
@@ -749,6 +876,7 @@ def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | N
     for line in reversed(joined):
         other = int(nearest[line])
         if other >= 0:
+            # The entry where both lines cross: one of them is a row, the other one a column.
             place = (line, other - n) if line < n else (other, line - n)
             ticks[place] += missing[line]
             missing[other] -= missing[line]

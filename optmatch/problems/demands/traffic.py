@@ -42,7 +42,11 @@ def check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: 
                 " a bidirectional port cannot meet itself",
                 where=f"demand_bytes[{port}, {port}]",
             )
+
+    # Ports with any demand have to work.
     fabric.refuse_dead_ports("demand_bytes", (demand > 0).any(axis=0) | (demand > 0).any(axis=1))
+
+    # A pair without a way through the cells may use packets.
     if with_packets or fabric.graph is None:
         return
     for i, j in np.argwhere((demand > 0) & (fabric.route_cells() == UNREACHED))[:1]:
@@ -88,11 +92,16 @@ def permutations(
     count
         The number of permutations; 2 n if None. With n * n of them the matrix is dense.
     bytes
-        The largest weight.
+        The largest weight, in bytes.
     mutual
         Whether the permutations are pairings, as bidirectional ports need them.
     own_ports
         Whether a permutation may send a port to itself. Otherwise the diagonal stays empty.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        ``demand[source, destination]`` in bytes.
     """
     count = 2 * n if count is None else integer("count", count, at_least=0)
     most = _check_most(n, bytes)
@@ -117,10 +126,19 @@ def solstice(
 ) -> Matrix:
     """Draw a few large and more small flows for each port, in seconds of circuit time.
 
+    The demand is a sum of `large` and of `small` random permutations, of equal weights within each
+    kind, with noise, as in the evaluation of the scheduler Solstice [1]_.
+
     Parameters
     ----------
+    n
+        The number of ports.
+    rng
+        The source of random numbers.
+    large, small
+        How many large and how many small flows each port has.
     share
-        The part of the demand that is in large flows.
+        The part of the demand that is in large flows, 0 to 1.
     noise
         The standard deviation that is added to each flow, as a part of `window`.
     window
@@ -129,6 +147,11 @@ def solstice(
         Whether the permutations are pairings, as bidirectional ports need them.
     own_ports
         Whether a port may have flows to itself. Otherwise the diagonal stays empty.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        ``demand[source, destination]`` in seconds of a circuit.
 
     References
     ----------
@@ -150,6 +173,8 @@ def solstice(
             destinations = _draw_permutation(n, rng, mutual, own_ports)
             demand[np.arange(n), destinations] += part * window * 1e9 / count
     disturbed = demand + rng.normal(scale=noise * window * 1e9, size=(n, n))
+
+    # In whole nanoseconds; noise takes no flow away.
     flows_ns = np.where(demand > 0, np.maximum(np.rint(disturbed), 1.0), 0.0)
     return (flows_ns if own_ports and not mutual else _off_diagonal(flows_ns)) / 1e9
 
@@ -158,6 +183,20 @@ def gravity(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Matri
     """Make demands proportional to random masses of source and destination, `bytes` at most.
 
     The masses are exponential; demands are whole numbers, and may be zero.
+
+    Parameters
+    ----------
+    n
+        The number of ports.
+    rng
+        The source of random numbers.
+    bytes
+        The largest demand of a pair, in bytes.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        ``demand[source, destination]`` in bytes, 0 from a port to itself.
     """
     check_size("entries", n * n, "n")
     demand = _off_diagonal(np.outer(rng.exponential(size=n), rng.exponential(size=n)))
@@ -230,7 +269,26 @@ def draw_groups(
 ) -> tuple[NDArray[np.int32], tuple[float, ...]]:
     """Put the entries of a demand into groups (coflows) at random, with whole weights 1 .. 10.
 
-    Returns groups and weights as a `Demand` takes them; no group is empty.
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]``, shape (n, n).
+    rng
+        The source of random numbers.
+    count
+        The number of groups, at most that of entries; no group is empty.
+
+    Returns
+    -------
+    groups : ndarray, shape (n, n)
+        The group of each entry, as a `Demand` takes it; -1 where there is none.
+    weights : tuple of float
+        The weight of each group.
+
+    Raises
+    ------
+    InputError
+        If there are more groups than entries.
     """
     entries = np.flatnonzero(demand)
     if integer("count", count, at_least=1) > len(entries):
@@ -246,10 +304,26 @@ def draw_groups(
 def _draw_permutation(
     n: int, rng: np.random.Generator, mutual: bool, own_ports: bool
 ) -> NDArray[np.int64]:
-    """Draw ``destination[port]``: a pairing if `mutual`, else a permutation.
+    """Draw a permutation of ports, or a pairing.
 
     Without `own_ports` no port is its own destination; all such permutations are equally likely.
     Two exceptions are left to the caller: the odd port of a pairing, and a single port.
+
+    Parameters
+    ----------
+    n
+        The number of ports.
+    rng
+        The source of random numbers.
+    mutual
+        Whether it is a pairing: the destination of a port has this port as its own destination.
+    own_ports
+        Whether a port may be its own destination.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        ``destination[port]``.
     """
     order = rng.permutation(n)
     if not mutual:
@@ -258,13 +332,33 @@ def _draw_permutation(
             order = rng.permutation(n)
         return order
     partners = np.arange(n)
+
+    # Each two ports of a random order are partners.
     ends = order[: n - n % 2].reshape(-1, 2)
     partners[ends[:, 0]], partners[ends[:, 1]] = ends[:, 1], ends[:, 0]
     return partners
 
 
 def _check_most(n: int, bytes: float) -> int:
-    """Return the largest whole number of bytes, for a matrix that is not too large."""
+    """Return the largest whole number of bytes, for a matrix that is not too large.
+
+    Parameters
+    ----------
+    n
+        The number of ports.
+    bytes
+        A number of bytes from 1 to 2**53.
+
+    Returns
+    -------
+    int
+        `bytes` rounded down.
+
+    Raises
+    ------
+    InputError
+        If the matrix of n ports would have too many entries, or `bytes` is out of range.
+    """
     check_size("entries", n * n, "n")
     most = number("bytes", bytes, at_least=1.0)
     if most > 2**53:
@@ -273,6 +367,7 @@ def _check_most(n: int, bytes: float) -> int:
 
 
 def _off_diagonal(matrix: NDArray[np.float64] | NDArray[np.int64]) -> Matrix:
+    """Return a matrix as float64, with zeros from each port to itself."""
     demand = np.array(matrix, dtype=np.float64)
     np.fill_diagonal(demand, 0.0)
     return demand

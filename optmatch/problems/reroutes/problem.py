@@ -124,6 +124,9 @@ def _try_handovers(
 ) -> NDArray[np.int64]:
     """Return the lengths or losses of shortest routes of hit circuits for each handover.
 
+    A handover is a choice of a spare for each lost unit (a chip of a rack or a port of a switch),
+    which takes over its circuits.
+
     Parameters
     ----------
     asked
@@ -142,6 +145,7 @@ def _try_handovers(
     if not asked.units.through:  # racks that go elsewhere stay as far from each other
         return np.array([lengths[sources, destinations]], dtype=np.int64)
 
+    # Too many handovers: each end by itself may be the spare that is nearest.
     lost = list(asked.lost)
     spares = list(asked.spares)
     if math.perm(len(spares), len(lost)) > MOST_HANDOVERS:
@@ -155,6 +159,7 @@ def _try_handovers(
 
     rows = []
     for handover in permutations(spares, len(lost)):
+        # The lost units are where their spares are; all others stay.
         unit_after = np.arange(len(lengths))
         unit_after[lost] = handover
         rows.append(lengths[unit_after[sources], unit_after[destinations]])
@@ -262,6 +267,17 @@ class Reroute(_Looked):
     }
 
     def __post_init__(self) -> None:
+        """Check all fields, follow the light of all circuits, and assess the failures.
+
+        It also sets what the properties return: the units, the route of each circuit, and what the
+        failures hit.
+
+        Raises
+        ------
+        InputError
+            Naming the first field, circuit, spare or failed part that is wrong.
+        """
+        # Without owners each circuit is a job of its own.
         if self.owners is None:
             self._set(circuits=frozen("circuits", self.circuits, 2, np.int32))
             self._set(owners=np.arange(len(self.circuits)))
@@ -288,7 +304,13 @@ class Reroute(_Looked):
         self._derive()
 
     def _check_budgets(self) -> None:
-        """Refuse a running circuit that is over its link budget."""
+        """Refuse a running circuit that is over its link budget.
+
+        Raises
+        ------
+        InputError
+            Naming the first such circuit, and why its light is too weak.
+        """
         over_budget = self.fabric.over_budget
         if over_budget is None:
             return
@@ -302,7 +324,14 @@ class Reroute(_Looked):
             )
 
     def _check_parts(self) -> None:
-        """Refuse spares and failed parts that do not exist, and sort the others."""
+        """Refuse spares and failed parts that do not exist, and sort the others.
+
+        Raises
+        ------
+        InputError
+            Naming the first part that does not exist or is listed twice, or a cell that is listed
+            with two faults.
+        """
         sizes = {
             "spares": (self.n_units, f"{self.units.unit_name}s"),
             "failed_chips": (self.units.n_chips, "chips"),
@@ -316,6 +345,8 @@ class Reroute(_Looked):
             parts = check_parts(name, getattr(self, name), count, noun)
             self._set(**{name: tuple(sorted(parts))})
         graph = self.fabric.graph
+
+        # A cell has one fault at most.
         broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
         for cell in broken:
             if broken.count(cell) > 1:
@@ -323,7 +354,13 @@ class Reroute(_Looked):
                 raise InputError(f"{cell_name} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:
-        """Refuse spares that a circuit uses."""
+        """Refuse spares that a circuit uses.
+
+        Raises
+        ------
+        InputError
+            Naming the first such spare, and the circuit.
+        """
         circuit_of_unit = np.full(self.n_units, -1)
         end_units = self.circuits.T // self.units.ports_per_unit
         circuit_of_unit[end_units] = np.arange(len(self.circuits))
@@ -337,7 +374,17 @@ class Reroute(_Looked):
                 )
 
     def _derive(self) -> None:
-        """Follow all circuits, refuse those without light, and assess the failures."""
+        """Follow all circuits, refuse those without light, and assess the failures.
+
+        It sets what `circuit_routes`, `passed`, `hit`, `lost`, `live_spares` and `dead_ports`
+        return.
+
+        Raises
+        ------
+        InputError
+            If routes or cell states are given where the fabric needs the other, or a circuit has
+            no way.
+        """
         if self.fabric.graph is None:
             if self.cell_states is not None:
                 raise InputError("cell_states: the fabric has no cells", where="cell_states")

@@ -108,6 +108,8 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
 
     # Each side of a port has a number of its own; a number that was there before is in use twice.
     n_sides = 1 if fabric.bidirectional else 2
+
+    # The source is side 0, the destination side 1; on bidirectional ports both are side 0.
     side_of_end = np.arange(2) % n_sides
     keys = (circuits + side_of_end * fabric.n_ports).ravel()
     first = _find_first(keys, n_sides * fabric.n_ports)
@@ -149,6 +151,9 @@ def list_passed(routes: Routes) -> Passed:
 def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> Passed:
     """Check that each route leads over fibres of its own from server to server.
 
+    Units are chips, on servers that fibres join; a fibre leads one way. A route is the list of
+    fibres that a circuit passes; it may pass other servers only where light passes chips.
+
     Parameters
     ----------
     rack
@@ -157,6 +162,11 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
         ``circuits[k] = source, destination``.
     routes
         ``routes[k]``: the fibres that circuit k passes, in order.
+
+    Returns
+    -------
+    Passed
+        The fibres of all routes one after another, and the circuit of each.
 
     Raises
     ------
@@ -171,6 +181,15 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     circuit = passed.circuit
 
     def refuse(wrong: NDArray[np.bool_], explain: Callable[[int], str]) -> None:
+        """Refuse the first part of a route for which a condition is wrong.
+
+        Parameters
+        ----------
+        wrong
+            By part of all routes, shape (parts,).
+        explain
+            Says what is wrong with a part, given its number.
+        """
         for entry in np.flatnonzero(wrong)[:1].tolist():
             hop = entry - np.searchsorted(circuit, circuit[entry])
             where = f"routes[{circuit[entry]}][{hop}]"
@@ -179,6 +198,9 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     # Each fibre starts where the one before it ends, the first one at the source.
     server = rack.server_of_unit[circuits // rack.ports_per_unit]  # (circuits, 2)
     tail, head = rack.edges[rack.edge_of_fibre[fibre]].T
+
+    # Whether a fibre follows another one of the same circuit; the first one starts at the
+    # source.
     goes_on = np.diff(circuit, prepend=-1) == 0
     light_at = np.where(goes_on, np.roll(head, 1), server[circuit, 0])
     refuse(
@@ -195,6 +217,7 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
         lambda k: f"the fibre is in use by circuit {circuit[first[k]]}",
     )
 
+    # A circuit without fibres ends where it begins; others end at the head of their last fibre.
     end = server[:, 0].copy()  # by circuit
     end[circuit] = head  # of several assignments the last one stays
     for k in np.flatnonzero(end != server[:, 1])[:1]:
@@ -206,7 +229,20 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
 
 
 def _check_fibres_exist(rack: Units, routes: Routes) -> None:
-    """Refuse the first fibre that is none."""
+    """Refuse the first fibre of a route that does not exist.
+
+    Parameters
+    ----------
+    rack
+        The units, which say how many fibres there are.
+    routes
+        ``routes[circuit]``: the fibres that it passes, >= 0.
+
+    Raises
+    ------
+    InputError
+        Naming the circuit, the place in its route, and the fibre.
+    """
     if max(chain.from_iterable(routes), default=-1) < rack.n_fibres:
         return
     for circuit, route in enumerate(routes):
@@ -285,8 +321,9 @@ def follow_light(
 def assess(state: RunningState, passed: Passed) -> Damage:
     """Find which circuits the failures of a state hit, and which units are lost.
 
-    A unit is lost if it has failed, or has fewer live ports than circuits. A stuck cell hits the
-    circuits that need it in the other state.
+    A unit is a chip of a rack with its ports, or a port of a switch. It is lost if it has failed,
+    or has fewer live ports than circuits; a spare has to take over all its circuits. A stuck cell
+    hits the circuits that need it in the other state.
 
     Parameters
     ----------
@@ -294,12 +331,19 @@ def assess(state: RunningState, passed: Passed) -> Damage:
         The running state with its failures.
     passed
         The fibres, or the terminals, that its circuits pass.
+
+    Returns
+    -------
+    Damage
+        Dead ports, the circuits that are hit, the units that are lost, and the spares that work.
     """
     if not state.units.through:
         return _assess_racks(state, passed)
     n_units = state.units.n_units
     per_unit = state.units.ports_per_unit
     is_dead = np.zeros(state.fabric.n_ports, dtype=np.bool_)  # by port
+
+    # A view by unit: all ports of a failed chip are dead.
     is_dead.reshape(n_units, per_unit)[list(state.failed_chips)] = True
     is_dead[list(state.failed_ports)] = True
     n_live = per_unit - is_dead.reshape(n_units, per_unit).sum(axis=1)  # by unit

@@ -77,6 +77,13 @@ class Transition(Value):
     steps: Annotated[Given[np.int32], Axes(2, 3)] = given()
 
     def __post_init__(self) -> None:
+        """Check that changed circuits have ports and routes, and that kinds of steps are known.
+
+        Raises
+        ------
+        InputError
+            If numbers of entries differ, or naming the step.
+        """
         check_fields(self)
         if not len(self.changed) == len(self.circuits) == len(self.routes):
             raise InputError(
@@ -96,6 +103,11 @@ class Transition(Value):
 
     def summary(self) -> str:
         """Return the changes in one line.
+
+        Returns
+        -------
+        str
+            The units that move, and the numbers of circuits, cells and steps.
 
         Examples
         --------
@@ -117,6 +129,11 @@ class Transition(Value):
         fabric
             Where its cells have names, as in a netlist, cells and ports are called by them. None:
             all have their numbers.
+
+        Returns
+        -------
+        list of str
+            A line for each step, in their order.
 
         Examples
         --------
@@ -175,6 +192,7 @@ class CutProof(Value):
     servers: Annotated[NDArray[np.int32], Range(0)]
 
     def __post_init__(self) -> None:
+        """Check that there are servers, and that they ascend."""
         check_fields(self)
         if len(self.servers) == 0 or (np.diff(self.servers) <= 0).any():
             raise InputError("servers: at least one, ascending", where="servers")
@@ -215,6 +233,7 @@ class BlockProof(Value):
     leaving: bool
 
     def __post_init__(self) -> None:
+        """Check that chips and links ascend."""
         check_fields(self)
         for name in ("chips", "links"):
             if (np.diff(getattr(self, name)) <= 0).any():

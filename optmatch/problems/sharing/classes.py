@@ -57,6 +57,9 @@ class Classes:
 def classify(resources: Resources, jobs: Jobs) -> Classes:
     """Find the classes of resources and the groups of jobs.
 
+    A class is a set of resources that may serve the same jobs, and a group a set of jobs that the
+    same resources may serve: solvers count by class and group instead of one by one.
+
     A resource may serve a job if no attribute is below the bound of the job, and if it leaves
     after the job has asked: its departure is one more attribute, the arrival of the job its bound.
     Each attribute is cut at the distinct bounds; a resource lies in one cell of that grid, and the
@@ -126,7 +129,20 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
 
 
 def _check_attributes(resources: Resources, jobs: Jobs) -> None:
-    """Refuse jobs that ask for other attributes than resources have."""
+    """Refuse jobs that ask for other attributes than resources have.
+
+    Parameters
+    ----------
+    resources
+        With values of public and of private attributes.
+    jobs
+        With lower bounds of the same attributes.
+
+    Raises
+    ------
+    InputError
+        If the numbers of public or of private attributes differ.
+    """
     same_public = len(resources.public) == len(jobs.public)
     if same_public and len(resources.attributes) == len(jobs.bounds):
         return
@@ -141,7 +157,25 @@ def _check_attributes(resources: Resources, jobs: Jobs) -> None:
 
 
 def _planes_of(resources: Resources, jobs: Jobs) -> NDArray[np.int32]:
-    """Return the plane of each resource; 0 where no job has caps: it then makes no difference."""
+    """Return the plane of each resource, if jobs have caps on what they get from a plane.
+
+    Parameters
+    ----------
+    resources
+        With the plane of each.
+    jobs
+        With ``plane_caps[job, plane]``, or without caps.
+
+    Returns
+    -------
+    ndarray, shape (resources,)
+        All 0 where no job has caps: the plane then makes no difference.
+
+    Raises
+    ------
+    InputError
+        If a resource is on a plane that has no caps.
+    """
     if jobs.plane_caps is None:
         return np.zeros(resources.n_resources, dtype=np.int32)
     planes = resources.planes
@@ -158,10 +192,27 @@ def _count_reached(
     compare: np.ufunc,
     side: Literal["left", "right"],
 ) -> NDArray[Any]:
-    """Count the ascending levels that each value reaches.
+    """Count the levels that each value reaches.
 
-    ``compare(value, level)`` says so for one; `side` is the same for a search by halving, which is
-    slower where there are few levels.
+    For example, the value 5 reaches two of the levels 3, 5 and 7, or one with the comparison
+    ``>``.
+
+    Parameters
+    ----------
+    values
+        Shape (values,).
+    levels
+        Ascending, all different, shape (levels,).
+    compare
+        ``compare(value, level)`` says whether a value reaches a level: ``>=`` or ``>``.
+    side
+        The same for a search by halving: ``"right"`` for ``>=``, ``"left"`` for ``>``. That is
+        slower where there are few levels.
+
+    Returns
+    -------
+    ndarray, shape (values,)
+        Numbers of levels, as small unsigned integers.
     """
     if len(levels) > _FEW_LEVELS:
         return np.searchsorted(levels, values, side).astype(np.min_scalar_type(len(levels)))
@@ -174,14 +225,18 @@ def _count_reached(
 def _number_cells(places: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Give numbers to the cells of a grid that have resources in them.
 
+    Places along all axes are packed into one number, which is renumbered whenever it would
+    overflow.
+
     Parameters
     ----------
     places
-        For each axis the place of each resource.
+        For each axis the place of each resource, shape (resources,).
 
     Returns
     -------
     cell_of : array, shape (resources,)
+        The number of the cell of each resource.
     member : array, shape (cells,)
         One resource of each cell.
     """
@@ -201,9 +256,24 @@ def _number_cells(places: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray
 
 
 def _renumber(codes: NDArray[np.int64], n_codes: int) -> tuple[NDArray[np.int64], int]:
-    """Give new numbers to the codes below `n_codes` that occur, in their order, and count them.
+    """Give new numbers, from 0 without gaps, to the codes that occur, in their order.
 
-    A table of all codes is faster than sorting, as long as it is not too large.
+    For example, 7, 2, 7 become 1, 0, 1. A table of all codes is faster than sorting, as long as it
+    is not too large.
+
+    Parameters
+    ----------
+    codes
+        Numbers from 0 to `n_codes` - 1, shape (codes,).
+    n_codes
+        The bound of the codes.
+
+    Returns
+    -------
+    number : ndarray, shape (codes,)
+        The new numbers.
+    n_distinct : int
+        How many different codes there are.
     """
     if n_codes > _MAX_TABLE:
         distinct, number = np.unique(codes, return_inverse=True)
@@ -214,7 +284,12 @@ def _renumber(codes: NDArray[np.int64], n_codes: int) -> tuple[NDArray[np.int64]
 
 
 def _find_equal_rows(rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Sort rows into kinds of equal ones.
+    """Sort rows into kinds of equal ones; kinds are numbered by their first rows.
+
+    Parameters
+    ----------
+    rows
+        Shape (rows, columns), compared by their bytes.
 
     Returns
     -------
@@ -227,6 +302,8 @@ def _find_equal_rows(rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.i
     padded = np.ascontiguousarray(np.column_stack((rows, zeros)))
     keys = padded.view(np.dtype((np.void, padded.shape[1] * padded.itemsize))).reshape(-1)
     _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+
+    # Kinds come sorted by bytes; they are renumbered in the order of their first rows.
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

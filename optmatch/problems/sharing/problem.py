@@ -118,6 +118,13 @@ class PortSharing(Displayed):
     }
 
     def __post_init__(self) -> None:
+        """Check all fields: the order lists each job once, and each job can be served.
+
+        Raises
+        ------
+        InputError
+            Naming the job that no resource can serve, with its bounds.
+        """
         check_fields(self)
         jobs = self.jobs
         n_jobs = jobs.n_jobs
@@ -163,7 +170,11 @@ class PortSharing(Displayed):
 
     @property
     def most(self) -> NDArray[np.int64]:
-        """The resources that each job could get if it were alone."""
+        """How many resources each job could get if it were alone, shape (jobs,).
+
+        That is its demand, or what may serve it, within its cap on each plane; 0 for a job that
+        takes all or nothing and cannot have all.
+        """
         jobs = self.jobs
         classes = self.classes
         supply = classes.supply
@@ -178,7 +189,16 @@ class PortSharing(Displayed):
         return np.where(gets_nothing, 0, most)
 
     def lower_bound(self) -> Score:
-        """Bound the objective by what each job gets at most, and by what resources there are."""
+        """Bound the objective by what each job gets at most, and by what resources there are.
+
+        Returns
+        -------
+        float or tuple of int
+            For ``"max-flow"`` how many resources are lacking in all; for ``"lexicographic"`` how
+            many each job lacks if it is alone, in the order of ranks; for ``"max-min"`` the
+            largest part of its target that a job lacks; for ``"min-jct"`` the mean wait in
+            seconds, infinite if some job lacks a resource.
+        """
         demand = self.jobs.demand
         most = self.most
         lacking = demand - most
@@ -195,7 +215,18 @@ class PortSharing(Displayed):
         return float(self._waits_alone_s().mean()) if len(lacking) else 0.0
 
     def figures_of(self, answer: Assignment) -> dict[str, str]:
-        """Return how many resources serve a job, of how many that are wanted and are there."""
+        """Return how many resources serve a job, of how many that are wanted and are there.
+
+        Parameters
+        ----------
+        answer
+            Which job each resource serves.
+
+        Returns
+        -------
+        dict
+            Sentences by the name of the figure.
+        """
         n_served = int((answer.job_of >= 0).sum())
         n_wanted = int(self.jobs.demand.sum())
         return {
@@ -210,10 +241,19 @@ class PortSharing(Displayed):
         return float(np.max(lacks, initial=0.0))
 
     def _waits_alone_s(self) -> NDArray[np.float64]:
-        """Return how long each job would wait for its last resource if it were alone."""
+        """Return how long each job would wait for its last resource if it were alone.
+
+        Returns
+        -------
+        ndarray, shape (jobs,)
+            Seconds from when the job asks until as many resources as it wants have come that may
+            serve it; 0 without a demand.
+        """
         jobs = self.jobs
         classes = self.classes
         waits_s = np.zeros(jobs.n_jobs)
+
+        # Jobs of a group may be served by the same resources, whose arrivals are sorted once.
         for group in range(classes.eligible.shape[1]):
             is_eligible = classes.eligible[classes.class_of, group]
             arrivals_s = np.sort(self.resources.arrivals_s[is_eligible])

@@ -75,6 +75,13 @@ class Resources(Value):
     names: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
+        """Check all fields: tables and lists have one length, and nobody leaves before it comes.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong.
+        """
         _check_table(self, "resources")
         for name in ("arrival_s", "departure_s", "plane", "pod"):
             _check_length(name, getattr(self, name), self.n_resources, "resources")
@@ -168,6 +175,7 @@ class Jobs(Value):
     )
 
     def __post_init__(self) -> None:
+        """Check all fields: tables and lists have one length, and demands can be added up."""
         _check_table(self, "jobs")
         for name in ("demand", "rounds", "arrival_s", "all_or_nothing", "fair_share"):
             _check_length(name, getattr(self, name), self.n_jobs, "jobs")
@@ -218,7 +226,17 @@ def _rows(value: Resources | Jobs) -> list[NDArray[np.float64]]:
 def _check_table(value: Resources | Jobs, noun: str) -> None:
     """Check the fields of resources or jobs, whose attributes are all of one length.
 
-    `noun` says in messages what they are.
+    Parameters
+    ----------
+    value
+        Resources or jobs, with tables ``public`` and ``private``, a row for each attribute.
+    noun
+        The noun for them in messages.
+
+    Raises
+    ------
+    InputError
+        Naming the row of another length, or the field that is wrong.
     """
     names = getattr(value, "names", ())
     length_of_row = _measure_rows(value, names)
@@ -240,6 +258,18 @@ def _measure_rows(value: Resources | Jobs, names: object) -> dict[str, int]:
 
     The fields are not checked yet: they may be any values, and what is no row is left out. Tables
     that can be gone through once only are turned into lists.
+
+    Parameters
+    ----------
+    value
+        Resources or jobs; tables that are no lists become some in place.
+    names
+        The names of attributes as the caller gave them, perhaps no list.
+
+    Returns
+    -------
+    dict
+        Lengths by place, such as ``"public[0] (cpu)"``, in the order of the tables.
     """
     known_names = names if isinstance(names, (tuple, list)) else ()
     length_of_row: dict[str, int] = {}
@@ -250,6 +280,8 @@ def _measure_rows(value: Resources | Jobs, names: object) -> dict[str, int]:
             object.__setattr__(value, table, rows)
         if not isinstance(rows, list) and np.ndim(rows) <= 1:
             continue
+
+        # A row is a vector or a list; its attribute is known by its place among all rows.
         for index, row in enumerate(rows):
             if isinstance(row, np.ndarray):
                 is_row = row.ndim == 1
@@ -285,8 +317,30 @@ def draw_shares(
     """Draw resources with uniform attributes in [0, 1), and jobs with bounds on each.
 
     The bounds are multiples of 1 / `levels`. Each job has those of a random resource or lower
-    ones, so that somebody can serve it. `load` is the demand of all jobs over the resources, on
-    average.
+    ones, so that somebody can serve it.
+
+    Parameters
+    ----------
+    n_resources, n_jobs
+        How many resources and jobs, > 0.
+    rng
+        The source of random numbers.
+    attributes
+        The number of attributes.
+    levels
+        How many different bounds an attribute may have.
+    load
+        The demand of all jobs over the number of resources, on average.
+
+    Returns
+    -------
+    Resources, Jobs
+        Demands are from 0 to twice the mean.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
     """
     n_resources = integer("resources", n_resources, at_least=1)
     n_attributes = integer("attributes", attributes, at_least=1)

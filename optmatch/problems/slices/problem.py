@@ -136,6 +136,9 @@ class SliceAllocation(Displayed):
     def __post_init__(self) -> None:
         """Check all fields: the shape, the routes, and who has the servers and the fibres.
 
+        A slice is a torus of chips on whole servers of racks; circuits between its servers use
+        fibres.
+
         Raises
         ------
         InputError
@@ -171,7 +174,10 @@ class SliceAllocation(Displayed):
                 _assign(owner_of_fibre, fibre, where, "fibre", self.fabric.n_fibres)
 
     def _can_be_twisted(self) -> bool:
-        """Return whether the sides are k or 2 k, some of each, and k is cut by whole servers."""
+        """Tell whether a slice can be a twisted torus.
+
+        Its sides are k or 2 k, some of each, with k > 1, and k is cut by whole servers.
+        """
         shortest = min(self.shape)
         longest = max(self.shape)
         one_or_two = all(side in (shortest, 2 * shortest) for side in self.shape)
@@ -210,6 +216,9 @@ class SliceAllocation(Displayed):
     ) -> list[tuple[int, ...]]:
         """Return the routes offered to circuits between two servers, best first.
 
+        An edge is a bundle of fibres from one server to another, and its load the number of
+        circuits on it. A route is a list of edges, offered only if each has enough free fibres.
+
         Parameters
         ----------
         source, destination
@@ -235,6 +244,8 @@ class SliceAllocation(Displayed):
             loads = self.loads
         servers_per_rack = fabric.n_servers // fabric.racks
         edges_per_rack = len(fabric.edges) // fabric.racks
+
+        # Racks are alike: routes are looked up between servers of the first one.
         rack, source_there = divmod(source, servers_per_rack)
         other_rack, destination_there = divmod(destination, servers_per_rack)
         if other_rack != rack:
@@ -256,6 +267,8 @@ class SliceAllocation(Displayed):
                     for edge in pool_edges
                 ]
             )
+
+            # Only routes whose edges have enough free fibres are offered.
             if all([loads[edge] + weight <= edge_fibres[edge] for edge in route]):
                 busiest = max([int(loads[edge]) for edge in route])
                 offered.append((len(route), busiest, rank, route))
@@ -308,6 +321,10 @@ def connect(
 ) -> Allocation:
     """Give every circuit of a slice its ports and, on each edge, the first free fibre.
 
+    A slice is a torus of chips on whole servers; a *slot* is one of its servers, and a *pair* two
+    slots that exchange light. An edge is a bundle of fibres from one server to another. The
+    circuits of a pair take one route of edges together, and the next free fibres of each edge.
+
     Parameters
     ----------
     fabric
@@ -317,9 +334,14 @@ def connect(
     plan
         The slice as it is turned.
     servers
-        ``servers[slot]``.
+        ``servers[slot]``: the server of each slot.
     routes
         ``routes[pair]``: the edges that the circuits of a pair of slots pass, in order.
+
+    Returns
+    -------
+    Allocation
+        The servers, and the ports, fibres and routes of all circuits.
 
     Raises
     ------
@@ -327,6 +349,8 @@ def connect(
         If an edge has too few free fibres.
     """
     server_of_slot = np.asarray(servers, dtype=np.int64)
+
+    # Columns of circuits: slot, chip of the server and port of one end, then of the other.
     slot = plan.circuits[:, [0, 3]]
     chip_of_server = plan.circuits[:, [1, 4]]
     port_of_chip = plan.circuits[:, [2, 5]]
@@ -345,6 +369,8 @@ def connect(
     bounds = np.searchsorted(plan.pair_of[by_pair], np.arange(len(routes) + 1)).tolist()
     circuits_by_pair = by_pair.tolist()
 
+    # All circuits of a pair take the same route, and successive dark fibres on each of its
+    # edges.
     edge_ends = fabric.edges.tolist()
     fibre_uses: list[tuple[int, int]] = []
     server_routes: list[tuple[int, ...]] = []
@@ -377,7 +403,26 @@ def read_shape(value: object) -> Shape:
 
 
 def _assign(owner_of: dict[int, str], number: int, owner: str, noun: str, count: int) -> None:
-    """Note which slice has a server or a fibre; one that is none, or is taken, is refused."""
+    """Note which slice has a server or a fibre; one that is none, or is taken, is refused.
+
+    Parameters
+    ----------
+    owner_of
+        The slice that has each number so far; the new one is added.
+    number
+        The server or the fibre.
+    owner
+        The slice, as messages name it.
+    noun
+        ``"server"`` or ``"fibre"``.
+    count
+        How many there are.
+
+    Raises
+    ------
+    InputError
+        Naming both slices.
+    """
     if not 0 <= number < count:
         raise InputError(f"{owner}: {noun} {number}: there are {count}", where=owner)
     if number in owner_of:
@@ -411,6 +456,7 @@ class LoadProof(Value):
     cuts: tuple[tuple[Index, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        """Check that each cut is a set of different servers."""
         check_fields(self)
         for k, cut in enumerate(self.cuts):
             if not cut or len(set(cut)) < len(cut):
@@ -427,9 +473,26 @@ def draw_occupancy(
 ) -> tuple[Allocation, ...]:
     """Put slices on random servers of random racks, each pair on a random route of those offered.
 
-    In joined racks the servers of a slice are drawn from all of them. Of `shapes`, in chips, one
-    that finds no rack with enough servers or fibres is left out. `routes` are offered to each
-    pair; `reserved` servers are kept out.
+    In joined racks the servers of a slice are drawn from all of them. A shape that finds no rack
+    with enough servers or fibres is left out.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    shapes
+        Chips of each slice along x, y and z.
+    rng
+        The source of random numbers.
+    routes
+        How many routes are offered to each pair of servers.
+    reserved
+        Servers that are kept out.
+
+    Returns
+    -------
+    tuple of Allocation
+        The slices that were placed, in the order of their shapes.
     """
     placed: tuple[Allocation, ...] = ()
     for shape in shapes:
@@ -444,6 +507,9 @@ def draw_occupancy(
 
 def _draw_allocation(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | None:
     """Put a slice on random servers, and the circuits of each pair of them on a random route.
+
+    A slice is a torus of chips cut into slots, one server each; a pair is two slots that exchange
+    light over a route of edges, which are bundles of fibres.
 
     Parameters
     ----------

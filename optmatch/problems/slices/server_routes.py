@@ -38,12 +38,37 @@ def pool_routes(fabric: RackFabric) -> RoutePool:
 
     By depth-first search that never moves further away than a length allows; a rack of 16 servers
     takes 0.1 s, joined or not, once in a process.
+
+    Parameters
+    ----------
+    fabric
+        The racks, which are all alike.
+
+    Returns
+    -------
+    RoutePool
+        The edges and hops of each route, by source, destination and rank; read-only.
     """
     return _pool(_alone(fabric))
 
 
 def routes_between(fabric: RackFabric, source: int, destination: int) -> list[list[int]]:
-    """List the routes of one pair of servers in `pool_routes`, by their edges."""
+    """List the routes of one pair of servers in `pool_routes`.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    source
+        A server of the first rack.
+    destination
+        Another one; servers of a second rack count on.
+
+    Returns
+    -------
+    list of list of int
+        The edges of each route in order, the shortest routes first.
+    """
     return _routes(_alone(fabric), source, destination)
 
 
@@ -55,7 +80,20 @@ def _alone(fabric: RackFabric) -> RackFabric:
 
 @lru_cache(maxsize=16)
 def _pool(alone: RackFabric) -> RoutePool:
-    """List the routes of one rack, as `_alone` returns it."""
+    """List the routes between all servers of one rack, and into a second rack if racks are joined.
+
+    Parameters
+    ----------
+    alone
+        One rack, as `_alone` returns it.
+
+    Returns
+    -------
+    RoutePool
+        Arrays by source, destination and rank: the edges of each route, -1 behind its end, and its
+        number of hops, -1 where there are fewer routes. Destinations from the number of servers on
+        are in the second rack.
+    """
     n_sources = alone.n_servers
     n_destinations = 2 * n_sources if alone.joined else n_sources
     routes_of_pair = {
@@ -63,6 +101,8 @@ def _pool(alone: RackFabric) -> RoutePool:
         for source in range(n_sources)
         for destination in range(n_destinations)
     }
+
+    # All routes in one array, as long as the longest one.
     lengths = [len(route) for routes in routes_of_pair.values() for route in routes]
     shape = (n_sources, n_destinations, POOL)
     edges = np.full((*shape, max(lengths, default=1)), -1, dtype=np.int16)
@@ -78,7 +118,23 @@ def _pool(alone: RackFabric) -> RoutePool:
 
 @lru_cache(maxsize=100_000)
 def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]:
-    """List the edges of the routes of a pair; the other server may be in a second rack."""
+    """List the edges of the shortest routes of a pair of servers.
+
+    Parameters
+    ----------
+    alone
+        One rack.
+    source
+        A server of it.
+    destination
+        A server of it, or of a second rack, whose servers count on.
+
+    Returns
+    -------
+    list of list of int
+        The edges of each route in order, the shortest routes first; empty from a server to itself,
+        or where there is no way.
+    """
     in_second_rack = destination >= alone.n_servers
     racks = replace(alone, racks=2) if in_second_rack else alone
     graph = _build_graph(racks)
@@ -105,7 +161,18 @@ class _RackGraph(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _build_graph(racks: RackFabric) -> _RackGraph:
-    """Build the graph of some racks."""
+    """Build the graph of some racks.
+
+    Parameters
+    ----------
+    racks
+        One rack or several that are joined.
+
+    Returns
+    -------
+    _RackGraph
+        Its nodes are servers, then the switches between racks; its edges are bundles of fibres.
+    """
     n_nodes = racks.n_servers + racks.n_rack_switches
     check_size("entries", 16 * n_nodes**2, "fabric")
     edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(racks.edges.tolist())}
@@ -121,6 +188,20 @@ def _list_shortest(
     """List the `POOL` shortest simple routes, none through the first `n_closed` nodes.
 
     Where servers are closed, a route has two hops at most: it passes one switch.
+
+    Parameters
+    ----------
+    graph
+        Servers and switches.
+    source, destination
+        The servers at its ends.
+    n_closed
+        How many nodes let no light pass: all servers, or 0.
+
+    Returns
+    -------
+    list of list of int
+        The nodes of each route, both ends included; routes of fewer hops first.
     """
     check_time()
     routes: list[list[int]] = []
@@ -138,14 +219,39 @@ def _list_shortest(
 def _list_of_length(
     graph: _RackGraph, source: int, destination: int, length: int
 ) -> Iterator[list[int]]:
-    """Yield the simple routes of exactly so many hops, by depth-first search."""
+    """Yield the simple routes of exactly so many hops, by depth-first search.
+
+    Parameters
+    ----------
+    graph
+        Servers and switches, with distances in hops.
+    source, destination
+        The servers at its ends.
+    length
+        The number of hops.
+
+    Yields
+    ------
+    list of int
+        The nodes of a route, both ends included.
+    """
     route = [source]
 
     def extend(hops_left: int) -> Iterator[list[int]]:
+        """Yield all ways to go on from the end of `route` to the destination in so many hops.
+
+        Nodes that are too far from the destination are cut off.
+
+        Parameters
+        ----------
+        hops_left
+            How many hops are still to be made.
+        """
         if hops_left == 0:
             yield list(route)
             return
         for node in graph.successors[route[-1]]:
+            # Routes are simple, end at the destination, and have to be able to reach it in time.
             arrives_early = node == destination and hops_left > 1
             too_far = graph.distances[node][destination] > hops_left - 1
             if node in route or too_far or arrives_early:

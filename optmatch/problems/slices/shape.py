@@ -53,12 +53,24 @@ def read_numbers(name: str, rows: Iterable[Iterable[Any]]) -> tuple[tuple[int, .
 def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
     """Return the ways to turn a slice such that it stands in a rack on the fewest servers.
 
-    The shape as given comes first, if it is among them; there are none if no way stands. In racks
-    that are joined there is light between any two servers, so a slice may have any sides as long
-    as there are servers enough.
+    In racks that are joined there is light between any two servers, so a slice may have any sides
+    as long as there are servers enough.
+
+    Parameters
+    ----------
+    fabric
+        The racks, with the chips of a server along each axis.
+    shape
+        Chips along x, y and z.
+
+    Returns
+    -------
+    tuple of shapes
+        The shape as given comes first, if it is among them; empty if no way stands.
     """
     n_slots_of: dict[Shape, int] = {}
     for x, y, z in permutations(shape):
+        # Servers along each axis, rounded up.
         grid = [-(-side // part) for side, part in zip((x, y, z), fabric.server, strict=True)]
         n_slots = math.prod(grid)
         fits = all(side <= most for side, most in zip(grid, fabric.server_grid, strict=True))
@@ -70,11 +82,26 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
 
 @lru_cache(maxsize=256)
 def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
-    """Cut a torus of chips into servers of so many chips along x, y and z.
+    """Cut a torus of chips into servers of so many chips along x, y and z, and list its circuits.
 
     Along an axis of three or more chips the last is joined to the first; along one of two they
     are joined once. Port 2k of a chip looks down axis k, port 2k + 1 up. Twisted, the last of a
     shorter axis is joined to the first half way along each longest one.
+
+    Parameters
+    ----------
+    shape
+        Chips of the slice along x, y and z.
+    server
+        Chips of a server along x, y and z.
+    twisted
+        Whether the torus is twisted.
+
+    Returns
+    -------
+    SliceShape
+        The slots (one server each), the pairs of slots that exchange light, and all circuits, each
+        direction one.
     """
     sides = [-(-side // part) for side, part in zip(shape, server, strict=True)]
     rows = []
@@ -88,6 +115,8 @@ def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
                 rows.append([*low, *high])
                 rows.append([*high, *low])
     circuits = np.array(rows, dtype=np.int32).reshape(-1, 6)
+
+    # Circuits between two slots need fibres; those within a server do not.
     ends = circuits[:, [0, 3]]
     outside = ends[:, 0] != ends[:, 1]
     pairs, inverse = np.unique(ends[outside], axis=0, return_inverse=True)
@@ -106,6 +135,22 @@ def _next_up(shape: Shape, twisted: bool, chip: Shape, axis: int) -> list[int] |
 
     Two chips along an axis are joined once, so the upper one is not joined on. Twisted, the way
     around a shorter axis shifts all longer ones by its side.
+
+    Parameters
+    ----------
+    shape
+        Chips along x, y and z.
+    twisted
+        Whether the torus is twisted.
+    chip
+        The coordinates of the chip.
+    axis
+        0, 1 or 2.
+
+    Returns
+    -------
+    list of int or None
+        The coordinates of the next chip.
     """
     side = shape[axis]
     is_shorter = twisted and side < max(shape)
@@ -264,10 +309,28 @@ def check_rings(
     ports: int,
     link_units: float | None,
 ) -> tuple[tuple[Ring, ...], NDArray[np.float64]]:
-    """Check the shared demand; return rings and demands, 1 each if none are given.
+    """Check the rings of a slice, their demands and the ports of a chip.
 
-    The `InputError` names the ring that is too short or passes a chip twice, or the demand that is
-    not > 0.
+    Parameters
+    ----------
+    rings
+        The chips of each ring, in order.
+    demands
+        The demand of each ring, > 0; None for 1 each.
+    ports
+        The ports of a chip, >= 2.
+    link_units
+        The most ports that a ring can use, > 0; None for no limit.
+
+    Returns
+    -------
+    rings, demands
+        The same as tuples of numbers, and as an array of shape (rings,).
+
+    Raises
+    ------
+    InputError
+        Naming the ring that is too short or passes a chip twice, or the demand that is not > 0.
     """
     integer("ports", ports, at_least=2)
     checked = read_numbers("rings", rings)
