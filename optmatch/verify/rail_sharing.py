@@ -36,6 +36,11 @@ def verify_rail_sharing(
 ) -> None:
     """Replay the plans of all jobs and their turns, and check the claims of a solution.
 
+    Several training jobs share the same rails (optical switches). They divide the ports of each
+    GPU, the servers, or time (`problem.by`), in which case they take turns.
+    The objective is the largest stretch: how many times as long a step takes as it would with
+    all links there. Its lower bound is the number of jobs that take turns, or 1.
+
     Parameters
     ----------
     problem
@@ -56,6 +61,9 @@ def verify_rail_sharing(
 
 def _replay(problem: RailSharing, answer: object, findings: Findings) -> bool:
     """Apply all rules: to shares and plans, to ports, and to times.
+
+    The share of a job is the ports of each of its GPUs and the replicas that it has, with a plan.
+    Each job has one share for being alone on the switches, and one for beside the others.
 
     Parameters
     ----------
@@ -104,7 +112,8 @@ def _check_share(
     Parameters
     ----------
     problem
-        Says what is divided.
+        The sharing; ``by`` says what is divided: ``"ports"``, ``"servers"`` or ``"time"``. By
+        ports a job may have fewer ports for each GPU, by servers fewer replicas, by time all.
     job
         The job with all that it asks for.
     share
@@ -134,6 +143,9 @@ def _check_share(
         expected = f"a part of {(most_ports, most_replicas)} by {problem.by}"
         findings.refuse(SHARE_IS_ALLOWED, place, got, expected)
         return False
+
+    # Some numbers of replicas do not work out, for example with experts or whole servers. The plan
+    # of the others is replayed, and what is found gets the place of the share in front.
     try:
         part = give_share(job, *got)
     except InputError as exc:
@@ -147,6 +159,12 @@ def _check_share(
 
 def _count_gpus(job: RailJob) -> dict[int, int]:
     """Count the GPUs of a job on each rail: all ranks whose groups or servers have a port there.
+
+    Parameters
+    ----------
+    job
+        A job of a model, in which each server has one GPU on each rail, or one with a recorded
+        step, whose groups say which ranks are on which rail.
 
     Returns
     -------
@@ -165,6 +183,10 @@ def _count_gpus(job: RailJob) -> dict[int, int]:
 
 def _check_ports(problem: RailSharing, answer: RailShares, findings: Findings) -> bool:
     """Check that the ports of each job are on its rails, exist, and belong to no other job.
+
+    The GPUs of a job have consecutive ports of the switch of a rail, from
+    ``first_port[job, rail]`` on (-1 where the job has no GPU), as many each as the share of the
+    job says. Jobs that take turns may have the same ports.
 
     Parameters
     ----------
@@ -222,6 +244,10 @@ def _check_ports(problem: RailSharing, answer: RailShares, findings: Findings) -
 def _check_times(problem: RailSharing, answer: RailShares, findings: Findings) -> None:
     """Check steps and turns, and count the stretch of each job anew.
 
+    The stretch of a job is the time from one of its steps to the next beside the others, over the
+    least time that a step can take. Jobs that share time take turns of several steps each; a round
+    is one turn of each job, with a rest after each turn.
+
     Parameters
     ----------
     problem
@@ -268,6 +294,18 @@ def _bound_step(problem: RailSharing, job: RailJob) -> float:
 
     It is the time with all links there at once, counted anew: with all ports, and with the
     replicas that are fastest where servers are divided.
+
+    Parameters
+    ----------
+    problem
+        The sharing; with ``by = "servers"`` a job may have fewer replicas, any divisor of all.
+    job
+        The job with all that it asks for.
+
+    Returns
+    -------
+    float
+        Seconds.
     """
     network = job.network
     all_replicas = job.parallelism.dp
@@ -287,9 +325,25 @@ def _bound_step(problem: RailSharing, job: RailJob) -> float:
 def _add_up_rests(problem: RailSharing, answer: RailShares) -> float:
     """Return how long no job runs in a round, in seconds: between each turn and the next one.
 
-    The circuits of each rail are laid out over all ports of its switch, as they are at the end of
-    the turn of one job and at the beginning of the next.
+    Jobs that share time take turns; a round is one turn of each. The next turn begins after the
+    time that it takes to hand over, and after the reconfiguration delay if its first circuits are
+    not there yet.
+
+    Parameters
+    ----------
+    problem
+        The jobs, the ports of each switch (`radix`), and the time to hand over (`handover_s`).
+    answer
+        The plans of all jobs, and ``first_port[job, rail]``: where the ports of a job begin on the
+        switch of each rail, -1 for none.
+
+    Returns
+    -------
+    float
+        Seconds, summed over the round; 0 with one job.
     """
+    # The circuits of each rail are laid out over all ports of its switch, as they are when the
+    # turn of each job begins and when it ends: by transmit port the receive port, or IDLE.
     n_jobs = len(problem.jobs)
     if n_jobs == 1:
         return 0.0
@@ -318,10 +372,20 @@ def _add_up_rests(problem: RailSharing, answer: RailShares) -> float:
 def _lay_out_circuits(plan: RailPlan, rail: int, first_port: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the circuits of one rail when a step begins, and when it ends.
 
+    Parameters
+    ----------
+    plan
+        The plan of a job, with a timeline (the states of a switch over time) for its rails.
+    rail
+        The number of the rail.
+    first_port
+        The port of the switch that is port 0 of the job: its ports are consecutive.
+
     Returns
     -------
     start, end : int64 arrays, shape (ports,)
-        By transmit port of the job: the receive port of the switch, -1 where idle.
+        By transmit port of the job: the receive port of the switch, -1 where idle. Empty if the
+        plan has no such rail.
     """
     for timeline in plan.rails:
         if rail in timeline.rails:

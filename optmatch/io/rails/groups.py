@@ -16,10 +16,25 @@ Groups = dict[str, tuple[int, ...]]
 
 
 def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> Groups:
-    """Read a file of communicator groups.
+    """Read a file of communicator groups: which ranks communicate with each other.
 
-    Returns the members of each group, in the order of the file, which is the order of the ring.
-    The file is JSON: ``{"1": [0, 1], "2": [2, 3]}``, by the name that the attribute `pg_name` has.
+    Parameters
+    ----------
+    path
+        The file, JSON such as ``{"1": [0, 1], "2": [2, 3]}``, by the names that the attribute
+        `pg_name` of traces has.
+    n_ranks
+        The number of ranks of the job; None if it is not known.
+
+    Returns
+    -------
+    dict
+        By name of a group its ranks in the order of the file, which is the order of the ring.
+
+    Raises
+    ------
+    FormatError
+        Naming the first group or rank that is wrong.
     """
     file = path_name(path)
     with naming(file):
@@ -40,6 +55,11 @@ def _checked(tree: object, n_ranks: int | None) -> Groups:
         The value of the file as read from JSON.
     n_ranks
         The number of ranks of the job; None if it is not known.
+
+    Returns
+    -------
+    dict
+        By name of a group its ranks, in the order of the file.
 
     Raises
     ------

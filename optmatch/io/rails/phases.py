@@ -45,6 +45,20 @@ def read_phase_list(
     `compute_s`, seconds of computation before (0 unless told); of ``"send"`` and ``"recv"`` the
     `peer`. A rank does its lines in their order.
 
+    Parameters
+    ----------
+    path
+        The file.
+    groups
+        The ranks of each group, by name.
+    options
+        Servers, rails and dimensions of groups; None for the defaults.
+
+    Returns
+    -------
+    Step
+        The operations of all ranks.
+
     Raises
     ------
     FormatError
@@ -123,7 +137,26 @@ class _Place(NamedTuple):
 
 
 def _read_csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
-    """Return the lines of CSV behind the names, by number; empty cells are left out."""
+    """Return the lines of CSV behind the line of names.
+
+    Parameters
+    ----------
+    content
+        The content of the file.
+    path
+        Its name, for messages.
+
+    Returns
+    -------
+    list of (int, dict)
+        The number of the line in the file, and its cells as texts by the names of their columns;
+        empty cells are left out.
+
+    Raises
+    ------
+    FormatError
+        If the file is no CSV, or naming a column that is not known.
+    """
     reader = csv.DictReader(io.StringIO(decode(content, path)), restkey="", skipinitialspace=True)
     rows = []
     try:
@@ -137,7 +170,25 @@ def _read_csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]
 
 
 def _read_json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
-    """Return the objects of a list in JSON, by place."""
+    """Return the objects of a list in JSON, each with its place in the list.
+
+    Parameters
+    ----------
+    content
+        The content of the file.
+    path
+        Its name, for messages.
+
+    Returns
+    -------
+    list of (int, dict)
+        The place in the list, from 0, and the object.
+
+    Raises
+    ------
+    FormatError
+        Naming what is no list or no object, or a key that is not known.
+    """
     tree = parse_json(content, path)
     if not isinstance(tree, list):
         raise FormatError("a list of phases is expected", where="/", path=path)
@@ -223,7 +274,26 @@ def _read_whole(row: Mapping[str, Any], name: str, default: int | None, place: _
 def _parse_number(
     row: Mapping[str, Any], name: str, default: float | None, place: _Place, *, is_whole: bool
 ) -> float:
-    """Return a number >= 0 that a float holds exactly; a text of CSV is converted."""
+    """Return a number >= 0 that a float holds exactly; a text of CSV is converted.
+
+    Parameters
+    ----------
+    row
+        The values of a line by the names of its columns, as texts of CSV or values of JSON.
+    name
+        The column.
+    default
+        The value if the line does not have it; None if it has to be there.
+    place
+        Where the line stands, for messages.
+    is_whole
+        Whether it has to be a whole number.
+
+    Raises
+    ------
+    FormatError
+        Naming the line and the value.
+    """
     value: Any = row.get(name, default)
     try:
         number = -1.0 if isinstance(value, bool) else float(value)
@@ -259,7 +329,20 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
         Its lines, in order.
     noun, path
         The name of a line, and of the file, in messages.
+
+    Returns
+    -------
+    Trace
+        For each line a computation, if it has one, and its communication as often as it says;
+        durations in microseconds.
+
+    Raises
+    ------
+    FormatError
+        Naming the first line that is repeated too often.
     """
+    # A line becomes a computation, if it has one, and as many equal nodes as its communication is
+    # repeated; groups are numbered as they come.
     rows: list[_Row] = []
     number_of_group: dict[str, int] = defaultdict(lambda: len(number_of_group))
     for line in lines:
@@ -284,8 +367,10 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
         rows += [communication] * line.repeats
 
     def column(name: str) -> Integers:
+        """Return a field of all rows as an array of whole numbers."""
         return np.array([getattr(row, name) for row in rows], dtype=np.int64)
 
+    # Node k has the one parent k - 1, but for the first node, which has none.
     n_nodes = len(rows)
     unknown = np.full(n_nodes, MISSING, dtype=np.int64)
     return Trace(

@@ -48,9 +48,25 @@ class PhaseRecord(NamedTuple):
 def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
     """Read the phases that a run of Opus has recorded at one rank.
 
-    Lines are such as ``PP start_backend: 1 start_idx: 5 end_backend: 1 end_idx: 9 len: 5``, with
+    A phase is a run of operations of one kind of parallelism. Lines are such as
+    ``PP start_backend: 1 start_idx: 5 end_backend: 1 end_idx: 9 len: 5``, with
     ``, start_time: 12.5, end_time: 14.0`` in milliseconds at the end if they are known; a first
     line ``Node: ...`` is skipped.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    tuple of PhaseRecord
+        In the order of the file, with times in seconds.
+
+    Raises
+    ------
+    FormatError
+        Naming the first line that is no phase.
     """
     file = path_name(path)
     content = read_bytes(path)
@@ -58,6 +74,8 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
     for number, line in enumerate(decode(content, file).splitlines(), start=1):
         if not line.strip() or line.startswith("Node:"):
             continue
+
+        # Every other line is a phase.
         match = _RECORD.fullmatch(line.strip())
         if match is None:
             rule = f"{shorten(line)}: no phase{describe_content(content)}"
@@ -105,6 +123,17 @@ def read_recorded_step(
     message_bytes, collective_bytes
         Of a send in a pipeline, and of an operation in other dimensions, taken to be an
         all-gather: recordings tell neither kinds nor sizes. Without any phase no circuit is used.
+
+    Returns
+    -------
+    Step
+        The operations of all ranks in one step.
+
+    Raises
+    ------
+    FormatError
+        Naming a rank without a recording, or a file with a phase of no group or in which no step
+        repeats.
     """
     options = options or TraceOptions()
     files = _find_files(prefix, options)
@@ -158,7 +187,24 @@ def _guess_operation(record: PhaseRecord, rank: int, ranks: Sequence[int]) -> st
 def _find_partner(
     record: PhaseRecord, rank: int, group: str, ranks: Sequence[int], file: str
 ) -> int:
-    """Return the other rank of a pipeline of two; `MISSING` for other phases."""
+    """Return the other rank of a pipeline of two; `MISSING` for other phases.
+
+    Parameters
+    ----------
+    record
+        A phase that a rank has seen.
+    rank
+        The rank.
+    group, ranks
+        The name and the members of the group of the phase.
+    file
+        The name of the recording, for messages.
+
+    Raises
+    ------
+    FormatError
+        If a pipeline has more than two ranks: a phase does not say with which one it is.
+    """
     if not _is_message(record):
         return MISSING
     other_ranks = [member for member in ranks if member != rank]
@@ -170,6 +216,8 @@ def _find_partner(
 
 def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
     """Find the files of recordings that begin with a prefix.
+
+    The name of a file tells the server and the GPU of which it is, and these tell the rank.
 
     Parameters
     ----------
@@ -279,7 +327,29 @@ def _is_message(record: PhaseRecord) -> bool:
 def _find_group(
     record: PhaseRecord, rank: int, groups: Mapping[str, Sequence[int]], file: str
 ) -> str:
-    """Return the name of the group of a phase, by the begin of its name."""
+    """Return the name of the group of a phase, by the begin of its name.
+
+    Parameters
+    ----------
+    record
+        A phase, whose dimension is a word such as ``"PP"``.
+    rank
+        The rank that has seen it.
+    groups
+        The ranks of each group, by name.
+    file
+        The name of the recording, for messages.
+
+    Returns
+    -------
+    str
+        The only group that has the rank and whose name begins with the dimension.
+
+    Raises
+    ------
+    FormatError
+        If there is none, or more than one.
+    """
     beginning = record.dimension.lower()
     names = [
         name
@@ -298,7 +368,23 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
     """Find the phases that repeat: the shortest period of most of the recording.
 
     The recording of one rank holds several steps. Its ends may differ; what repeats has to take up
-    more than half, and at least two periods. Returns the first whole period.
+    more than half, and at least two periods.
+
+    Parameters
+    ----------
+    records
+        The phases of one rank in their order. Two are equal if they are of one dimension and have
+        as many operations.
+
+    Returns
+    -------
+    tuple of PhaseRecord
+        The first whole period: the phases of one step.
+
+    Raises
+    ------
+    FormatError
+        If no step repeats.
     """
     shapes = [(record.dimension, record.n_operations) for record in records]
     n_phases = len(shapes)
@@ -319,7 +405,18 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
 
 
 def windows_s(records: Sequence[PhaseRecord]) -> NDArray[np.float64]:
-    """Return the time between each phase and the next one, in seconds; nan where not recorded."""
+    """Return the time between each phase and the next one.
+
+    Parameters
+    ----------
+    records
+        The phases of one rank in their order, with begin and end in seconds where recorded.
+
+    Returns
+    -------
+    float64 array, shape (phases - 1,)
+        Seconds; nan where a time was not recorded.
+    """
     windows = []
     for phase, next_phase in pairwise(records):
         if phase.end_s is None or next_phase.start_s is None:

@@ -23,7 +23,27 @@ _GIGA = 1e9
 
 
 def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
-    """Return the topologies; of a problem without bytes with the rate that is given."""
+    """Return the topologies of a solution, whose circuits carry bytes.
+
+    Parameters
+    ----------
+    solution
+        The answer.
+    rate_bytes_per_s
+        What a circuit carries in a second. It replaces nothing in problems that have a rate of
+        their own (jobs, collectives and demands in bytes), for which it may be None; others need
+        it.
+
+    Returns
+    -------
+    Topologies
+        The states of all switches over time, each switch with its rate in bytes per second.
+
+    Raises
+    ------
+    InputError
+        If the problem has no rate and none is given.
+    """
     system = topologies(solution)
     if hasattr(solution.problem, "rate_bytes_per_s") or isinstance(solution.problem, RailJob):
         return system
@@ -39,10 +59,28 @@ def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
 def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
     """Write the circuits as blocks ``BW topology``, in GB/s, in the order of their first use.
 
-    Row is source, column destination. Of a rail job the nodes are ranks, and the links inside
-    servers are in every topology; of other problems they are ports. Topology 0 is the initial one.
-    Without a schedule and without a plan of rails `InputError` is raised, and without a rate for a
-    problem that has none.
+    A topology is all circuits that are there at a time. Row is source, column destination. In a
+    rail job the nodes are ranks, and the links inside servers are in every topology; of other
+    problems they are ports. Topology 0 is the initial one.
+
+    Parameters
+    ----------
+    solution
+        The answer.
+    rate_bytes_per_s
+        What a circuit carries in a second, for problems that know no bytes; None for the rate
+        that the problem has.
+
+    Returns
+    -------
+    str
+        The text of the file of astra-sim.
+
+    Raises
+    ------
+    InputError
+        Without a schedule and without a plan of rails, or without a rate for a problem that has
+        none.
     """
     system = _rated(solution, rate_bytes_per_s)
     inside = _rates_inside_servers(solution, system.n_nodes)
@@ -52,7 +90,21 @@ def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str
 
 
 def latencies(solution: Solution) -> str:
-    """Write blocks ``LT topology``: nanoseconds of each link of `bandwidths`, 0 where none is."""
+    """Write blocks ``LT topology``: the latency of each link of each topology, for astra-sim.
+
+    A topology is all circuits that are there at a time, with the links inside servers.
+
+    Parameters
+    ----------
+    solution
+        The answer.
+
+    Returns
+    -------
+    str
+        A block for each topology, a row for each source, a column for each destination:
+        nanoseconds, 0 where there is no link.
+    """
     system = topologies(solution)
     inside = _rates_inside_servers(solution, system.n_nodes)
     latency_ns = _latency_ns(solution)
@@ -107,7 +159,19 @@ def _latency_ns(solution: Solution) -> float:
 
 
 def reconfigurations(solution: Solution) -> str:
-    """Write when which topology is switched to, as lines of the simulator's log."""
+    """Write when which topology is switched to, as lines of the simulator's log.
+
+    Parameters
+    ----------
+    solution
+        The answer.
+
+    Returns
+    -------
+    str
+        A line for each change. A topology is all circuits that are there at a time, numbered in
+        the order of their first use; times are whole nanoseconds.
+    """
     system = topologies(solution)
     moments = zip(system.starts_s.tolist(), system.topology.tolist(), strict=True)
     return "".join(
@@ -118,7 +182,18 @@ def reconfigurations(solution: Solution) -> str:
 
 
 def group_numbers(step: Step) -> dict[str, str]:
-    """Name groups by whole numbers, as astra-sim wants: their own names if these are numbers."""
+    """Name groups by whole numbers, as astra-sim wants: their own names if these are numbers.
+
+    Parameters
+    ----------
+    step
+        The step with its groups.
+
+    Returns
+    -------
+    dict
+        By name of a group its number as a text, from 1 in the order of the groups.
+    """
     names = [group.name for group in step.groups]
     if all(name.isdecimal() for name in names):
         return {name: name for name in names}
@@ -126,14 +201,25 @@ def group_numbers(step: Step) -> dict[str, str]:
 
 
 def communicators(solution: Solution) -> str:
-    """Write the communicator groups of a rail job as JSON, by number."""
+    """Write the ranks of the communicator groups of a rail job as JSON, by number of the group."""
     step = _job(solution).step()
     numbers = group_numbers(step)
     return groups_text({numbers[group.name]: group.ranks for group in step.groups})
 
 
 def traces(solution: Solution) -> dict[str, bytes]:
-    """Write the step of a rail job as Chakra traces, with the groups of `communicators`."""
+    """Write the step of a rail job as Chakra traces, with groups named by numbers.
+
+    Parameters
+    ----------
+    solution
+        A solution of a rail job; its plan is not needed.
+
+    Returns
+    -------
+    dict
+        By the end of the name of a file, ``.RANK.et``, its content.
+    """
     step = _job(solution).step()
     numbers = group_numbers(step)
     groups = tuple(replace(group, name=numbers[group.name]) for group in step.groups)
@@ -144,7 +230,18 @@ def traces(solution: Solution) -> dict[str, bytes]:
 def group_topologies(solution: Solution) -> str:
     """Write ``pg-2-schedule.yml``: the topology in which each group communicates first.
 
+    A topology is all circuits that are there at a time, numbered in the order of their first use.
     A group inside a server has its links in each of them; it stands with topology 0.
+
+    Parameters
+    ----------
+    solution
+        A solution of a rail job.
+
+    Returns
+    -------
+    str
+        The text of the file: by number of the group the number of the topology.
     """
     step = _job(solution).step()
     plan = answer_of(solution)
@@ -165,7 +262,20 @@ def group_topologies(solution: Solution) -> str:
 
 
 def _format_blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
-    """Write a block of rows for each matrix, under the name of its kind and its number."""
+    """Write a block of rows for each matrix, under the name of its kind and its number.
+
+    Parameters
+    ----------
+    kind
+        The word in front of each block, ``"BW"`` or ``"LT"``.
+    matrices
+        One for each topology, of shape (nodes, nodes).
+
+    Returns
+    -------
+    str
+        The blocks, with an empty line between them.
+    """
     blocks = []
     for topology, matrix in enumerate(matrices):
         # Few entries of a large matrix differ from 0: only these are formatted.
@@ -191,7 +301,21 @@ def _job(solution: Solution) -> RailJob:
 
 
 def _rates_inside_servers(solution: Solution, n_nodes: int) -> NDArray[np.float64]:
-    """Return the links inside servers, in bytes per second, shape (nodes, nodes)."""
+    """Return the links inside servers.
+
+    Parameters
+    ----------
+    solution
+        The answer; only rail jobs have servers.
+    n_nodes
+        The number of nodes, which are the ranks of a rail job.
+
+    Returns
+    -------
+    float64 array, shape (nodes, nodes)
+        ``rates[source, destination]`` in bytes per second; 0 between nodes that have no group
+        inside a server in common.
+    """
     rates = np.zeros((n_nodes, n_nodes))
     job = solution.problem
     if isinstance(job, RailJob):
@@ -233,9 +357,20 @@ class _Slices(NamedTuple):
 def circuit_list(solution: Solution) -> str:
     """Write ``[time slice, node 1, node 2, port 1, port 2]`` for each circuit, as JSON.
 
-    A slice for each state of the switches in the order of time; a port is the plane or the port
-    of the GPU, or one of the two that it becomes. If all circuits go both ways, a line is for
-    both ways. If not, a line is for one way: node 1 sends to node 2.
+    A slice is one state of all switches; slices are in the order of time. A port is the plane or
+    the port of the GPU. If all circuits go both ways, a line is for both ways. If not, a line is
+    for one way, node 1 sends to node 2, and each port becomes two: number p becomes 2 p, which
+    sends, and 2 p + 1, which receives.
+
+    Parameters
+    ----------
+    solution
+        The answer.
+
+    Returns
+    -------
+    str
+        A list in JSON, with a line for each circuit, as OpenOptics reads it.
     """
     slices = _list_slices(solution)
     lines = []
@@ -251,10 +386,28 @@ def circuit_list(solution: Solution) -> str:
 
 
 def peer_matrix(solution: Solution) -> str:
-    """Write the text that ``from_schedule`` loads: a row for each slice, -1 where idle.
+    """Write the text that ``from_schedule`` of OpenOptics loads: a matrix of peers.
 
-    Column ``node * ports + port`` has the node at the other end, in the columns of both. A single
-    slice is there twice, since one row alone is not loaded.
+    A slice is one state of all switches, and has a row. Column ``node * ports + port`` has the
+    node at the other end, in the columns of both, and -1 where idle. Where some circuit does not
+    go both ways, each port becomes two: one that sends and one that receives. A single slice is
+    there twice, since one row alone is not loaded.
+
+    Parameters
+    ----------
+    solution
+        The answer.
+
+    Returns
+    -------
+    str
+        A line for each slice, with tabs between columns.
+
+    Raises
+    ------
+    InputError
+        If several circuits join two nodes at once, as a row does not say which ports belong
+        together.
     """
     slices = _list_slices(solution)
     ports_of_port = 1 if slices.are_both_ways else 2
@@ -286,7 +439,19 @@ def peer_matrix(solution: Solution) -> str:
 
 
 def _list_slices(solution: Solution) -> _Slices:
-    """List the circuits of every slice in the order of time."""
+    """List the circuits of every slice in the order of time.
+
+    Parameters
+    ----------
+    solution
+        The answer.
+
+    Returns
+    -------
+    _Slices
+        The number of nodes, the ports of each, the circuits of each slice (one state of all
+        switches), and whether all circuits go both ways.
+    """
     system = topologies(solution)
     circuits_of_slice = [
         {Circuit(*row): None for row in system.circuits(topology).tolist()}

@@ -45,7 +45,16 @@ _COLUMNS = tuple(field for field in Span._fields if field != "port_name")
 def spans(solution: Solution) -> Iterator[Span]:
     """List the events of an answer: of rails operations, of other schedules circuits.
 
-    First what ranks do, rank by rank, or the circuits, slot by slot; then what switches do.
+    Parameters
+    ----------
+    solution
+        A solution with a plan of rails, or with a schedule.
+
+    Yields
+    ------
+    Span
+        First what ranks do, rank by rank, or the circuits, slot by slot; then the reconfigurations
+        of each switch. Begin and end are in seconds.
     """
     answer = answer_of(solution)
     system = topologies(solution)
@@ -74,7 +83,18 @@ def spans(solution: Solution) -> Iterator[Span]:
 
 
 def timeline_csv(solution: Solution) -> str:
-    """Write `spans` as CSV with a line of names; times in seconds."""
+    """Write the events of an answer as CSV with a line of names; times in seconds.
+
+    Parameters
+    ----------
+    solution
+        A solution with a plan of rails, or with a schedule.
+
+    Returns
+    -------
+    str
+        A line for each event: an operation of a rank, a circuit, or a reconfiguration of a switch.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
@@ -96,7 +116,24 @@ def trace_events(solution: Solution) -> str:
 
 
 def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
-    """Yield what the ranks of a job do, rank by rank."""
+    """Yield what the ranks of a job do, rank by rank.
+
+    Parameters
+    ----------
+    step
+        The operations of all ranks.
+    plan
+        Start and end of each operation in seconds, and the ranks that forward its data
+        (`relays`, rows of operation, rank and ports).
+
+    Yields
+    ------
+    Span
+        Of a computation rank, begin and end; of communication also its group, the rail, its size
+        in bytes and the ranks that forward it, and of a message the other rank.
+    """
+    # By operation the ranks that forward it. Columns that a kind of operation does not have stay
+    # empty.
     forwarders: dict[int, list[str]] = {}
     for operation, rank, _ in plan.relays.tolist():
         forwarders.setdefault(operation, []).append(str(rank))
@@ -127,7 +164,20 @@ def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
 
 
 def _circuit_spans(system: Topologies, labels: tuple[str, ...]) -> Iterator[Span]:
-    """Yield the circuits of each switch, state by state; nodes without a label have a number."""
+    """Yield the circuits of each switch, state by state.
+
+    Parameters
+    ----------
+    system
+        The switches with their states over time, and which circuits each state has.
+    labels
+        ``labels[node]``: the names of the first nodes; further nodes have their number as name.
+
+    Yields
+    ------
+    Span
+        A circuit from when it is up to the end of the state, in seconds.
+    """
     names = [*labels, *map(str, range(len(labels), system.n_nodes))]
     for switch in system.switches:
         times_s = zip(switch.ready_s.tolist(), switch.ends_s.tolist(), strict=True)
@@ -151,6 +201,7 @@ class _Tracks:
     """The processes and threads of a trace of events; each gets its number when it is new."""
 
     def __init__(self) -> None:
+        """Begin without processes and threads; `place` adds those that events need."""
         self._pid_of_process: dict[str, int] = {}
         self._tid_of_thread: dict[tuple[str, str], int] = {}
         self._busy_until_ns: dict[tuple[str, str], list[int]] = {}
@@ -161,7 +212,15 @@ class _Tracks:
     ) -> tuple[dict[str, int], list[dict[str, Any]]]:
         """Find a thread on which an event overlaps no other.
 
-        A viewer nests events that overlap on one thread: such an event goes to a thread beside it.
+        A viewer nests events that overlap on one thread: such an event goes to a thread beside it,
+        with a number behind its name.
+
+        Parameters
+        ----------
+        process, thread
+            Names of the process and the thread where the event belongs.
+        start_ns, end_ns
+            Its begin and end, in nanoseconds.
 
         Returns
         -------
@@ -178,6 +237,7 @@ class _Tracks:
             named.append(_name_event("process_sort_index", pid, 0, pid))
         pid = self._pid_of_process[process]
 
+        # The first thread on which nothing is left; else a new one. Place 0 is the thread itself.
         busy_until_ns = self._busy_until_ns.setdefault((process, thread), [])
         free = [place for place, until_ns in enumerate(busy_until_ns) if until_ns <= start_ns]
         place = free[0] if free else len(busy_until_ns)
@@ -212,6 +272,7 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
         Events in the format of Chrome's trace viewer: the name of a track before its first slice,
         then slices in the order of `spans`, and at last the arrows between sends and receives.
     """
+    # Times become whole nanoseconds first, so that what ends when something begins stays so.
     tracks = _Tracks()
     arrow_ends: dict[_Ends, list[dict[str, Any]]] = {}
     for span in spans(solution):
@@ -251,14 +312,27 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
 def _microseconds(time_ns: int) -> float:
     """Convert so that viewers find the same nanosecond, also those that cut off what is below.
 
-    Perfetto did that: 1001 / 1e3 became 1000 ns, and a slice began before the last one had ended.
+    The argument is a whole number of nanoseconds, the result is in microseconds. Perfetto cut off:
+    1001 / 1e3 became 1000 ns, and a slice began before the last one had ended.
     """
     time_us = time_ns / 1e3
     return time_us if time_us * 1e3 >= time_ns else math.nextafter(time_us, math.inf)
 
 
 def _arrows(arrow_ends: dict[_Ends, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Join the k-th send between two ranks to the k-th receive."""
+    """Join the k-th send between two ranks to the k-th receive, by an arrow.
+
+    Parameters
+    ----------
+    arrow_ends
+        By sender, receiver, group and ``"send"`` or ``"recv"``: the tracks and times of the
+        messages, in their order, as keys of an event.
+
+    Yields
+    ------
+    dict
+        Two events for each arrow, its begin and its end, with a common number.
+    """
     number = 0
     for (sender, receiver, group, name), starts in arrow_ends.items():
         if name != "send":
@@ -272,7 +346,19 @@ def _arrows(arrow_ends: dict[_Ends, list[dict[str, Any]]]) -> Iterator[dict[str,
 
 
 def _choose_track(span: Span) -> tuple[str, str]:
-    """Choose where a span is shown: its process and thread."""
+    """Choose where an event is shown.
+
+    Parameters
+    ----------
+    span
+        An operation of a rank, a circuit, or a reconfiguration of a switch.
+
+    Returns
+    -------
+    process, thread : str
+        Names: a process for each rank, switch or port; a thread for what a rank computes, and for
+        each of its groups, of messages for each other rank and direction.
+    """
     if span.what == "reconfiguration":
         return span.switch, "reconfigurations"
     if span.what == "circuit":

@@ -31,9 +31,18 @@ class Switch(NamedTuple):
     bytes_per_s: float
 
     def circuits(self, state: int) -> NDArray[np.int64]:
-        """List ``source node, destination node, source port, destination port`` of a state.
+        """List the circuits of a state.
 
-        None of a switch that never has a circuit, and so no states.
+        Parameters
+        ----------
+        state
+            The number of the state of this switch.
+
+        Returns
+        -------
+        int64 array, shape (circuits, 4)
+            Source node, destination node, source port and destination port, the ports counted at
+            their nodes. Empty for a switch that never has a circuit, and has no states.
         """
         matching = self.matchings[state : state + 1].reshape(-1)
         transmit_ports = np.flatnonzero(matching != IDLE)
@@ -63,13 +72,37 @@ class Topologies(NamedTuple):
     delay_s: float
 
     def circuits(self, topology: int) -> NDArray[np.int64]:
-        """List ``source node, destination node, source port, destination port``."""
+        """List the circuits of a topology, over all switches.
+
+        Parameters
+        ----------
+        topology
+            The number of the topology: a state of each switch.
+
+        Returns
+        -------
+        int64 array, shape (circuits, 4)
+            Source node, destination node, source port and destination port, the ports counted at
+            their nodes.
+        """
         pairs = zip(self.switches, self.states[topology], strict=True)
         parts = [switch.circuits(state) for switch, state in pairs]
         return np.concatenate([*parts, np.zeros((0, 4), dtype=np.int64)])
 
     def rates(self, topology: int) -> NDArray[np.float64]:
-        """Return ``rates[source, destination]`` of the circuits, in bytes per second."""
+        """Return what the circuits of a topology carry between nodes.
+
+        Parameters
+        ----------
+        topology
+            The number of the topology: a state of each switch.
+
+        Returns
+        -------
+        float64 array, shape (nodes, nodes)
+            ``rates[source, destination]`` in bytes per second; circuits between the same nodes
+            are added up.
+        """
         matrix = np.zeros((self.n_nodes, self.n_nodes))
         for switch, state in zip(self.switches, self.states[topology], strict=True):
             source, destination = switch.circuits(state)[:, :2].T
@@ -80,8 +113,24 @@ class Topologies(NamedTuple):
 def topologies(solution: Solution) -> Topologies:
     """Put the states of all switches of an answer together.
 
-    Equal states are one topology, numbered in the order of time. A solution without a schedule, a
-    schedule for each plane, or a plan of rails is an `InputError`.
+    A topology is a state of each switch, all of which hold at a time. Equal ones are one topology,
+    numbered in the order of time.
+
+    Parameters
+    ----------
+    solution
+        A solution with a schedule, a schedule for each plane, or a plan of rails or collectives.
+
+    Returns
+    -------
+    Topologies
+        The switches, the states of each topology, and by moment (when some switch begins to
+        change, in seconds) the topology that holds from then on.
+
+    Raises
+    ------
+    InputError
+        If the solution has nothing of these.
     """
     system = _find_switches(solution)
     switch_starts_s = [switch.starts_s for switch in system.switches]
@@ -99,6 +148,7 @@ def topologies(solution: Solution) -> Topologies:
         topology_of_states.setdefault(states, len(topology_of_states))
         for states in zip(*state_columns, strict=True)
     ]
+    # Moments after which everything is as before are left out.
     is_change = np.diff(topology_of_moment, prepend=-1) != 0
     return Topologies(
         n_nodes=system.n_nodes,
@@ -112,7 +162,23 @@ def topologies(solution: Solution) -> Topologies:
 
 
 def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | CollectivePlan:
-    """Return what a solution holds over time; of collectives over several planes the plan."""
+    """Return what a solution holds over time; of collectives over several planes the plan.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+
+    Returns
+    -------
+    Schedule, PlaneSchedules, RailPlan or CollectivePlan
+        The plan of a collective only if its planes change circuits by themselves.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
     answer = solution.schedule if solution.schedule is not None else solution.answer
     if isinstance(answer, Schedule | PlaneSchedules | RailPlan):
         return answer
@@ -137,8 +203,19 @@ class PlaneEpochs(NamedTuple):
 def list_plane_epochs(solution: Solution) -> list[PlaneEpochs]:
     """Return the planes of a collective whose plan has epochs of circuits and no other times.
 
-    Such a plan says which rounds use which circuits, but not when a round ends. Other answers have
-    no such planes: the list is empty.
+    A plane is a switch to which each rank has some ports (lanes). An epoch is the time for which
+    circuits stay. Such a plan says which rounds use which circuits, but not when a round ends.
+
+    Parameters
+    ----------
+    solution
+        A solution of any kind.
+
+    Returns
+    -------
+    list of PlaneEpochs
+        By plane ``matchings[epoch, port] = port`` (-1 where dark) and a label for each port; empty
+        for other answers.
     """
     plan = solution.answer
     problem = solution.problem
@@ -156,6 +233,8 @@ def list_plane_epochs(solution: Solution) -> list[PlaneEpochs]:
     )
     planes = []
     for plane in range(problem.planes):
+        # circuits[epoch, lane, rank] is the rank that this lane leads to, on the same lane; as a
+        # row of ports, lanes of a rank stand together.
         peers = plan.circuits[:, plane * n_ports : (plane + 1) * n_ports].swapaxes(1, 2)
         matchings = np.where(peers == IDLE, IDLE, peers * n_ports + np.arange(n_ports))
         planes.append(PlaneEpochs(matchings.reshape(plan.n_epochs, -1).astype(np.int32), labels))
@@ -175,6 +254,8 @@ class _System(NamedTuple):
 def _find_switches(solution: Solution) -> _System:
     """Return the switches of an answer: those of rails, or the planes of a schedule.
 
+    A plane is one of several switches side by side, to each of which every node has ports.
+
     Parameters
     ----------
     solution
@@ -192,6 +273,7 @@ def _find_switches(solution: Solution) -> _System:
     InputError
         If the answer is for a problem of another kind, or its rails or circuits do not fit it.
     """
+    # Plans of rails have a switch for each rail, plans of collectives one for each plane.
     answer = answer_of(solution)
     problem = solution.problem
     if isinstance(answer, RailPlan):
@@ -235,7 +317,25 @@ def _find_switches(solution: Solution) -> _System:
 def _switch_of_schedule(
     schedule: Schedule, plane: int, rate_bytes_per_s: float, ports_per_node: int
 ) -> Switch:
-    """Return the switch of a plane that holds a schedule."""
+    """Return the switch of a plane that holds a schedule.
+
+    Parameters
+    ----------
+    schedule
+        Its circuits over time: a state for each matching.
+    plane
+        The number of the plane.
+    rate_bytes_per_s
+        What a circuit carries.
+    ports_per_node
+        Consecutive ports of the switch that belong to one node.
+
+    Returns
+    -------
+    Switch
+        The states with times in seconds (a change starts, waits, and then carries data until the
+        end), and the node of each port.
+    """
     starts_s = schedule.ends_s - (schedule.durations_s + schedule.waits_s)
     ports = np.arange(schedule.n_ports)
     return Switch(
@@ -254,6 +354,26 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
     """Return the switch of a plane that changes circuits by itself.
 
     Only rounds in which the plane sends are states of its switch.
+
+    Parameters
+    ----------
+    problem
+        The collective: its ranks, planes, ports of a rank at each plane, delay and rate.
+    plan
+        The plan: ``circuits[round, lane, rank]`` is the rank that a lane leads to, -1 for none;
+        ``shares_bytes[round, plane]`` what the plane sends; and times in seconds.
+    plane
+        The number of the plane.
+
+    Returns
+    -------
+    Switch
+        The states with times in seconds, and the rank of each port.
+
+    Raises
+    ------
+    InputError
+        If the circuits do not fit the problem.
     """
     n_ports = problem.ports
     n_ranks = problem.n_ranks
@@ -269,6 +389,9 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
     receive_ports = np.where(peers == IDLE, IDLE, peers * n_ports + np.arange(n_ports))
     matchings = receive_ports.reshape(len(rounds), -1)
     ready_s = plan.start_s[rounds, plane]
+
+    # A change of circuits starts one delay before the round; without a change nothing is dark.
+    # The first round needs a change.
     differs_from_last = (np.diff(matchings, axis=0) != 0).any(axis=1)
     is_changed = np.append(True, differs_from_last)[: len(rounds)]
     ports = np.arange(n_ranks * n_ports)
@@ -286,6 +409,9 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
 
 def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
     """Return the switches of all rails, ascending by rail.
+
+    A rail is a switch to which one GPU of each server is connected; a timeline of the plan has the
+    states of the switches of some rails that behave alike.
 
     Parameters
     ----------
@@ -339,7 +465,18 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
 
 
 def _first_equal_state(switch: Switch) -> NDArray[np.int64]:
-    """Return for each state the number of the first one with the same circuits."""
+    """Return for each state of a switch the number of the first one with the same circuits.
+
+    Parameters
+    ----------
+    switch
+        The switch, with ``matchings[state, transmit port] = receive port``.
+
+    Returns
+    -------
+    int64 array, shape (states,)
+        Numbers of states; a switch without states has one entry, 0.
+    """
     if not len(switch.matchings):
         return np.zeros(1, dtype=np.int64)
     _, first_of_kind, kind_of_state = np.unique(

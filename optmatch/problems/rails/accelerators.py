@@ -46,6 +46,12 @@ def describe_accelerator(name: str) -> dict[str, Any]:
     name
         A name of `ACCELERATORS`.
 
+    Returns
+    -------
+    dict
+        ``"peak_flops_per_s"``, ``"memory_bytes_per_s"`` and ``"efficiency"``, the part of the peak
+        that is reached.
+
     Raises
     ------
     InputError

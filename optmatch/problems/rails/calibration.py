@@ -15,12 +15,15 @@ _LONGEST_S = 1e6
 def calibrate(job: RailJob, step_s: float) -> RailJob:
     """Fit the one factor of compute: the efficiency with which a step takes the measured time.
 
+    The efficiency is the part of the peak rate of GPUs that computations reach. All other times,
+    those of communication, stay as the job derives them.
+
     Parameters
     ----------
     job
         A job with a model.
     step_s
-        How long a step takes with all links there, without switching.
+        How long a step takes with all links there, without switching, in seconds.
 
     Returns
     -------
@@ -52,7 +55,10 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
         raise InputError(text, where="step_s")
 
     def late_s(factor: float) -> float:
-        """Return by how much a step is longer than the measured one, in seconds."""
+        """Return by how much a step is longer than the measured one, in seconds.
+
+        `factor` says how many times as long computations last as at the peak.
+        """
         return slowed(factor).lower_bound() - step_s
 
     def slowed(factor: float) -> RailJob:
@@ -69,6 +75,7 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
 
     # The first guess is the ratio of the times.
     guess = step_s / (factor_late_s + step_s)
+    # It stops when the step is exact, or does not depend on the factor any more.
     for _ in range(_TRIES):
         guess_late_s = late_s(guess)
         if abs(guess_late_s) <= _EXACT * step_s or guess_late_s == factor_late_s:

@@ -78,17 +78,21 @@ _INPUTS_OF_ALL = ("attended", "peak_flops_per_s", "efficiency", "network")
 
 
 def list_inputs(name: str, *, as_run: bool = False) -> dict[str, str]:
-    """Say of each input of a preset whether it is of the paper, fitted or chosen.
+    """Say of each input of a preset whether it is from a paper, fitted or chosen.
 
-    Nothing in a preset is fitted, but the efficiency of one that is `as_run`, as in `make_job`.
-    ``benchmarks/presets.py`` fits it, and predicts published steps with it.
+    A preset is the job of a model that was trained at scale: its sizes, degrees of parallelism,
+    batch and network. An input is from the paper if the published source states it, *fitted* if
+    it was adjusted until predicted times of steps agree with published ones, and *chosen* if it
+    was set here for lack of a source. Only one input is ever fitted: the efficiency of GPUs,
+    with `as_run` (``benchmarks/presets.py`` does it).
 
     Parameters
     ----------
     name
-        A name of `PRESETS`.
+        The name of the preset, a key of `PRESETS`, such as ``"deepseek-v3"``.
     as_run
-        As in `make_job`.
+        Whether the preset is meant as it was run, with causal attention, the fitted efficiency,
+        and whatever else the paper says of the run (overlap, precision of what is sent).
 
     Returns
     -------
@@ -127,6 +131,8 @@ def make_job(
 ) -> RailJob:
     """Make the job of a preset on so many GPUs.
 
+    A preset is a model that was trained at scale, with its degrees of parallelism and its batch.
+
     Parameters
     ----------
     name
@@ -143,6 +149,11 @@ def make_job(
         Attention is causal and the efficiency fitted to published steps; of ``"deepseek-v3"``
         also: the overlap of DualPipe, at most four servers for a token, to which it goes in FP8,
         and with `network` None the 160 GB/s inside a server of H800.
+
+    Returns
+    -------
+    RailJob
+        The job, with as many replicas as the GPUs make, each with the batch of the preset.
 
     Raises
     ------

@@ -41,6 +41,11 @@ class _Built(Displayed):
             The key of the value.
         derive
             Makes the value if there is none of this name.
+
+        Returns
+        -------
+        T
+            The value, the same object at each call.
         """
         if name not in self._built:
             self._built[name] = derive()
@@ -117,6 +122,8 @@ class RailJob(_Built):
         check_fields(self)
         object.__setattr__(self, "_built", {})
         # A model is split by the degrees; a recorded step is split already.
+        # The size of a step is limited before anything is derived: about four operations for each
+        # layer or part of the pipeline, and micro-batch.
         if self.workload.model is not None:
             _check_batch(self.parallelism, self.workload)
             _check_model(self.parallelism, self.workload.model)
@@ -155,7 +162,14 @@ class RailJob(_Built):
         return self.once("groups", lambda: make_groups(self.parallelism, per_server))
 
     def step(self) -> Step:
-        """Return the operations of all ranks in one step."""
+        """Return the operations of all ranks in one step.
+
+        Returns
+        -------
+        Step
+            The recorded step or, of a model, one that is derived at the first call from the sizes
+            of the model and the degrees of parallelism.
+        """
         if self.workload.recorded is not None:
             return self.workload.recorded
         return self.once(
@@ -180,7 +194,16 @@ class RailJob(_Built):
         return job
 
     def with_pooled_rails(self) -> RailJob:
-        """Return the job on `RailNetwork.pool_rails`; what does not depend on rates is shared."""
+        """Return the job on `RailNetwork.pool_rails`; what does not depend on rates is shared.
+
+        Returns
+        -------
+        RailJob
+            In it each GPU has an equal share of all ports of its server, as data change rail
+            inside. Step and groups are the same objects; events and the lower bound are derived
+            anew.
+        """
+        # Step and groups are derived here if they are not yet, to be shared.
         job = replace(self, network=self.network.pool_rails())
         self.step(), self.groups()
         depends_on_rates = ("events", "bound")
@@ -195,7 +218,14 @@ class RailJob(_Built):
         return self.once("bound", self._find_bound)
 
     def _find_bound(self) -> float:
-        """Time the step; of a model one pipeline, as all do the same at the same time."""
+        """Time the step with all links there; of a model one pipeline, as all do the same.
+
+        Returns
+        -------
+        float
+            Seconds: the longest path through computations and communications that wait for each
+            other.
+        """
         if self.workload.recorded is not None:
             return float(ends_s(self.events(), self.step()).max(initial=0.0))
         ranks_of_one_pipeline = sorted(list_stages(self.parallelism)[0].tolist())
@@ -248,6 +278,8 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
     InputError
         Naming the model, `stage_layers` or the expert degree.
     """
+    # Each part of the pipeline has a layer at least; parts are equal unless `stage_layers` says
+    # how many each has.
     layers = model.layers
     parts = split.n_parts
     if layers < parts:
@@ -265,6 +297,8 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
             f"model: {layers} layers do not split into {parts} equal parts; give stage_layers",
             where="workload.model",
         )
+
+    # Each rank of an expert-parallel group holds equally many experts.
     if model.experts % split.ep:
         raise InputError(
             f"ep = {split.ep}: does not divide the {model.experts} experts", where="parallelism.ep"
@@ -272,7 +306,10 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
 
 
 def _check_collectives(job: RailJob) -> None:
-    """Refuse names that are no algorithm, and groups that cannot be halved.
+    """Refuse names that are no algorithm of a collective, and groups that cannot be halved.
+
+    An algorithm is ``"ring"``, ``"halving"`` (recursive halving) or ``"tree"``, and is stated for
+    all collectives of a dimension (kind of parallelism) on rails. The mapping is frozen.
 
     Parameters
     ----------
@@ -373,6 +410,11 @@ def _say_how_to_split(job: RailJob, needed: int, ports: int) -> str:
         A model's job, or a recorded step, which cannot be split.
     needed, ports
         The ports that a rail needs, and those that its switch has.
+
+    Returns
+    -------
+    str
+        The end of a sentence, which begins with a semicolon.
     """
     n_replicas = job.parallelism.dp
     for n_jobs in range(2, n_replicas + 1):

@@ -82,7 +82,9 @@ _MODEL = build_record(TransformerModel, _TABLES["model"], "model")
 def published_job(
     case: str, *, efficiency: float = 1.0, electrical: bool = False, delay_s: float = 0.0
 ) -> RailJob:
-    """Return the job of a published case.
+    """Return the job of a published case: a training step whose time was simulated and published.
+
+    A case states the hardware, the replicas and the rate of a port; the model is the same in all.
 
     Parameters
     ----------
@@ -95,7 +97,12 @@ def published_job(
         network of the simulator is drained before its links change, so that one thing at a time
         is communicated.
     delay_s
-        The reconfiguration delay.
+        The reconfiguration delay, in seconds.
+
+    Returns
+    -------
+    RailJob
+        The job with the model, servers and rates that the simulation used.
 
     Raises
     ------

@@ -76,20 +76,26 @@ def check_chord_routes(context: Context) -> bool:
 def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
     """Check the all-to-alls on a rail that go over chords.
 
-    An all-to-all goes over chords if its ports lead to members at the strides of one of
+    The members of a group stand on a circle. An all-to-all goes over chords if port p of each
+    member leads to the member ``strides[p]`` places further on, with the strides of one of
     ``plan.chords`` for so many members. The others are done in another way.
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
-        All-to-alls of more than two that are not forwarded, ascending.
+        All-to-alls of more than two that are not forwarded, ascending: one operation for each
+        member.
 
     Returns
     -------
     int64 array
-        Those that go over chords, which were checked.
+        Those that go over chords, which were checked; what is wrong is among the findings.
     """
     found = [_check_with_routes(context, rail, operations, each) for each in context.plan.chords]
     return np.concatenate([operations[:0], *found])
@@ -107,12 +113,19 @@ def _check_with_routes(
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
-        All-to-alls of more than two that are not forwarded, ascending.
+        All-to-alls of more than two that are not forwarded, ascending: one operation for each
+        member.
     routes
-        The routes of groups of one size whose ports lead to certain strides.
+        The routes of groups of one size (`n_members`) whose ports lead to certain strides: route r
+        takes ``hops[r, p]`` circuits of port p, shape (routes, ports), and carries ``share[r]`` of
+        a part, shape (routes,).
 
     Returns
     -------
@@ -124,7 +137,8 @@ def _check_with_routes(
     if not len(chosen.operation):
         return chosen.operation
 
-    # All members of the same all-to-alls use these strides.
+    # All members of the same all-to-alls use these strides. A member that does not is refused, and
+    # the first stride stands in the message for what was expected of it.
     match = context.step.match
     taking_part = operations[np.isin(match[operations], match[chosen.operation])]
     differs = ~np.isin(taking_part, chosen.operation)
@@ -145,22 +159,34 @@ class _OverChords(NamedTuple):
 def _find_over_chords(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> _OverChords:
-    """Find the all-to-alls whose ports lead as far as the strides of some routes say.
+    """Find the all-to-alls of which every port leads as far as a set of routes says.
+
+    The place of a rank is its position in its group, from 0. A stride is how many places further
+    on in the group a circuit leads, modulo the number of members: from place 3 to place 1 of 8 it
+    is 6. The routes name a stride for each port that they use. A spell is the time in which a port
+    keeps one circuit.
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
-        All-to-alls of more than two that are not forwarded, ascending.
+        All-to-alls of more than two that are not forwarded, ascending: one operation for each
+        member.
     routes
-        Routes over ports of which port p leads ``strides[p]`` places further on in the group.
+        The number of members (`n_members`), and a stride for each port (`strides`), in the order
+        of the ports.
 
     Returns
     -------
     _OverChords
-        Those with as many members and ports as the routes, and with their strides. A circuit is
-        named by its spell, the time in which the port keeps it.
+        ``operation``, int64, shape (rows,): those in groups of as many members that use as many
+        ports, each port with its stride. ``spell[row, port]``, int64: the circuit of each of these
+        ports when the operation starts, as the number of its spell in `rail`.
     """
     step = context.step
     plan = context.plan
@@ -171,7 +197,8 @@ def _find_over_chords(
     if not len(operations):
         return _OverChords(operations, np.empty((0, n_ports), np.int64))
 
-    # An entry for each port of each operation: which place in its group the circuit leads to.
+    # An entry for each port of each operation: which place in its group the circuit leads to, -1
+    # for none, and its stride, which is never -1 of those that lead to a member.
     used = rail.list_ports(step.rank[operations], plan.ports[operations])
     operation_of_entry = operations[used.row]
     spell = rail.spell_at(plan.start_s[operation_of_entry] + context.slack_s, used.port)
@@ -180,7 +207,8 @@ def _find_over_chords(
     next_place = find_places(context, group, rail.arrival(spell).rank)
     stride = np.where(next_place < 0, -1, (next_place - place) % routes.n_members)
 
-    # The entries of an operation stand together, ports ascending: a row of a table.
+    # The entries of an operation stand together, ports ascending, and all operations that are left
+    # use `n_ports` of them: the entries make a table with a row for each operation.
     over_chords = (stride.reshape(-1, n_ports) == np.array(routes.strides)).all(axis=1)
     return _OverChords(operations[over_chords], spell.reshape(-1, n_ports)[over_chords])
 
@@ -190,12 +218,21 @@ def _check_times_over_chords(
 ) -> None:
     """Check that the circuits of all-to-alls over chords stay, and how long the all-to-alls last.
 
+    Over chords each port of a member keeps one circuit for the whole time, to the member a fixed
+    number of places further on, and data for others take several of them. The all-to-all lasts as
+    long as its busiest port is busy.
+
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     chosen
-        The all-to-alls, with the circuits of their ports when they start.
+        The all-to-alls, ``operation[row]``, with the circuits of their ports when they start,
+        ``spell[row, port]``; a spell is the time in which a port keeps one circuit.
     routes
         Their routes: ``share[route]`` of a part (the data of one member for one other) goes over
         ``hops[route, port]`` circuits of each port.
@@ -212,13 +249,16 @@ def _check_times_over_chords(
     context.refuse(CHORDS_STAY, operations, ~is_up, start_s, up_s)
 
     # A part takes the time of its bytes on one port. The messages of a member come one after the
-    # other, whichever port they use, so that each part also has its share of their latency.
+    # other, whichever port they use, so that each part also has its share of their latency. With
+    # parts spread evenly a port has 1 / n_ports of them, each with n_ports shares of the latency:
+    # that of all messages in all.
     work = measure_work(context.job, operations)
     rate = context.job.network.port_bytes_per_s
     n_ports = len(routes.strides)
     part_s = (work.sent_bytes / rate + n_ports * work.latency_s) / (routes.n_members - 1)
 
-    # The busiest port decides how long it lasts.
+    # The busiest port decides how long it lasts: a part counts on a port once for each hop that
+    # its routes make over this port, by their shares.
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
     off = np.abs(end_s - start_s - needed_s) > context.slack_s

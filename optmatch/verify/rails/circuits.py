@@ -97,7 +97,10 @@ class Rail(NamedTuple):
     delay_s: float
 
     def list_ports(self, ranks: NDArray[np.integer], masks: NDArray[np.integer]) -> UsedPorts:
-        """List the ports that operations use.
+        """List the ports that operations use: an entry for each port of each operation.
+
+        The GPUs of a rail are numbered in the order of their ranks; port p of GPU g is number
+        ``g * ports_per_gpu + p`` of those that the switch has for GPUs.
 
         Parameters
         ----------
@@ -109,7 +112,8 @@ class Rail(NamedTuple):
         Returns
         -------
         UsedPorts
-            By row, and then by the number of the port.
+            Entry by entry the row of the operation in `ranks`, the number of the port at its GPU,
+            and the port of the switch; by row, and then by the number of the port.
         """
         bits = masks[:, None] >> np.arange(self.ports_per_gpu) & 1
         row, number = np.nonzero(bits)
@@ -134,6 +138,7 @@ class Rail(NamedTuple):
             The number of the spell of this port at this time.
         """
         # The spell is the last one of the port that begins no later than the state of that time.
+        # Keys of spells are port times the number of states plus their first state, ascending.
         n_states = len(self.state_starts_s)
         n_started = np.searchsorted(self.state_starts_s, time_s, side="right")
         state = np.maximum(n_started - 1, 0)
@@ -158,6 +163,9 @@ class Rail(NamedTuple):
 
     def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add up how long the whole rail is dark between two times, in seconds.
+
+        A rail is dark for `delay_s` from each of its stops on: reconfigurations of a switch that
+        stops as a whole.
 
         Parameters
         ----------
@@ -210,7 +218,10 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
     port, state = np.nonzero(begins.T)
     since_s = np.where(state > 0, starts_s[state], -np.inf)
     until_s = np.append(since_s[1:], np.inf)[: len(since_s)]
-    until_s[np.isneginf(until_s)] = np.inf  # the next spell belongs to the next port
+
+    # A spell ends when the next one of the port begins. Where that is at -inf, it belongs to the
+    # next port already, and the spell is the last one of its port.
+    until_s[np.isneginf(until_s)] = np.inf
 
     # The GPUs have the first ports of the switch that work.
     live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
@@ -234,10 +245,13 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
 def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     """Check the states of a timeline and their times; return False if they fit no rail.
 
+    A timeline is the states of the switch of some rails over a step; a state is which transmit
+    port leads to which receive port at a time (``matchings[state, port]``, -1 where idle).
+
     Parameters
     ----------
     context
-        The plan.
+        The plan, and the findings to which what is wrong is added.
     number
         The place of the timeline in ``plan.rails``.
     n_gpus
@@ -281,15 +295,17 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
 
 
 def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check when states are asked for and set up.
+    """Check when the states of a switch are asked for and set up.
 
-    The first state is there. Each other one is asked for before it is set up, and where the whole
-    switch waits, it is set up only after the one before it is up.
+    A state is all circuits of the switch at a time; ``asked_s[state]`` is when the plan asks for
+    it, and ``starts_s[state]`` when the change to it starts. The first state is there. Each other
+    one is asked for before it is set up, and where the whole switch waits, it is set up only after
+    the one before it is up.
 
     Parameters
     ----------
     context
-        The plan.
+        The plan, and the findings to which what is wrong is added.
     timeline
         The states of a switch, with times in seconds.
     where
@@ -321,13 +337,15 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
     """Check that no port, sending or receiving, is turned again before its circuit is up.
 
-    All changes are sorted by port and time, once by the sending and once by the receiving port:
-    neighbours are then one delay apart at least.
+    A circuit is up one delay after its change starts. All changes are sorted by port and time,
+    once by the sending and once by the receiving port: neighbours are then one delay apart at
+    least.
 
     Parameters
     ----------
     context
-        The plan.
+        The plan with the times of all operations in seconds, and the findings, to which what is
+        wrong is added.
     timeline
         The states of a switch, with times in seconds.
     where
@@ -360,7 +378,8 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
     Parameters
     ----------
     context
-        The plan.
+        The plan with the times of all operations in seconds, and the findings, to which what is
+        wrong is added.
     timeline
         The states of a switch, and of its cells if it has any.
     where

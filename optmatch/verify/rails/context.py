@@ -50,16 +50,21 @@ class Context(NamedTuple):
     ) -> None:
         """Refuse the operations in the rows marked as wrong; the first few are named.
 
+        Violations are added to `findings`: one for each of the first `MOST_TOLD` operations, and
+        one more with the number of the others.
+
         Parameters
         ----------
         rule
-            The rule that they break.
+            The rule that they break, as a sentence.
         operations
-            ``operations[row]``; an operation may stand in several rows, and is named once.
+            ``operations[row]``, numbers of operations of the step, int64; an operation may stand
+            in several rows, and is named once.
         wrong
-            ``wrong[row]``.
+            ``wrong[row]``: whether the row breaks the rule.
         got, expected
-            Numbers for the message, by row or one for all.
+            What the plan has and what it should have, for the message: numbers by row, or one for
+            all.
         """
         if not wrong.any():
             return
@@ -100,6 +105,9 @@ Transfers = list[MemberSend]
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     """List the rounds of a collective that is done by recursive halving, or along a binary tree.
 
+    In a round some members of the group send, each to one other, an equal share of the size of the
+    operation. Members are named by their places in the group, from 0.
+
     Parameters
     ----------
     algorithm
@@ -112,9 +120,10 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
 
     Returns
     -------
-    list of Transfers
-        Empty for a collective around a ring, and for one of two members, who exchange all they
-        have in every algorithm.
+    list of lists of MemberSend
+        By round its sends: the place that sends, the place that receives, and the share of the
+        size that is sent. Empty for a collective around a ring, and for one of two members, who
+        exchange all they have in every algorithm.
     """
     if n < 3:
         return []
@@ -134,7 +143,8 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
         }
         return rounds.get(kind, [])
 
-    # A child sends all it has summed to its parent, one level of the tree in each round.
+    # A child sends all it has summed to its parent, one level of the tree in each round: of 8
+    # members first 1, 3, 5 and 7 send to 0, 2, 4 and 6, then 2 and 6 to 0 and 4, then 4 to 0.
     if algorithm == "tree":
         up = [
             [MemberSend(child, child - 2**bit, 1.0) for child in range(2**bit, n, 2 ** (bit + 1))]
@@ -163,17 +173,21 @@ class InRounds(NamedTuple):
 def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRounds]:
     """List those of some operations that are done in rounds, by kind and size of their group.
 
+    In a round some members of a group send, each to one other, as in recursive halving; other
+    collectives go around a ring.
+
     Parameters
     ----------
     job
-        The job, with the algorithm of each dimension.
+        The job, with the algorithm of each dimension (kind of parallelism) on rails.
     operations
         Some operations of its step, in any order.
 
     Yields
     ------
     InRounds
-        Operations in the order in which they were given; none goes around a ring.
+        Operations of one kind in groups of one size, in the order in which they were given; the
+        number of members; and the sends of each round. None goes around a ring.
     """
     step = job.step()
     for dimension, algorithm in job.collectives.items():

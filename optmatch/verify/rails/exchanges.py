@@ -67,14 +67,19 @@ class _Rounds(NamedTuple):
 def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
     """Replay the collectives on a rail that are done in rounds of sends.
 
-    A round begins when the last one has ended and the circuits of all who send are up, and lasts
-    as long as its bytes need; the collective ends with its last round. If the rail stops at that
-    moment, it may end before the stop or after it.
+    In a round some members of a group send, each to one other, as in recursive halving or along a
+    tree. A round begins when the last one has ended and the circuits of all who send are up, and
+    lasts as long as its bytes need; the collective ends with its last round. If the rail stops at
+    that moment, it may end before the stop or after it.
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     riding
         The operations on the rail, ascending.
 
@@ -98,8 +103,12 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     group
         Operations on this rail that are done in the same rounds, ascending.
     """
@@ -120,7 +129,9 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     lacks = rounds.lacks_circuit
     context.refuse(CIRCUITS_OF_EACH_ROUND, operation, lacks, plan.start_s[operation], np.nan)
 
-    # A collective may end later than the replay by whole stops of the rail that begin just then.
+    # A collective may end later than the replay by whole stops of the rail that begin just then:
+    # the difference to the plan is rounded to whole delays, up to the end after all these stops.
+    # Without a delay it is 0 whatever it is divided by.
     end_s = rounds.end_s[senders.collective]
     planned_s = plan.end_s[operation]
     longest_stop_s = rounds.end_after_stop_s[senders.collective] - end_s
@@ -134,12 +145,19 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
 def _list_senders(
     context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
 ) -> _Senders:
-    """List the ports over which collectives send.
+    """List the ports over which collectives send: an entry for each port of each operation.
+
+    A collective is done by several ranks, each of which has an operation as its part. The place
+    of a rank is its position in the group of the collective, from 0.
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     group
         The operations, and the number of members of each collective.
     collective_of
@@ -159,7 +177,8 @@ def _list_senders(
     collective = collective_of[used.row]
     n_ports = np.bincount(used.row, minlength=len(group.operations))[used.row]
 
-    # Find each rank among the members of its collective by a key of both.
+    # Find each rank among the members of its collective by a key of both. Member number m of all,
+    # collective by collective, has the place m modulo the number of members.
     member_keys = (np.arange(len(members))[:, None] * step.n_ranks + members).ravel()
     order = np.argsort(member_keys)
     key = collective * step.n_ranks + step.rank[operation]
@@ -179,16 +198,24 @@ def _replay_rounds(
 
     In a round some members of a group send, each to one other. A place is the position of a rank
     in its group. A spell is a time in which a port keeps one circuit; the spells of a port have
-    consecutive numbers. A stop is a time in which the whole rail is dark; a round rests then.
+    consecutive numbers. A stop is a time in which the whole rail is dark; a round rests then. If a
+    round is over at the very moment at which a stop begins, it ends before the stop, or, as times
+    may differ by rounding, after it: both ends are followed.
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     rounds
         The sends of each round, by places; the same for all collectives.
     senders
-        The ports over which members send, an entry for each port of each operation.
+        The ports over which members send, an entry for each port of each operation: the operation
+        of the rank, its collective (numbered from 0), its place, the port of the switch, and how
+        many ports the operation uses.
     members
         ``members[collective, place]``: the rank at each place of its group.
     start_s
@@ -197,9 +224,10 @@ def _replay_rounds(
     Returns
     -------
     _Rounds
-        By collective when its last round ends, in seconds: once if a round that is over just as
-        the rail stops ends before the stop, and once if its end has to wait for the stop. By
-        entry of `senders` whether a circuit was missing or given up too early.
+        ``end_s[collective]``, when its last round ends, in seconds, if a round that is over just
+        as the rail stops ends before the stop; ``end_after_stop_s[collective]``, the same if the
+        last round has to wait for such a stop; and ``lacks_circuit[sender]``, by entry of
+        `senders`, whether a circuit was missing or given up too early.
     """
     slack_s = context.slack_s
     spell = rail.spell_at(context.plan.start_s[senders.operation], senders.port)
@@ -219,7 +247,8 @@ def _replay_rounds(
         np.maximum.at(now_s, collective, up_s)
 
         # It lasts as long as its longest send. The next one begins before a stop that begins just
-        # then; only of the last round the other end is of interest.
+        # then (times that differ by the slack are the same, hence its sign); only of the last
+        # round the end after the stop is of interest.
         round_s = np.zeros(len(members))
         np.maximum.at(round_s, collective, sends.lasts_s)
         end_after_stop_s = _advance(rail, now_s, round_s, -slack_s)
@@ -248,6 +277,10 @@ def _list_sends(
 ) -> _RoundSends:
     """List the sends of one round of all collectives.
 
+    In a round some members of a group send, each to one other, as the algorithm of the collective
+    says; all collectives here are done in the same rounds. The place of a rank is its position in
+    its group.
+
     Parameters
     ----------
     context
@@ -258,7 +291,14 @@ def _list_sends(
         The ports over which members send, an entry for each port of each operation.
     members
         ``members[collective, place]``: the rank at each place of its group.
+
+    Returns
+    -------
+    _RoundSends
+        An entry for each port that sends in this round: the entry of `senders`, the collective,
+        the rank that it sends to, and how long the send lasts, in seconds.
     """
+    # Places that do not send in this round have the receiver -1, and their ports are left out.
     network = context.job.network
     receiver_of_place = np.full(members.shape[1], -1)
     for transfer in transfers:
@@ -278,10 +318,14 @@ def _list_sends(
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
     """Find the first spell of each port that leads to a rank and lasts long enough.
 
+    A spell is a time in which a port keeps one circuit, or none; the spells of a port have
+    consecutive numbers, and the last one lasts for ever.
+
     Parameters
     ----------
     rail
-        The circuits.
+        The circuits: of each spell, until when it lasts, in seconds, and the rank that it leads
+        to.
     spell
         ``spell[port]``: the spell to begin with.
     receiver
@@ -292,7 +336,7 @@ def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: S
     Returns
     -------
     int64 array, shape (ports,)
-        The last spell of the port, if none fits.
+        The spell of each port; the last spell of the port, if none fits.
     """
     # All ports go on at once, each until a spell fits or it has no further one.
     spell = spell.copy()
@@ -341,6 +385,8 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> 
     light_end_s = begin_s - dark_s + lasts_s
 
     # On a clock that rests in the dark, stops last no time: each one before the end adds a delay.
+    # With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s does 4 s before the
+    # first stop and 2 s after it: it ends at 7 s.
     light_stops_s = stops_s - np.arange(len(stops_s)) * delay_s
     n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
     return np.maximum(begin_s, light_end_s + n_stops_before_end * delay_s)
@@ -388,8 +434,12 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
         All-to-alls of more than two on this rail, neither forwarded nor over chords, ascending.
 
@@ -411,6 +461,7 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     one_round = exchanges.n_rounds == 1
     lasts_a_part = np.abs(duration_s - exchanges.dark_s - exchanges.part_s) <= context.slack_s
     in_rounds = one_round & lasts_a_part & ~all_to_one
+    # Around a ring nothing changes; if no operation is in rounds, all go around rings.
     changes = rail.until_s[spell] < exchanges.end_s[row] - context.slack_s
     in_rounds[row[changes]] = True
     if not in_rounds.any():
@@ -420,10 +471,12 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     last_spell = rail.spell_at(exchanges.end_s[row] - context.slack_s, used.port)
     n_circuits = np.zeros(len(operations), np.int64)
     np.maximum.at(n_circuits, row, 1 + last_spell - spell)
+    # A port has as many circuits as spells from its first to its last one.
     n_ports = np.bincount(row, minlength=len(operations))
     in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < exchanges.n_others)
     in_rounds &= ~in_stages
 
+    # All entries of `used` whose operation is done in rounds.
     of_rounds = in_rounds[row]
     n_served = _count_served(context, rail, exchanges, row[of_rounds], spell[of_rounds])
     wrong = in_rounds & (n_served != exchanges.n_others)
@@ -441,10 +494,17 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
     """Find how many rounds operations need on their ports, and how long a round lasts.
 
+    In a round of an all-to-all each port of a member sends one part (the data of one member for
+    one other): with 7 other members and 2 ports there are 4 rounds.
+
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
         All-to-alls of more than two.
     row
@@ -505,10 +565,15 @@ def _count_served(
 
     Parameters
     ----------
-    context, rail, exchanges
-        The plan, the circuits and the operations.
+    context, rail
+        The plan, and the circuits of the rail: of each spell, when it begins and ends, in seconds,
+        and the rank that it leads to.
+    exchanges
+        The operations, ``operation[row]``, with their start and end and how long a part needs
+        (`part_s`), in seconds.
     row, spell
-        An entry for each port: the place of its operation, and its spell at the start.
+        An entry for each port that is looked at: the row of its operation in `exchanges`, and the
+        spell of the port when the operation starts.
 
     Returns
     -------
@@ -529,7 +594,8 @@ def _count_served(
         row = row[goes_on]
         spell = spell[goes_on] + 1
 
-    # Each pair once: sorting and comparing is much quicker than `np.unique` on such keys.
+    # Each pair once: sorting and comparing is much quicker than `np.unique` on such keys. `row` is
+    # empty by now, and stands for an integer array if there is no other.
     keys = np.sort(np.concatenate([*served, row]))
     keys = keys[np.diff(keys, prepend=-1) > 0]
     served_by = keys // key_base
@@ -566,17 +632,21 @@ class _Stages(NamedTuple):
 
 
 def check_stages(context: Context, rail: Rail, operations: Places) -> None:
-    """Check all-to-alls in stages.
+    """Check all-to-alls in stages: that parts reach all members, and how long the stages last.
 
     In a stage the circuit of each member leads the same number of places further on in its group,
-    over all ports, and a part may go several hops. Each part takes a way of fewest hops. A stage
-    lasts as long as what a circuit carries, each hop with the latency of a message; then comes a
-    reconfiguration.
+    the stride, over all ports. A part (the data of one member for one other) may go several hops,
+    and takes a way of fewest hops. A stage lasts as long as what a circuit carries, each hop with
+    the latency of a message; then comes a reconfiguration.
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
         The all-to-alls in stages on this rail, ascending.
     """
@@ -586,7 +656,8 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
     row = stages.row
     operation = operations[row]
 
-    # All ports of all members of a collective have the same strides, and parts get everywhere.
+    # All ports of all members of a collective have the same strides, and parts get everywhere. The
+    # first entry of each collective (all operations with one number in `match`) sets its strides.
     _, first, collective = np.unique(
         context.step.match[operation], return_index=True, return_inverse=True
     )
@@ -614,8 +685,12 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
         The all-to-alls in stages on this rail, ascending.
 
@@ -649,6 +724,9 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
 def find_places(context: Context, group: Places, rank: Places) -> Places:
     """Return the places of ranks in their groups, entry by entry.
 
+    The place of a rank is its position among the members of the group, from 0: rank 5 has place 1
+    in a group of the ranks 3, 5 and 8.
+
     Parameters
     ----------
     context
@@ -665,7 +743,9 @@ def find_places(context: Context, group: Places, rank: Places) -> Places:
     """
     if not len(group):
         return group
-    # A pair of group and rank is one integer: the keys of all members are searched for it.
+
+    # A pair of group and rank is one integer: the keys of all members are searched for it. A rank
+    # of -1 has a key that no member has.
     groups = context.step.groups
     key_base = context.step.n_ranks + 1
     numbers = np.unique(group).tolist()
@@ -682,16 +762,21 @@ def find_places(context: Context, group: Places, rank: Places) -> Places:
 def _count_hops_of_all(stages: _Stages) -> Places:
     """Count the parts that each circuit carries in each stage; equal strides are counted once.
 
+    A part is the data of one member for one other. In a stage the circuit of each member leads the
+    same number of places further on in its group, the stride, and a part may make several hops.
+
     Parameters
     ----------
     stages
-        All-to-alls in stages, an entry for each port: members, and strides by stage.
+        All-to-alls in stages, an entry for each port: the number of members, and
+        ``strides[entry, stage]``.
 
     Returns
     -------
     int64 array, shape (entries, stages)
-        The parts (data of one member for one other), all -1 if some part gets nowhere.
+        Parts; all -1 in the rows of an all-to-all of which some part gets nowhere.
     """
+    # Few cases differ: each row of members and strides is counted once.
     cases = np.column_stack([stages.n_members, stages.strides])
     different, case_of = np.unique(cases, axis=0, return_inverse=True)
     hops = np.array([count_hops(int(case[0]), case[1:]) for case in different])
@@ -711,7 +796,8 @@ def _replay_stages(
     Parameters
     ----------
     context
-        The plan.
+        The plan with the times of all operations in seconds, and the findings, to which what is
+        wrong is added.
     rail
         The circuits: of each spell, when the change to it begins and when it is given up. A
         circuit is up one delay after its change begins.
@@ -740,7 +826,8 @@ def _replay_stages(
     lacks_circuit = np.zeros(len(row), dtype=bool)
     end_s = context.plan.start_s[operations[row]] - rail.delay_s  # no change before the first
     for stage in range(stages.strides.shape[1]):
-        # An entry with fewer stages than the longest one keeps the end of its last stage.
+        # An entry with fewer stages than the longest one keeps the end of its last stage. Each
+        # stage begins one delay after the end of the one before.
         is_stage = stages.spell + stage <= stages.last_spell
         spell = np.minimum(stages.spell + stage, stages.last_spell)
         begin_s = end_s + rail.delay_s
@@ -792,7 +879,8 @@ def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
     if len(fewest[-1]) < n:
         return unreachable
 
-    # Follow the way of each part back, with as few hops as possible in each stage.
+    # Follow the way of each part back, with as few hops as possible in each stage: from the last
+    # stage on, the fewest hops after which a shortest way through the stages before is left.
     counts = [0] * len(strides)
     for destination in range(n):
         distance = destination

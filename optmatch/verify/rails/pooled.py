@@ -31,8 +31,20 @@ _RanksOfRail = dict[int, NDArray[np.int64]]
 def lets_pool(job: RailJob) -> bool:
     """Tell whether plans of a job may pool rails, if all of its rails do the same.
 
-    The job says what it takes to change rail. Shares of ports are written as bits, and need ideal
-    switches.
+    With pooled rails data change rail inside a server, and each GPU has an equal share of all
+    ports of its server. The job has to say what it takes to change rail
+    (`network.change_rail_s`), to be derived from a model, and to have ideal switches. The shares
+    of a GPU are written as bits of a 32-bit integer, so there may be 31 of them at most.
+
+    Parameters
+    ----------
+    job
+        The job.
+
+    Returns
+    -------
+    bool
+        Whether it may.
     """
     n_shares = job.network.gpus_per_server * job.network.ports_per_gpu
     return (
@@ -46,13 +58,15 @@ def lets_pool(job: RailJob) -> bool:
 def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     """Check that a plan may pool the rails of its servers.
 
-    The job says what it takes to change rail, has ideal switches, and all of its rails have the
-    same load at the same time, with GPUs of equal numbers in one server.
+    With pooled rails data change rail inside a server, and each GPU has an equal share of all
+    ports of its server. The job says what that takes, has ideal switches, and all of its rails
+    have the same load (all that is sent over them, with times and ports), with GPUs of equal
+    numbers in one server.
 
     Parameters
     ----------
     context
-        The plan.
+        The plan, and the findings to which what is wrong is added.
     ranks_of_rail
         By rail its ranks, ascending.
 
@@ -73,7 +87,8 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
         findings.refuse(RAILS_ARE_ALIKE, "rails", list(ranks_of_rail), list(range(n_rails)))
         return False
 
-    # Each rail is compared with the first one, by its load and the servers of its GPUs.
+    # Each rail is compared with the first one, by its load and the servers of its GPUs. Loads are
+    # arrays without names of ranks or groups; the groups of all rails are numbered together.
     server_of_rank = place_ranks(job.parallelism) // n_rails
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     first_load = None
@@ -130,8 +145,10 @@ def pool_job(job: RailJob) -> RailJob:
 def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     """Put the timelines of all rails together: one rail of shares, with a state for each change.
 
-    With R rails and k ports of each GPU, its port ``g R k + q k + p`` is port ``g k + p`` of rail
-    q.
+    With pooled rails the GPUs of a server use all of its rails, each GPU an equal share of every
+    port. One GPU then has the ports of all rails. With R rails and k ports of each GPU on its own
+    rail, port ``g R k + q k + p`` of the rail of shares is port p of GPU g on rail q, which is
+    port ``g k + p`` there.
 
     Parameters
     ----------
@@ -143,7 +160,8 @@ def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     Returns
     -------
     RailTimeline
-        Its states are asked for when they start.
+        The states of the rail of shares (``matchings[state, port]``, -1 where idle), and when each
+        starts, in seconds. They are asked for when they start.
     """
     n_rails = job.network.gpus_per_server
     k = job.network.ports_per_gpu
@@ -154,6 +172,7 @@ def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     n_gpus = timeline_of_rail[0].matchings.shape[1] // k
     shares = np.full((len(starts_s), n_gpus, n_rails, k), IDLE, np.int64)
     for rail, timeline in timeline_of_rail.items():
+        # The state of this rail at each of these times; receivers get the numbers of shares.
         state = np.searchsorted(timeline.starts_s, starts_s, side="right") - 1
         receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
         share = receiver // k * (n_rails * k) + rail * k + receiver % k

@@ -41,12 +41,15 @@ _CHUNK = 1 << 18
 def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
 ) -> None:
-    """Replay a plan and, of a solution, check its claims.
+    """Replay a plan of a rail job and, of a solution, check its claims.
+
+    The claims of a solution are its step time and its lower bound. Two bounds are counted anew:
+    the time of a step with all links there, and one that also counts changes of circuits.
 
     Parameters
     ----------
     problem
-        The job.
+        The job: one step of training over rails, which are optical switches.
     subject
         A plan, or a solution with a plan, its step time and its lower bound. A schedule is
         refused.
@@ -77,6 +80,9 @@ def verify_rails(
 
 def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
     """Apply all rules of plans: to times, then to the states of switches, then to circuits.
+
+    Where a rule is broken that later rules rely on, the replay ends, and the findings say what was
+    skipped.
 
     Parameters
     ----------
@@ -143,12 +149,16 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
     """Check all rails; of those that share a timeline and have the same load, one.
 
+    The load of a rail is all operations that communicate over it, with their times and ports.
+    Rails with the same timeline (states of their switches) and load differ in nothing but names.
+
     Parameters
     ----------
     context
-        The plan.
+        The plan, with a timeline (the states of a switch over time) for each class of rails, and
+        the findings to which what is wrong is added.
     ranks_of_rail
-        By rail its ranks, ascending.
+        By rail its ranks, ascending; int64 arrays.
     """
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
@@ -179,7 +189,9 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     * in rounds, another collective whose algorithm changes partners from round to round;
     * along routes that stay, anything else, and what other GPUs forward.
 
-    In the end no port may send for two operations at once.
+    The ways are sorted out one after the other: each check takes those operations that go its way
+    from a list, and the next one looks at the rest. In the end no port may send for two operations
+    at once.
 
     Parameters
     ----------
@@ -208,6 +220,8 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
     forwarded = np.unique(step.match[context.plan.relays[:, 0]])
     scattered = scattered[~np.isin(step.match[scattered], forwarded)]
+
+    # Chords take theirs out first; the rest is looked at in chunks, to bound memory.
     over_chords = check_chords(context, rail, scattered)
     scattered = scattered[~np.isin(scattered, over_chords)]
     chunks = np.array_split(scattered, 1 + len(scattered) // _CHUNK)
@@ -234,14 +248,19 @@ def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], se
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The plan with the start and end of each operation in seconds, and the findings, to which
+        what is wrong is added.
+    rail
+        The ports of the switch that the GPUs of the rail have.
     changing
         The operations whose circuits change, or that go over chords: they use the ports that the
-        plan states, at their own rank.
+        plan states, at their own rank. Numbers in the step, int64.
     sent
-        All other sends, also at ranks that forward: an entry for each port.
+        All other sends, also at ranks that forward: an entry for each port, with the operation and
+        the port of the switch.
     """
+    # The ports of all sends on this rail, an entry for each.
     step = context.step
     plan = context.plan
     used = rail.list_ports(step.rank[changing], plan.ports[changing])

@@ -73,6 +73,9 @@ class _HopPorts(NamedTuple):
 def check_forwarded(context: Context) -> bool:
     """Check that only sends over a rail are forwarded, by ranks and ports that are there.
 
+    Collectives in rounds (such as recursive halving, in each round of which members send to
+    others) are not forwarded.
+
     Parameters
     ----------
     context
@@ -88,7 +91,9 @@ def check_forwarded(context: Context) -> bool:
     relays = context.plan.relays
     operation, rank, ports = relays.T.astype(np.int64)
     in_rounds = [group.operations for group in list_in_rounds(context.job, operation)]
-    # A relay is of an operation that sends over a rail, but not of one that is done in rounds.
+
+    # A relay is of an operation that sends over a rail, but not of one that is done in rounds. Its
+    # ports are bits, one at least and none beyond those of a GPU.
     is_sent = (step.rail[operation] >= 0) & (step.kind[operation] != RECV)
     is_sent &= ~np.isin(operation, np.concatenate([operation[:0], *in_rounds]))
     exists = (rank >= 0) & (rank < step.n_ranks)
@@ -104,10 +109,18 @@ def check_forwarded(context: Context) -> bool:
 def check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
     """Follow the circuits of operations, hop by hop, to where their data arrive.
 
+    A hop is what one rank on the route of an operation sends, over all the ports that it uses for
+    it: the rank of the operation, and each rank that forwards its data. A direct send has one hop.
+    Messages have to reach their receivers, and collectives to make rings of their groups.
+
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     riding
         All operations on the rail, ascending.
     operations
@@ -116,7 +129,8 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
     Returns
     -------
     Sent
-        The ports that they send over; empty if data leave the rail.
+        An entry for each port that they send over, also at ranks that forward: the operation, and
+        the port of the switch. Empty if data leave the rail.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -146,7 +160,8 @@ def _list_hops(context: Context, operations: Places) -> Hops:
     Parameters
     ----------
     context
-        The plan.
+        The plan with the times of all operations in seconds, and the findings, to which what is
+        wrong is added.
     operations
         Operations that send over one rail, ascending.
 
@@ -158,6 +173,7 @@ def _list_hops(context: Context, operations: Places) -> Hops:
     """
     step = context.step
     plan = context.plan
+    # Relays of these operations: each is searched among them, with -1 behind the last.
     relay_operation = plan.relays[:, 0]
     position = np.searchsorted(operations, relay_operation)
     is_listed = np.append(operations, -1)[position] == relay_operation
@@ -169,6 +185,8 @@ def _list_hops(context: Context, operations: Places) -> Hops:
     operation = operation[order]
     rank = np.concatenate([step.rank[operations], relays[:, 1]])[order]
     ports = np.concatenate([plan.ports[operations], relays[:, 2]])[order]
+
+    # A hop whose successor is of the same operation hands on to the rank of that one.
     goes_on = np.append(operation[1:] == operation[:-1], False)[: len(operation)]
     return Hops(operation, rank, ports, np.where(goes_on, np.roll(rank, -1), -1))
 
@@ -181,8 +199,12 @@ def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     hops
         Hops whose ranks are all on this rail.
 
@@ -215,12 +237,19 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     hops
-        The hops of all operations that send while their circuits stay.
+        The hops of all operations that send while their circuits stay: an entry for each rank on
+        the route of an operation, with the ports that it sends over.
     used
-        The circuits of these hops, an entry for each port.
+        The circuits of these hops, an entry for each port: its hop, its spell (the time in which
+        the port keeps its circuit), the rank that it leads to (-1 for none), and the rank that
+        forwards next (-1 at the last hop).
     """
     start_s = context.plan.start_s[used.operation]
     end_s = context.plan.end_s[used.operation]
@@ -244,11 +273,13 @@ def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Pla
     Parameters
     ----------
     context
-        The plan.
+        The plan with the times of all operations in seconds, and the findings, to which what is
+        wrong is added.
     riding
         All operations on the rail, ascending.
     used
-        The circuits of hops, an entry for each port.
+        The circuits of hops, an entry for each port: the operation that sends, and the rank and
+        its port that the circuit leads to.
     rows
         The entries of `used` for the last hops of messages, where these arrive somewhere.
     """
@@ -277,17 +308,25 @@ def _check_collectives(
     """Check that the circuits of each collective make rings over its group.
 
     A hop is one rank on the route of an operation: its own, or one that forwards its data. Each
-    port of a member has a ring of its own, called a lane. Data that are forwarded have one lane,
-    however wide its hops are.
+    port of a member has a ring of its own, called a lane: port p of all members is lane p. Data
+    that are forwarded have one lane, number 0, however wide its hops are.
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
         Those that send over the rail while their circuits stay, ascending.
-    hops, used
-        Their hops, and the circuits of these, an entry for each port.
+    hops
+        Their hops, an entry for each rank on a route.
+    used
+        The circuits of these hops, an entry for each port: its hop and operation, its number at
+        the GPU, the rank that it leads to (-1 for none), and the rank that forwards next (-1 at
+        the last hop).
     """
     # A key is the place of the operation in `operations` times the ports of a GPU, plus the lane.
     step = context.step
@@ -300,6 +339,7 @@ def _check_collectives(
     # All ports of the last hop of a lane lead to one rank, the next member of the ring.
     leads_to = np.full(len(operations) * rail.ports_per_gpu, -1)  # by key of operation and lane
     leads_to[key[arrives]] = used.reached.rank[arrives]
+    # Where several ports lead to different ranks, one of them is written last, and others differ.
     differs = leads_to[key[arrives]] != used.reached.rank[arrives]
     _refuse_hops(context, HOP_LEADS_TO_ONE_RANK, hops, used.hop[arrives][differs])
 
@@ -321,17 +361,21 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     Parameters
     ----------
     context
-        The plan.
+        The plan with the times of all operations in seconds, and the findings, to which what is
+        wrong is added.
     operation, lane, reached
         An entry for each lane of each operation: the operation, the number of the lane, and the
-        rank that the lane leads to from the rank of the operation, -1 for none.
+        rank that the lane leads to from the rank of the operation, -1 for none; int64, shape
+        (lanes,).
     """
+    # `ring` is one integer for a lane of a collective, the same at all of its members.
     step = context.step
     n_members = context.group_size[step.group[operation]]
     ports_per_gpu = context.job.network.ports_per_gpu
     ring = step.match[operation].astype(np.int64) * ports_per_gpu + lane
 
-    # The entry that each one leads to: same ring, and the rank that is reached.
+    # The entry that each one leads to: same ring, and the rank that is reached. One that leads
+    # nowhere, or out of its group, has a key that no entry has; it leads to itself from here on.
     entries = np.arange(len(operation))
     key = ring * step.n_ranks + step.rank[operation]
     order = np.argsort(key)
@@ -341,7 +385,8 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     next_entry = np.where(leads_inside, next_entry, entries)
     reached_once = np.bincount(next_entry, minlength=len(entries)) == 1
 
-    # The number of rounds is enough to go once round the largest group.
+    # The number of rounds is enough to go once round the largest group: with 8 members it is 4,
+    # and 2**4 steps are more than 8.
     lowest = entries
     for _ in range(int(n_members.max(initial=1)).bit_length()):
         lowest = np.minimum(lowest, lowest[next_entry])
@@ -367,12 +412,17 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail.
+    context
+        The job, its step, the plan with the times of all operations in seconds, and the findings,
+        to which what is wrong is added.
+    rail
+        The circuits of the rail over time: of each spell, the time in which a port keeps one
+        circuit, begin and end in seconds and where it leads.
     operations
         Those that send over the rail while their circuits stay, ascending.
     hops
-        Their hops.
+        Their hops, an entry for each rank on the route of an operation, with the ports that it
+        sends over as bits.
     """
     step = context.step
     work = measure_work(context.job, operations)

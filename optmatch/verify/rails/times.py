@@ -31,7 +31,10 @@ Places = NDArray[np.int64]
 
 
 def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List the operations of some ranks, rank after rank."""
+    """List the operations of some ranks, rank after rank, as an int64 array.
+
+    Rank r has the operations from ``rank_start[r]`` up to ``rank_start[r + 1]`` of the step.
+    """
     spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in ranks]
     return np.concatenate([np.empty(0, np.int64), *spans])
 
@@ -41,29 +44,35 @@ def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64
 
     Rules that look at one rank alone need to be checked for these only, which are few.
 
-    Programs are the same if all entries are equal but for the names of ranks and groups. Of groups
-    only dimension, size and whether they ride a rail count, of peers how far away they are.
+    The program of a rank is its operations in order. Programs are the same if all entries are
+    equal but for the names of ranks and groups. Groups are compared by dimension (kind of
+    parallelism), size, and whether they ride a rail, peers (the other ranks of messages) by how
+    far away they are.
 
     Parameters
     ----------
     step
         All operations.
     columns
-        ``column[operation]`` of each: what has to be equal, too, such as times in seconds.
+        What has to be equal, too, such as times in seconds: ``column[operation]`` of each,
+        float64, shape (operations,); at least one.
 
     Returns
     -------
-    int64 array
+    int64 array, shape (kinds of ranks,)
         The first rank of each kind, ascending.
     """
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
     shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
 
-    # Ranks whose first columns have the same hash are compared entry by entry.
+    # Ranks whose first columns have the same hash are compared entry by entry, with one rank of
+    # each program that was seen before. Shape -1 is that of no group.
     programs_by_hash: dict[int, list[tuple[NDArray[np.generic], ...]]] = {}
     distinct = []
     for rank, (first, end) in enumerate(pairwise(step.rank_start.tolist())):
+        # Peers and dependencies are relative to the rank, so that equal programs compare equal;
+        # the number of ranks stands for no peer.
         peer = step.peer[first:end]
         dep_start = step.dep_start[first : end + 1]
         program = (
@@ -74,7 +83,6 @@ def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64
             dep_start - dep_start[0],
             step.dep[dep_start[0] : dep_start[-1]] - first,
         )
-        # Peers and dependencies are relative to the rank, so that equal programs compare equal.
         similar = programs_by_hash.setdefault(hash(program[0].tobytes()), [])
         if not any(all(map(np.array_equal, program, other)) for other in similar):
             similar.append(program)
@@ -97,7 +105,8 @@ def describe_load(
     Parameters
     ----------
     context
-        The plan.
+        The plan with the times of all operations in seconds, and the findings, to which what is
+        wrong is added.
     ranks
         The ranks on the rail, ascending.
     riding
@@ -133,6 +142,8 @@ def describe_load(
     _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
     position = np.searchsorted(riding, plan.relays[:, 0])
     rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
+
+    # Thirteen columns: one of GPUs, nine of operations, and three of relays.
     return (
         np.arange(len(ranks)),
         step.kind[riding],
@@ -173,7 +184,8 @@ def check_times(context: Context) -> None:
         where = step.describe(operation)
         context.findings.refuse(NOT_BEFORE_STEP, where, float(plan.start_s[operation]), 0.0)
 
-    # An operation may start when the last of its predecessors has ended.
+    # An operation may start when the last of its predecessors has ended: its dependencies, and the
+    # one before it in the same queue (stream) of its rank.
     operations = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
     start_s = plan.start_s[operations]
     end_s = plan.end_s[operations]
@@ -222,13 +234,15 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
     Parameters
     ----------
     context
-        The plan.
+        The plan with the times of all operations in seconds, and the findings, to which what is
+        wrong is added.
     do
         The verb of the message: "start" or "end".
     time_s
         ``time_s[operation]``: when they do it, in seconds.
     """
-    # The last part of a communication sets the common time; all others have to agree with it.
+    # The last part of a communication sets the common time; all others have to agree with it. A
+    # computation has `match` -1 and writes into the last entry, which is not compared.
     match = context.step.match
     chunks = [slice(first, first + _CHUNK) for first in range(0, len(match), _CHUNK)]
     common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
@@ -259,6 +273,8 @@ class _EventGraph(NamedTuple):
 def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph:
     """Build the graph of events of some operations.
 
+    An event is a computation, or a communication of several ranks as one.
+
     Parameters
     ----------
     step
@@ -276,7 +292,9 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
         of which the first ends before the second begins.
     """
     match = step.match[operations]
-    key = np.where(match >= 0, match, ~np.arange(len(operations)))  # below 0: an event alone
+    # Parts of a communication have its number in `match` as their key; a computation has a key of
+    # its own below 0 (~row is -1 - row).
+    key = np.where(match >= 0, match, ~np.arange(len(operations)))
     _, first, event = np.unique(key, return_index=True, return_inverse=True)
     event = event.reshape(-1)
     precedence = list_before(step, operations)
@@ -354,14 +372,15 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
     least_s = work.full_s.copy()
     for n in np.unique(n_members[in_ring_or_stages]).tolist():
         rows = np.flatnonzero(in_ring_or_stages & (n_members == n))
+        # Around a ring: n / 2 times the bytes, with the latency of all messages once.
         latency_s = work.latency_s[rows]
         send_s = work.full_s[rows] - latency_s
         part_s = work.full_s[rows] / (n - 1)  # one part over one hop, with its latency
         fastest_s = send_s * n / 2 + latency_s
 
         # With several strides: n - 1 parts take the shortest ways that there are, so
-        # `n_ways[h - 1]` of them make h hops each until all parts have one. More strides than
-        # other members have no use.
+        # `n_ways[h - 1]` of them make h hops each until all parts have one. With 2 strides, 2
+        # parts make one hop, 3 make two, and so on. More strides than other members have no use.
         n_ports = job.network.ports_per_gpu
         for n_strides in range(max(n_ports, 2), max(n_ports + 1, n)):
             n_ways = np.array([math.comb(hops + n_strides - 1, hops) for hops in range(1, n)])
@@ -374,6 +393,9 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
 
 def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
     """Return the earliest begin of each event: the longest path to it, level by level (Kahn).
+
+    An event is a computation, or a communication of several ranks as one. A level is all events
+    that wait for nothing more; all of its edges are followed at once.
 
     Parameters
     ----------
@@ -422,8 +444,18 @@ def bound_changes(job: RailJob) -> float:
 
     All-to-alls take as long as the ports need. With one port for each GPU changes are counted,
     too. A port that meets two others, one after the other, is dark twice, as a step ends with the
-    circuits it begins with. So is the port of one of two GPUs that take turns at a third. A plan
-    therefore needs two delays, or its GPUs meet no two others.
+    circuits it begins with. The port of one of two GPUs that take turns at a third is dark twice
+    as well. A plan therefore needs two delays, or its GPUs meet no two others.
+
+    Parameters
+    ----------
+    job
+        The job, on switches of which single ports go dark for a change (per-circuit switching).
+
+    Returns
+    -------
+    float
+        Seconds. It is never below the bound without changes of circuits.
     """
     least_s = bound_step(job, few_ports=True)
     if job.network.ports_per_gpu > 1:
@@ -464,7 +496,8 @@ def bound_staying(job: RailJob) -> float:
     head_s = _find_earliest(graph.lasts_s, graph.before, graph.after)
     tail_s = _find_earliest(graph.lasts_s, graph.after, graph.before)
 
-    # Ports that take part in one communication are on one ring.
+    # Ports that take part in one communication are on one ring. A port is a pair of rail and rank,
+    # numbered among those that are used.
     riding = np.flatnonzero(step.rail >= 0)
     port_key = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
     port = np.unique(port_key, return_inverse=True)[1]
@@ -503,11 +536,13 @@ def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
     float
         Seconds.
     """
+    # For each least tail, jobs are added from the latest head to the earliest one: the set of the
+    # first jobs has all their durations, and the head of the one that was added last.
     by_head = np.argsort(-head_s)
     bound_s = 0.0
     for least_tail_s in np.unique(tail_s).tolist():
         jobs = by_head[tail_s[by_head] >= least_tail_s]
-        # The first jobs of this list are those with a head of at least that of the last one.
+
         ends_s = head_s[jobs] + np.cumsum(duration_s[jobs])
         bound_s = max(bound_s, float(ends_s.max()) + least_tail_s)
     return bound_s
@@ -515,6 +550,9 @@ def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
 
 def _join_rings(port: Places, event: Places, n_events: int) -> Places:
     """Join ports that have an event in common into rings (label propagation with shortcuts).
+
+    An event is a communication of several ranks. With one port for each GPU whose circuit stays,
+    all ports that take part in one event, directly or through others, are on one ring of circuits.
 
     Parameters
     ----------
@@ -528,7 +566,10 @@ def _join_rings(port: Places, event: Places, n_events: int) -> Places:
     int64 array, shape (events,)
         A number that is the same for all events of a ring.
     """
-    label = np.unique(port)  # by port: the lowest port that it is known to be joined to
+    # ``label[port]``: the lowest port that it is known to be joined to, at first itself. Each
+    # round takes the lowest label over an event and then over a port; ``label[label]`` is the
+    # shortcut.
+    label = np.unique(port)
     while True:
         lowest_of_event = np.full(n_events, len(label))
         np.minimum.at(lowest_of_event, event, label[port])
@@ -552,6 +593,7 @@ def _list_pipeline(step: Step) -> NDArray[np.int64]:
     int64 array
         Ranks, ascending.
     """
+    # The set of ranks grows by the peers of its messages until none is new.
     ranks = np.arange(1)
     n_before = 0
     while len(ranks) > n_before:

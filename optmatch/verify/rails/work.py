@@ -30,6 +30,9 @@ class Sending(NamedTuple):
 def _count_sends(kind: str, n_members: Column) -> Sending:
     """Return what members of groups of so many send in an operation of a kind, entry by entry.
 
+    An all-reduce of n members, for example, sends 2 (n - 1) / n bytes for each byte of the buffer,
+    in 2 (n - 1) messages.
+
     Parameters
     ----------
     kind
@@ -72,6 +75,9 @@ class Work(NamedTuple):
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     """Return how much operations send and how long they last, from sizes and groups alone.
 
+    Collectives go around a ring of their group, or are done in rounds of an algorithm such as
+    recursive halving. Circuits are taken to be there; what a plan does is not looked at.
+
     Parameters
     ----------
     job
@@ -92,7 +98,8 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     size_bytes = step.size_bytes[operations]
     n_members = count_members(step).astype(np.float64)[step.group[operations]]
 
-    # Kind by kind around rings; what is done in rounds then replaces its entries.
+    # Kind by kind around rings; what is done in rounds (such as recursive halving) then replaces
+    # its entries. Computation sends nothing.
     sent_bytes = np.zeros(len(operations))
     n_messages = np.zeros(len(operations))
     for number, kind in enumerate(OPERATIONS):
@@ -154,7 +161,8 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     before = []
     after = []
 
-    # Messages: a stream for each rank, dimension, peer and direction.
+    # Messages: a stream for each rank, dimension, peer and direction. A stable sort by these four
+    # keeps the order of the program within each stream, whose neighbours make pairs.
     messages = np.flatnonzero(is_message)
     keys = np.stack([rank, stream, step.peer[operations], kind])[:, messages]
     order = np.lexsort(keys)
@@ -169,7 +177,8 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
         before.append(rows[:-1][same_rank])
         after.append(rows[1:][same_rank])
 
-    # Dependencies: those of row r are dep[dep_start[r]:dep_start[r + 1]] of its operation.
+    # Dependencies: those of an operation k are dep[dep_start[k]:dep_start[k + 1]]. All of these
+    # rows are put one after the other: `entry` are their places in `dep`.
     first = step.dep_start[operations]
     n_dependencies = step.dep_start[operations + 1] - first
     dependent = np.repeat(np.arange(len(operations)), n_dependencies)

@@ -71,19 +71,28 @@ def read_chakra(
 
 
 def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
-    """Add up the bytes that the ranks of traces send; see `read_chakra`.
+    """Add up the bytes that the ranks of traces send.
+
+    Messages count what their sends tell. Collectives go round the ring of their group, each member
+    sending to the next one, but for all-to-alls, gathers and scatters, which go straight.
 
     Parameters
     ----------
     traces
         One for each rank, by rank.
     groups
-        The ranks of each group.
+        The ranks of each group, by name, in the order of the ring.
 
     Returns
     -------
-    NDArray, shape (ranks, ranks)
+    float64 array, shape (ranks, ranks)
         ``matrix[source, destination]`` in bytes.
+
+    Raises
+    ------
+    FormatError
+        Naming the first node without a size, of an unknown type or group, or whose root is no
+        member of its group.
     """
     matrix = np.zeros((len(traces), len(traces)))
     _add_messages(matrix, traces, groups)
@@ -123,7 +132,21 @@ def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
 
 
 def roots_of(nodes: Nodes) -> Integers:
-    """Return the root of each node; `MISSING` where it is not told, or there is none."""
+    """Return the root of each node: the rank that has all data before or after a collective.
+
+    It is told by the attribute ``root``, else by the source of a broadcast or scatter, and by the
+    destination of a reduce or gather.
+
+    Parameters
+    ----------
+    nodes
+        Nodes of all ranks.
+
+    Returns
+    -------
+    int64 array, shape (nodes,)
+        Ranks; `MISSING` where none is told, or there is none.
+    """
     collective = nodes.column("collective")
     is_from_root = np.isin(collective, [COLLECTIVES.index(name) for name in FROM_ROOT])
     is_to_root = np.isin(collective, [COLLECTIVES.index(name) for name in TO_ROOT])
@@ -137,7 +160,28 @@ def roots_of(nodes: Nodes) -> Integers:
 
 
 def members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
-    """Return the members of the group of a collective; its rank has to be one of them."""
+    """Return the members of the group of a collective; its rank has to be one of them.
+
+    Parameters
+    ----------
+    nodes
+        Nodes of all ranks.
+    place
+        The collective, by its place in `nodes`.
+    groups
+        The ranks of each group, by name.
+
+    Returns
+    -------
+    sequence of int
+        The ranks in the order of the ring; all ranks for a collective that names no group.
+
+    Raises
+    ------
+    FormatError
+        Naming the node, if its group is not known, does not have its rank, or has a rank without
+        a trace.
+    """
     name = nodes.group_name(place)
     rank = nodes.rank[place]
     n_ranks = len(nodes.traces)
@@ -155,7 +199,19 @@ def members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
 
 
 def check_root(nodes: Nodes, place: int, root: int, members: Sequence[int]) -> None:
-    """Refuse a root outside of the group; the error names node, rank and group."""
+    """Refuse a root outside of the group; the error names node, rank and group.
+
+    Parameters
+    ----------
+    nodes
+        Nodes of all ranks.
+    place
+        The collective, by its place in `nodes`.
+    root
+        The rank that has all data before or after it; `MISSING` if none is told, which is allowed.
+    members
+        The ranks of its group.
+    """
     if root != MISSING and root not in members:
         name = nodes.group_name(place) or "of all ranks"
         raise nodes.fail(place, f"its root, rank {root}, is no member of group {name}")
@@ -209,9 +265,19 @@ def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: 
 def _warn_of_unmatched_sends(
     nodes: Nodes, is_send: NDArray[np.bool_], source: Integers, destination: Integers
 ) -> None:
-    """Name sends for which their destination has no receive of the same size.
+    """Name sends for which their destination has no receive of the same size, in a warning.
 
-    A trace that has no receives at all tells sends alone, and there is nothing to compare.
+    A trace that has no receives at all tells sends alone, and there is nothing to compare. If some
+    receive does not tell its source, sources are not compared.
+
+    Parameters
+    ----------
+    nodes
+        The sends and receives of all ranks.
+    is_send
+        ``is_send[message]``: whether it is a send; else it is a receive.
+    source, destination
+        Ranks, shape (messages,); `MISSING` where not told.
     """
     if is_send.all():
         return
@@ -219,6 +285,7 @@ def _warn_of_unmatched_sends(
     is_any_source = bool((source[~is_send] == MISSING).any())
 
     def count(chosen: NDArray[np.bool_], receiver: Integers) -> Counter[tuple[int, int, int]]:
+        """Count the chosen messages by sender, receiver and size in bytes."""
         senders = np.full(len(source), MISSING) if is_any_source else source
         ends = np.stack([senders, receiver, size_bytes], axis=1)[chosen]
         return Counter(map(tuple, ends.tolist()))
@@ -250,7 +317,13 @@ def _sent_bytes(
     root
         The root of the collectives that have one.
     total_bytes
-        The size of the collective, or the sizes of several ones together.
+        The size of the collective, or the sizes of several ones together, in bytes: of an
+        all-gather the shard of a rank, of others the whole buffer.
+
+    Returns
+    -------
+    dict
+        By rank that receives, the bytes that go to it; empty if this rank sends nothing.
     """
     n = len(members)
     other_members = [member for member in members if member != rank]

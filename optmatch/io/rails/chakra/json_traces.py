@@ -68,6 +68,11 @@ def json_nodes(content: bytes, path: str) -> list[Node]:
     path
         The name of the file, for messages.
 
+    Returns
+    -------
+    list of Node
+        In the order of the file, with what they wait for, and durations in microseconds.
+
     Raises
     ------
     FormatError
@@ -93,7 +98,11 @@ def json_nodes(content: bytes, path: str) -> list[Node]:
 
 
 def is_json_trace(content: bytes) -> bool:
-    """Tell a trace from other JSON, by its key or by the object that stands first."""
+    """Tell a trace from other JSON, by its key or by the object that stands first.
+
+    A trace has the key ``workload_graph``, or begins with an object that has no keys but
+    ``version`` and ``attr``.
+    """
     if _GRAPH.encode() in content:
         return True
     try:
@@ -104,7 +113,20 @@ def is_json_trace(content: bytes) -> bool:
 
 
 def _read_objects(content: bytes, path: str) -> Iterator[Any]:
-    """Yield values of JSON that follow each other."""
+    """Yield values of JSON that follow each other, with white space between them.
+
+    Parameters
+    ----------
+    content
+        The content of a file.
+    path
+        The name of the file, for messages.
+
+    Raises
+    ------
+    FormatError
+        At the first text that is no value of JSON.
+    """
     text = decode(content, path)
     decoder = json.JSONDecoder()
     position = 0
@@ -183,7 +205,22 @@ def _read_node(entry: Any, place: _Place) -> Node:
 
 
 def _find_key(entry: dict[str, Any], field: str, place: _Place) -> str:
-    """Return the spelling of a key that a node has; the first one if it has none."""
+    """Return the spelling of a key that a node has; the first one if it has none.
+
+    Parameters
+    ----------
+    entry
+        The object of the node.
+    field
+        What the key stands for, a key of `_SPELLINGS` as ``"duration_us"``.
+    place
+        Where the node stands, for messages.
+
+    Raises
+    ------
+    FormatError
+        If the node has several spellings of the key.
+    """
     spellings = _SPELLINGS[field]
     present = [key for key in spellings if key in entry]
     if len(present) > 1:
@@ -192,7 +229,17 @@ def _find_key(entry: dict[str, Any], field: str, place: _Place) -> str:
 
 
 def _read_whole(name: str, value: Any, place: _Place) -> int:
-    """Return a whole number of less than 64 bits."""
+    """Return a whole number of less than 64 bits.
+
+    Parameters
+    ----------
+    name
+        The name of the value, for messages.
+    value
+        A number or, in the output of Chakra's jsonizer, a text of digits.
+    place
+        Where the node stands, and whether numbers may be texts.
+    """
     if place.numbers_as_text and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -226,7 +273,21 @@ def _check_count(name: str, value: Any, place: _Place) -> int:
 
 
 def _read_attributes(entries: Any, place: _Place) -> dict[str, Any]:
-    """Return attributes by name; each is an object with its name and a value of some width."""
+    """Return the attributes of a node, by name.
+
+    Parameters
+    ----------
+    entries
+        A list of objects, or one alone; each has the key ``name`` and, under a key that tells its
+        width (as ``int64Val``), its value.
+    place
+        Where the node stands, for messages.
+
+    Returns
+    -------
+    dict
+        By the name of the attribute its value; None of one without a value.
+    """
     attributes = {}
     for entry in entries if isinstance(entries, list) else [entries]:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):

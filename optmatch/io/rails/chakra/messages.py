@@ -73,8 +73,20 @@ class Messages(NamedTuple):
 
 @lru_cache
 def messages() -> Messages:
-    """Compile the schema.
+    """Compile the schema of Chakra's traces: a node, and an attribute of a node.
 
+    Returns
+    -------
+    Messages
+        The classes of both messages, with which protobuf parses and writes them.
+
+    Raises
+    ------
+    SolverUnavailable
+        If protobuf is not installed.
+
+    Notes
+    -----
     Field numbers are those of ``et_def.proto`` [1]_. The differences to Chakra's own messages
     change nothing in files: text is read as bytes, since names of kernels are not always UTF-8;
     fields that are not declared are skipped by protobuf.
@@ -107,9 +119,17 @@ def messages() -> Messages:
 
 
 def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]]) -> Any:
-    """Add a message to a file of protobuf, and return it.
+    """Add a type of message to the schema of a file of protobuf, and return it.
 
-    `fields` has the number and the type of each field, by its name.
+    Parameters
+    ----------
+    file
+        The description of the file, which is extended.
+    name
+        The name of the message.
+    fields
+        By the name of a field its number, and its type in capitals, as ``"UINT64"``. Messages
+        inside are attributes.
     """
     message = file.message_type.add(name=name)
     for field_name, (number, kind) in fields.items():

@@ -54,7 +54,24 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
 
 
 def _find_peers(messages: Nodes, is_send: NDArray[np.bool_], members: Members) -> Integers:
-    """Return the rank at the other end of each message, `MISSING` where it stays unknown."""
+    """Return the rank at the other end of each message, `MISSING` where it stays unknown.
+
+    Ends that no node tells are found among the messages of the same group and tag.
+
+    Parameters
+    ----------
+    messages
+        The sends and receives of all ranks.
+    is_send
+        ``is_send[message]``: whether it is a send; else it is a receive.
+    members
+        The ranks of each group, by name.
+
+    Returns
+    -------
+    int64 array, shape (messages,)
+        Ranks.
+    """
     groups = [messages.group_name(message) for message in range(len(messages.rank))]
     peer = _told_peers(messages, is_send, groups, members)
     if (peer == MISSING).any():
@@ -71,12 +88,28 @@ def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -
     """Give each pair of a send and its receive a number; `MISSING` without a counterpart.
 
     The k-th send from one rank to another with some tag belongs to the k-th receive there.
+
+    Parameters
+    ----------
+    messages
+        The sends and receives of all ranks.
+    is_send
+        ``is_send[message]``: whether it is a send; else it is a receive.
+    peer
+        ``peer[message]``: the rank at the other end, `MISSING` where unknown.
+
+    Returns
+    -------
+    int64 array, shape (messages,)
+        The number of the pair; a send and its receive have it in common, and no other message
+        has. Numbers may have gaps.
     """
     source = np.where(is_send, messages.rank, peer)
     destination = np.where(is_send, peer, messages.rank)
     ends_and_tag = np.stack([source, destination, messages.column("tag")])
 
-    # Count each message among those of one kind with the same ends and tag, in their order.
+    # Count each message among those of one kind with the same ends and tag, in their order. Sorted
+    # by these columns they stand together, and `first_place` is where their first one stands.
     order = np.lexsort([is_send, *ends_and_tag[::-1]])
     ranked = np.stack([*ends_and_tag, is_send])[:, order]
     is_first = np.any(ranked != np.roll(ranked, 1, axis=1), axis=0)
@@ -92,7 +125,23 @@ def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -
 
 
 def _check_sizes(messages: Nodes, peer: Integers, pair: Integers) -> None:
-    """Refuse a send and its receive that tell different sizes, or none."""
+    """Refuse a send and its receive that tell different sizes, or none.
+
+    Parameters
+    ----------
+    messages
+        The sends and receives of all ranks.
+    peer
+        ``peer[message]``: the rank at the other end.
+    pair
+        ``pair[message]``: a number that it has in common with its counterpart, `MISSING` without.
+
+    Raises
+    ------
+    FormatError
+        Naming the first message of a wrong pair.
+    """
+    # Sorted by pair, messages without a counterpart come first, and then two of each pair.
     order = np.argsort(pair, kind="stable")
     paired = order[(pair == MISSING).sum() :].reshape(-1, 2)
     size_bytes = messages.column("size_bytes")
@@ -164,12 +213,14 @@ def _resolve_peers(
     """Find ends that no node tells, where only one rank is possible.
 
     Each end that is found may leave one choice to others, which are tried again. A message with
-    several choices or none is skipped, see `Trace.skip`.
+    several choices or none is left out, or refused where nothing may be left out.
 
     Parameters
     ----------
-    messages, is_send
-        All messages.
+    messages
+        The sends and receives of all ranks.
+    is_send
+        ``is_send[message]``: whether it is a send; else it is a receive.
     peer
         The ranks at the other ends; entries of `candidates` that are `MISSING` are filled in.
     candidates
@@ -186,6 +237,8 @@ def _resolve_peers(
         if not unresolved:
             return
 
+        # The first choice with one rank alone is certain; without any, the first choice of all is
+        # given up.
         choices = [
             (same_end, _possible_peers(messages, is_send, peer, candidates, same_end[0]))
             for same_end in unresolved.values()
@@ -211,8 +264,27 @@ def _possible_peers(
 ) -> set[int]:
     """List the ranks that could be the other end of a message.
 
-    These are ranks with a counterpart that names the rank of the message and is not named by
-    another message of it; without any, ranks with a counterpart that names nobody.
+    A counterpart of a send is a receive at another rank, and the other way round. Possible are
+    ranks with a counterpart that names the rank of the message and is not named by another message
+    of it; without any, ranks with a counterpart that names nobody.
+
+    Parameters
+    ----------
+    messages
+        The sends and receives of all ranks.
+    is_send
+        ``is_send[message]``: whether it is a send; else it is a receive.
+    peer
+        ``peer[message]``: the rank at the other end, `MISSING` where unknown.
+    candidates
+        The messages of the same group and tag.
+    message
+        The message, one of them, whose other end is unknown.
+
+    Returns
+    -------
+    set of int
+        Ranks; empty if none is possible.
     """
     rank = messages.rank
     counterparts = [
@@ -225,6 +297,7 @@ def _possible_peers(
         for other in candidates
         if is_send[other] == is_send[message] and rank[other] == rank[message]
     ]
+    # By rank: counterparts that name this rank, less messages of this rank that name theirs.
     n_naming_us = Counter(
         int(rank[other]) for other in counterparts if peer[other] == rank[message]
     )

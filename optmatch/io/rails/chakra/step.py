@@ -42,7 +42,20 @@ _MOST_NAMED_NODES = 8
 
 
 def can_start(step: Step) -> bool:
-    """Tell whether a step can end if each send waits until its receive is ready."""
+    """Tell whether a step can end if each send waits until its receive is ready.
+
+    It cannot if operations then wait for each other in a circle. A step without messages can.
+
+    Parameters
+    ----------
+    step
+        The operations of all ranks; how long they last does not matter.
+
+    Returns
+    -------
+    bool
+        Whether all operations end at last.
+    """
     if not (step.kind == RECV).any():
         return True
     try:
@@ -57,8 +70,22 @@ def send_eagerly(step: Step) -> Step:
 
     A message is one operation with two ends: it cannot arrive before its receive starts. But a
     receive without dependencies delays no send. An operation that depended on the receive takes
-    over the last of its dependencies in each stream: earlier ones have ended by then.
+    over the last of its dependencies in each stream: earlier ones have ended by then. A stream is
+    a queue of a rank, whose operations are done one after the other.
+
+    Parameters
+    ----------
+    step
+        A step in which the dependencies of operation k are ``dep[dep_start[k]:dep_start[k + 1]]``.
+
+    Returns
+    -------
+    Step
+        The same operations; receives depend on nothing, other operations on what was said.
     """
+    # Operations stand behind those that they depend on, so that the dependencies of a receive are
+    # known when an operation that depends on it comes. Later operations of a stream have larger
+    # numbers: the largest one is the last.
     stream_of_operation = streams(step).tolist()
     is_receive = (step.kind == RECV).tolist()
     dep_start = step.dep_start.tolist()
@@ -124,7 +151,7 @@ def read_step(
     trace has measured. The k-th collective of a group at one rank belongs to the k-th at the
     others. A send belongs to the receive between the same ranks with the same tag, in order, and
     begins when both are ready. Where ranks would wait for each other in a circle, it does not wait
-    for the receive: see `send_eagerly`. Of an all-to-all whose ranks send more or less than each
+    for the receive (`send_eagerly`). Where the ranks of an all-to-all send more or less than each
     other (``all_to_allv``), the largest size counts at all of them.
 
     Parameters
@@ -137,10 +164,20 @@ def read_step(
         What the traces leave open.
     skipped
         A list: what a cut trace does not tell is left out, and added to the list and to `skipped`
-        of the step, see `read_trace`. So are collectives without a part at some rank, and messages
-        without their other end, which take the time that they took; and control dependencies,
+        of the step. Collectives without a part at some rank, and messages without their other end,
+        are left out, too, and take the time that they took; and control dependencies are left out
         where nodes would wait in a circle (Chakra's own feeder follows data dependencies alone).
         None: each of these is an error.
+
+    Returns
+    -------
+    Step
+        The operations of all ranks, each behind what it waits for.
+
+    Raises
+    ------
+    FormatError
+        Naming file, node and rule.
     """
     traces = read_traces(siblings(prefix), skipped=skipped)
     members = {} if groups is None else read_groups(groups, n_ranks=len(traces))
@@ -149,7 +186,31 @@ def read_step(
 
 
 def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> Step:
-    """Make a step of traces; see `read_step`."""
+    """Make a step of the traces of all ranks.
+
+    Computations take the time of the trace; the parts of a communication at several ranks are
+    matched. Where ranks would wait for each other in a circle, a send does not wait until its
+    receive is ready.
+
+    Parameters
+    ----------
+    traces
+        One for each rank, by rank.
+    groups
+        The ranks of each group, by name.
+    options
+        What the traces leave open: servers and rails, and dimensions of groups.
+
+    Returns
+    -------
+    Step
+        The operations of all ranks.
+
+    Raises
+    ------
+    FormatError
+        Naming the first node that fits to no other, or waits for itself.
+    """
     draft = _Draft(traces, groups, options)
     draft.read_collectives()
     draft.match_collectives()
@@ -227,14 +288,30 @@ class _Draft:
         self.size_bytes = np.where(is_barrier, 0, self.nodes.column("size_bytes"))
 
     def find_group(self, name: str, ranks: Sequence[int]) -> int:
-        """Return the number of a group, a new one if it is new."""
+        """Return the number of a group, a new one if it is new.
+
+        Parameters
+        ----------
+        name
+            The name of the group.
+        ranks
+            Its ranks, which count if it is new.
+
+        Returns
+        -------
+        int
+            Its place in `group_ranks`.
+        """
         if name not in self.number_of_group:
             self.number_of_group[name] = len(self.group_ranks)
             self.group_ranks.append(tuple(ranks))
         return self.number_of_group[name]
 
     def read_collectives(self) -> None:
-        """Set kind and group of all collectives."""
+        """Set kind and group of all collectives, which are computations before.
+
+        Collectives of one rank and one group are looked at together.
+        """
         operations = np.flatnonzero(self.nodes.column("kind") == COLLECTIVE)
         rank = self.nodes.rank[operations]
         group = self.nodes.column("group")[operations]
@@ -337,7 +414,30 @@ class _Draft:
     def _cut_to_common_length(
         self, name: str, group: int, operations_of_rank: list[Integers]
     ) -> list[Integers]:
-        """Leave out collectives in which some rank has no part, or refuse them."""
+        """Leave out collectives in which some rank has no part, or refuse them.
+
+        The k-th collective of a group at one rank belongs to the k-th at the others, so that the
+        last ones of ranks that have more than others have no counterpart. They become computation
+        that takes as long as they took.
+
+        Parameters
+        ----------
+        name, group
+            The name and the number of the group.
+        operations_of_rank
+            The collectives of the group at each of its ranks, in their order.
+
+        Returns
+        -------
+        list of int64 arrays
+            The collectives that all ranks have, equally many at each rank.
+
+        Raises
+        ------
+        FormatError
+            Naming the first collective without a counterpart, if nothing may be left out.
+        """
+        # The rank that has most of them names those that another rank lacks.
         longest = max(operations_of_rank, key=len)
         n_common = min(map(len, operations_of_rank))
         for rank, operations in zip(self.group_ranks[group], operations_of_rank, strict=True):
@@ -349,7 +449,10 @@ class _Draft:
         return [operations[:n_common] for operations in operations_of_rank]
 
     def _turn_into_computation(self, operations: Integers) -> None:
-        """Let operations be computation that takes as long as they took."""
+        """Let operations, given by their numbers, be computation that takes as long as they took.
+
+        They have no group, no other rank and no counterparts any more.
+        """
         self.kind[operations] = COMPUTE_OPERATION
         self.group[operations] = MISSING
         self.peer[operations] = MISSING
@@ -357,7 +460,23 @@ class _Draft:
         self.takes_no_time[operations] = False
 
     def _check_alike(self, name: str, operations: Integers, others: Integers) -> None:
-        """Refuse collectives that belong together, but differ."""
+        """Refuse collectives that belong together, but differ in type, size or root.
+
+        Parameters
+        ----------
+        name
+            The name of their group, for messages.
+        operations
+            The collectives of the group at one rank, int64, shape (n,).
+        others
+            Their counterparts at another rank, entry by entry. Roots are compared where both tell
+            one.
+
+        Raises
+        ------
+        FormatError
+            Naming the first pair that differs.
+        """
         differs = self.collective[operations] != self.collective[others]
         differs |= self.size_bytes[operations] != self.size_bytes[others]
         tell_roots = (self.root[operations] != MISSING) & (self.root[others] != MISSING)
@@ -411,7 +530,17 @@ class _Draft:
             self.group[operation] = self.find_group(group, ranks)
 
     def make_step(self) -> Step:
-        """Put the step together."""
+        """Put the step together.
+
+        Communication lasts as long as its circuits need, and has no duration; a computation has
+        that of the trace or, where it tells none, the one of its floating-point operations at the
+        rate of `TraceOptions.flops_per_s`.
+
+        Returns
+        -------
+        Step
+            The operations of all ranks, with sizes in bytes and durations in seconds.
+        """
         duration_s = self.nodes.column("duration_us") * 1e-6
         if self.options.flops_per_s is not None:
             n_flops = self.nodes.column("operations").clip(min=0)
@@ -492,12 +621,26 @@ class _Draft:
 def _order_nodes(trace: Trace) -> tuple[Trace, Integers]:
     """Order the nodes of a trace, without control dependencies if they stand in the way.
 
+    A node waits for others because it needs their data, or for control alone. If nodes wait for
+    each other in a circle, control dependencies are dropped, as far as parts of the trace may be
+    left out.
+
+    Parameters
+    ----------
+    trace
+        The trace of one rank.
+
     Returns
     -------
     trace : Trace
         The trace, where needed without its control dependencies.
     order : int array, shape (nodes,)
         All places of nodes, each behind those that it waits for.
+
+    Raises
+    ------
+    FormatError
+        Naming nodes that wait for each other.
     """
     try:
         return trace, _sort_topologically(trace)
@@ -521,8 +664,25 @@ def _sort_topologically(trace: Trace) -> Integers:
     """Put nodes behind the nodes that they wait for; otherwise the order of the file stays.
 
     Kahn's algorithm with a heap: of the nodes that wait for nothing more, the first one in the
-    file comes next. Nodes that wait in a circle raise `FormatError`, which names them.
+    file comes next.
+
+    Parameters
+    ----------
+    trace
+        The trace of one rank: node k waits for the nodes at the places
+        ``parents[first_parent[k]:first_parent[k + 1]]``.
+
+    Returns
+    -------
+    int64 array, shape (nodes,)
+        The places of all nodes, in the new order.
+
+    Raises
+    ------
+    FormatError
+        Naming nodes that wait for each other in a circle.
     """
+    # Mostly every node stands behind what it waits for, and the order stays.
     n_nodes = len(trace.node_id)
     if not n_nodes:
         return np.arange(0)
@@ -561,6 +721,9 @@ def _join_dependencies(
     traces: Sequence[Trace], orders: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
     """Put the dependencies of all traces together, by operations.
+
+    The nodes of a trace, in their new order, become the operations of a rank; those of all ranks
+    are numbered one rank after the other.
 
     Parameters
     ----------

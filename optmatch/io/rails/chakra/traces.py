@@ -85,7 +85,15 @@ class Trace(NamedTuple):
         return FormatError(message, where=self.place(node), path=self.path)
 
     def keep_parents(self, is_kept: NDArray[np.bool_]) -> Trace:
-        """Return the trace with some of its dependencies; `is_kept` has the shape of `parents`."""
+        """Return the trace with some of its dependencies.
+
+        Parameters
+        ----------
+        is_kept
+            ``is_kept[k]``: whether the dependency ``parents[k]`` is kept; bool, of the shape of
+            `parents`.
+        """
+        # The dependencies of a node move up by those that are dropped before them.
         n_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
         first_control = None
         if self.first_control is not None:
@@ -113,7 +121,15 @@ class Nodes(NamedTuple):
 
     @classmethod
     def of(cls, traces: Sequence[Trace], chosen: Sequence[Integers]) -> Nodes:
-        """Put the chosen nodes of each trace together."""
+        """Put the chosen nodes of each trace together.
+
+        Parameters
+        ----------
+        traces
+            One for each rank, by rank.
+        chosen
+            ``chosen[rank]``: places of nodes in the trace of the rank, int64.
+        """
         rank = np.repeat(np.arange(len(traces)), [len(nodes) for nodes in chosen])
         return cls(traces, rank, np.concatenate([*chosen, np.zeros(0, dtype=np.int64)]))
 
@@ -122,7 +138,19 @@ class Nodes(NamedTuple):
         return Nodes(self.traces, self.rank[places], self.node[places])
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return a column of `Trace` for these nodes."""
+        """Return a column of `Trace` for these nodes.
+
+        Parameters
+        ----------
+        name
+            A field of `Trace` with an entry for each node, as ``"size_bytes"``.
+
+        Returns
+        -------
+        array, shape (nodes,)
+            Of the type of this column.
+        """
+        # All traces one after the other: node k of a rank is entry first_of_rank[rank] + k.
         counts = [len(trace.node_id) for trace in self.traces]
         first_of_rank = np.cumsum([0, *counts])
         # A rank without nodes may have an empty column of another type, which would change others.
@@ -150,7 +178,15 @@ class Nodes(NamedTuple):
         return self.traces[int(self.rank[place])].fail(int(self.node[place]), message)
 
     def skip(self, place: int, message: str) -> None:
-        """Note that something of a node is left out, or refuse it: see `Trace.skip`."""
+        """Note that something of a node is left out, or refuse it where nothing may be.
+
+        Parameters
+        ----------
+        place
+            The place of the node among these nodes.
+        message
+            What is wrong with it.
+        """
         self.traces[int(self.rank[place])].skip(int(self.node[place]), message)
 
 
@@ -181,11 +217,29 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
     front, first what describes the trace, then its nodes; integers may have any width that
     protobuf knows. Or it is ``name.RANK.json``, see `json_nodes`.
 
-    With a list as `skipped`, a cut trace is read as far as it goes. What is left out is added to
-    the list: what is behind the end of the file, dependencies on nodes that are not there, and
-    communication without its kind or size, which becomes computation of the time that it took.
+    Parameters
+    ----------
+    path
+        The file.
+    skipped
+        A list: a cut trace is read as far as it goes, and what is left out is added to the list:
+        what is behind the end of the file, dependencies on nodes that are not there, and
+        communication without its kind or size, which becomes computation of the time that it took.
+        None: each of these is an error.
 
-    About 5 us for a node, and 200 bytes of memory.
+    Returns
+    -------
+    Trace
+        The nodes of the rank, column by column, in the order of the file.
+
+    Raises
+    ------
+    FormatError
+        Naming file, node and rule.
+
+    Notes
+    -----
+    It takes about 5 us for a node, and 200 bytes of memory.
     """
     file = path_name(path)
     content = _read_content(path)
@@ -200,7 +254,25 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
 def read_traces(
     paths: Sequence[str | os.PathLike[str]], *, skipped: list[str] | None = None
 ) -> list[Trace]:
-    """Read the traces of all ranks, in the order of ranks; `skipped` as in `read_trace`."""
+    """Read the traces of all ranks.
+
+    Parameters
+    ----------
+    paths
+        A file for each rank, in any order; the name of a file tells its rank.
+    skipped
+        A list, to which what cannot be read is added; None if nothing may be left out.
+
+    Returns
+    -------
+    list of Trace
+        In the order of ranks.
+
+    Raises
+    ------
+    FormatError
+        If ranks are absent or there twice, or naming file, node and rule.
+    """
     path_of_rank = {_parse_name(path).rank: path for path in paths}
     if sorted(path_of_rank) != list(range(len(paths))):
         rule = f"ranks {sorted(path_of_rank)}: a file for each of 0 .. {len(paths) - 1}"
@@ -211,8 +283,21 @@ def read_traces(
 def siblings(path: str | os.PathLike[str]) -> list[Path]:
     """Find the files of all ranks beside the file of one, or those that begin with a prefix.
 
-    `path` is ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then those in JSON count
-    only where there is no other. If no file fits, `FormatError` is raised.
+    Parameters
+    ----------
+    path
+        ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then files in JSON count only
+        where there is no other.
+
+    Returns
+    -------
+    list of Path
+        The files of the same name and ending, sorted by name.
+
+    Raises
+    ------
+    FormatError
+        If no file fits.
     """
     stem = file_path(path).name
     endings = ["et", "json"]
@@ -246,6 +331,11 @@ class _NodeColumns:
     """Nodes while they are decoded, column by column; parents are numbers of nodes."""
 
     def __init__(self) -> None:
+        """Make empty columns, which `append` extends node by node.
+
+        The parents of node k are ``parents[first_parent[k]:first_parent[k + 1]]``, those of
+        control alone from ``first_control[k]`` on.
+        """
         self.node_id = array("Q")
         self.parents = array("Q")
         self.first_parent = array("q", [0])
@@ -257,7 +347,18 @@ class _NodeColumns:
         self._column_of_attribute = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
 
     def append(self, node: Any) -> None:
-        """Add a message of a node; a value that breaks a rule raises `FormatError`."""
+        """Add a node to the columns.
+
+        Parameters
+        ----------
+        node
+            Its message, as protobuf has parsed it.
+
+        Raises
+        ------
+        FormatError
+            If a value breaks a rule.
+        """
         if node.duration_micros >= LARGEST:
             rule = f"duration_micros = {node.duration_micros}: numbers are below 2**63"
             raise FormatError(rule)
@@ -276,7 +377,18 @@ class _NodeColumns:
         self.first_parent.append(len(self.parents))
 
     def make_trace(self, path: str, rank: int, skipped: list[str] | None) -> Trace:
-        """Return the nodes as a trace, whose `parents` are still numbers of nodes."""
+        """Return the nodes as a trace, whose `parents` are still numbers of nodes.
+
+        Parameters
+        ----------
+        path
+            The name of the file, for messages.
+        rank
+            The rank whose trace it is.
+        skipped
+            The list that the trace adds to where something is left out; None if nothing may be.
+        """
+        # The table has a row for each node; its transpose has the columns of a trace.
         names = (*ATTRIBUTES.values(), "kind", "duration_us")
         table = np.array(self.table, dtype=np.int64).reshape(-1, len(names)).T.copy()
         columns: dict[str, Any] = dict(zip(names, table, strict=True))
@@ -296,7 +408,27 @@ class _NodeColumns:
 def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Trace:
     """Decode the messages of a trace, each with its length in front: a description, then nodes.
 
-    `parents` of the result are still numbers of nodes as in the file.
+    Parameters
+    ----------
+    content
+        The content of the file, unpacked.
+    path
+        The name of the file, for messages.
+    rank
+        The rank whose trace it is.
+    skipped
+        A list: a file that is cut off is read up to there, and the cut is added to the list. None:
+        it is an error.
+
+    Returns
+    -------
+    Trace
+        Its `parents` are still numbers of nodes as in the file, not yet their places.
+
+    Raises
+    ------
+    FormatError
+        Naming the byte, or the node.
     """
     from google.protobuf.message import DecodeError
 
@@ -338,7 +470,19 @@ def _locate_message(content: bytes, at: int) -> tuple[int, int]:
     """Return where the message at a byte begins behind its length, and where it ends.
 
     The length is a varint: seven bits in each byte, the lowest first, and the eighth bit set in
-    all but the last one. Without a whole length the end is behind the end of the content.
+    all but the last one. The bytes 172 and 2, for example, are 44 + 2 * 128 = 300.
+
+    Parameters
+    ----------
+    content
+        The content of the file.
+    at
+        The byte at which the length begins.
+
+    Returns
+    -------
+    start, end : int
+        Bytes of the content. Without a whole length the end is behind the end of the content.
     """
     size = 0
     shift = 0
@@ -353,7 +497,28 @@ def _locate_message(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _skip_description(content: bytes, path: str) -> int:
-    """Return where the nodes begin: behind a message without the number and type of a node."""
+    """Return where the nodes begin: behind a message without the number and type of a node.
+
+    A trace begins with a message that describes it. Parsed as a node, it has neither number nor
+    type.
+
+    Parameters
+    ----------
+    content
+        The content of the file, unpacked.
+    path
+        The name of the file, for messages.
+
+    Returns
+    -------
+    int
+        The byte at which the first node begins.
+
+    Raises
+    ------
+    FormatError
+        If there is no such message.
+    """
     from google.protobuf.message import DecodeError
 
     start, end = _locate_message(content, 0)
@@ -369,7 +534,26 @@ def _skip_description(content: bytes, path: str) -> int:
 
 
 def _read_attribute(attribute: Any, groups: dict[str, int]) -> int:
-    """Return the value of an attribute; of the name of a group its number, new in `groups`."""
+    """Return the value of an attribute of a node as a whole number.
+
+    Parameters
+    ----------
+    attribute
+        The message of the attribute, with its name and a value of some type.
+    groups
+        The number of each group, by name. The value of the attribute ``pg_name`` is the number of
+        the group that it names, which is added if it is new.
+
+    Returns
+    -------
+    int
+        The value; `MISSING` of an empty name of a group.
+
+    Raises
+    ------
+    FormatError
+        If the value is no whole number, or needs more than 64 bits.
+    """
     field = attribute.WhichOneof("value")
     value = getattr(attribute, field) if field else None
     name = attribute.name.decode()
@@ -401,13 +585,33 @@ def _parse_name(path: str | os.PathLike[str]) -> _FileName:
 
 
 def _find_parents(trace: Trace) -> Trace:
-    """Find the place of each node that another one waits for, by its number."""
+    """Find the place of each node that another one waits for, by its number.
+
+    Parameters
+    ----------
+    trace
+        A trace whose `parents` are numbers of nodes as in the file.
+
+    Returns
+    -------
+    Trace
+        The trace with places of nodes as `parents`. Dependencies on nodes that are not there are
+        left out.
+
+    Raises
+    ------
+    FormatError
+        Naming a node that is there twice, or one that waits for a node that is not there, if
+        nothing may be left out.
+    """
     ids = trace.node_id
     order = np.argsort(ids, kind="stable")
     sorted_ids = ids[order]
     for place in np.flatnonzero(sorted_ids[1:] == sorted_ids[:-1])[:1].tolist():
         raise FormatError("is there twice", where=f"node {sorted_ids[place]}", path=trace.path)
 
+    # Numbers of nodes are arbitrary: each parent is searched among the sorted ones, and the first
+    # search may find the end, or another number.
     place_in_sorted = np.searchsorted(sorted_ids, trace.parents)
     is_known = place_in_sorted < len(ids)
     is_known[is_known] = sorted_ids[place_in_sorted[is_known]] == trace.parents[is_known]
@@ -419,7 +623,19 @@ def _find_parents(trace: Trace) -> Trace:
 
 
 def _without_attributes(trace: Trace) -> Trace:
-    """Let communication without its kind or size be computation, and note it."""
+    """Let communication without its kind or size be computation, and note it.
+
+    Parameters
+    ----------
+    trace
+        A trace of which parts may be left out; its list of what was left out is extended. A
+        barrier needs no size.
+
+    Returns
+    -------
+    Trace
+        The trace, in which such nodes have the type of computation.
+    """
     is_collective = trace.kind == COLLECTIVE
     is_message = (trace.kind == SEND) | (trace.kind == RECEIVE)
     is_type_known = (trace.collective >= 0) & (trace.collective < len(COLLECTIVES))
@@ -440,7 +656,13 @@ def _read_content(path: str | os.PathLike[str]) -> bytes:
 
 
 def _describe_file(path: str | os.PathLike[str]) -> str:
-    """Say what a file looks like, as the end of a sentence; empty if it cannot be read."""
+    """Say what a file looks like, as the end of a sentence; empty if it cannot be read.
+
+    Parameters
+    ----------
+    path
+        The file, which need not exist.
+    """
     if not file_path(path).is_file():
         return ""
     try:

@@ -52,6 +52,11 @@ def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
         The width of attributes that are whole numbers, ``"int64"`` or ``"uint32"`` for instance;
         producers differ.
 
+    Returns
+    -------
+    bytes
+        A description of the trace, then a message for each node, each with its length in front.
+
     Raises
     ------
     ValueError
@@ -80,8 +85,22 @@ def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
 def step_traces(step: Step) -> list[bytes]:
     """Write a step as Chakra traces, one for each rank, with as many nodes as operations.
 
-    Times are rounded to microseconds and sizes to bytes, as the format wants. A duration that is
-    too long for its field raises `InputError`.
+    Times are rounded to microseconds and sizes to bytes, as the format wants.
+
+    Parameters
+    ----------
+    step
+        The operations of all ranks.
+
+    Returns
+    -------
+    list of bytes
+        By rank the content of its file.
+
+    Raises
+    ------
+    InputError
+        Naming an operation whose duration is too long for its field.
     """
     for operation in (step.duration_s > _LONGEST_S).nonzero()[0][:1].tolist():
         seconds = step.duration_s[operation]
@@ -138,7 +157,22 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
 
 
 def _write_attribute(name: str, value: bool | int | str, integers: str) -> Any:
-    """Return the message of an attribute."""
+    """Return the protobuf message of an attribute of a node.
+
+    Parameters
+    ----------
+    name
+        The name of the attribute, as ``"comm_size"``.
+    value
+        Its value.
+    integers
+        The width of whole numbers, as ``"int64"``.
+
+    Raises
+    ------
+    InputError
+        If a number does not fit the width.
+    """
     content: Any = value
     if isinstance(value, bool):
         field = "bool_val"

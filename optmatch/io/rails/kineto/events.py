@@ -112,7 +112,7 @@ class TraceEvents:
         """The ranks of the groups of the job, by name, as the file has them."""
 
     def span(self, event: int) -> Span:
-        """Return begin, end and index of an event."""
+        """Return begin, end and index of an event; times in microseconds."""
         start_us = self.time_us(event, "ts")
         duration_us = self.time_us(event, "dur")
         if duration_us < 0:
@@ -154,7 +154,21 @@ class TraceEvents:
         return value
 
     def communication_kind(self, event: int, name: object, where: str) -> str:
-        """Return the kind of communication, a value of `KINDS`, that a name of PyTorch means."""
+        """Return the kind of communication that a name of PyTorch means.
+
+        Parameters
+        ----------
+        event, where
+            The index of the event, and the place of the name in it, for messages.
+        name
+            The name, such as ``"_allgather_base"`` or ``"reduce_scatter"``; case and underscores
+            do not matter.
+
+        Returns
+        -------
+        str
+            A value of `KINDS`, such as ``"ALL_GATHER"``.
+        """
         short_name = name.replace("_", "").lower() if isinstance(name, str) else ""
         for beginning, kind in KINDS.items():
             if short_name.startswith(beginning):
@@ -162,7 +176,27 @@ class TraceEvents:
         raise self.flaw(event, where, name, f"begins with one of {', '.join(KINDS)}")
 
     def elements_bytes(self, event: int, where: str, n_elements: object, dtype: object) -> int:
-        """Return the bytes of so many elements of a type; `where` is the place of their number."""
+        """Return the bytes of so many elements of a type.
+
+        Parameters
+        ----------
+        event, where
+            The index of the event, and the place of the number in it, for messages.
+        n_elements
+            The number of elements, as the trace has it.
+        dtype
+            The name of their type, such as ``"BFloat16"`` or ``"c10::Half"``.
+
+        Returns
+        -------
+        int
+            Bytes.
+
+        Raises
+        ------
+        FormatError
+            If the type is not known, or the number is none or too large.
+        """
         type_name = dtype.lower().removeprefix("c10::") if isinstance(dtype, str) else ""
         width_bytes = 1 if type_name.startswith("float8") else _WIDTH_BYTES.get(type_name)
         if width_bytes is None:
@@ -173,7 +207,21 @@ class TraceEvents:
         return n_elements * width_bytes
 
     def tensors_bytes(self, event: int) -> int:
-        """Return the bytes of all tensors whose shapes and types an event tells."""
+        """Return the bytes of all tensors whose shapes and types an event tells.
+
+        The argument ``Input Dims`` has a list of sides for each tensor, and ``Input type`` the
+        type of its elements. An event without them has no bytes.
+
+        Parameters
+        ----------
+        event
+            The index of the event.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
         shapes = self.list_argument(event, "Input Dims")
         dtypes = self.list_argument(event, "Input type")
         total_bytes = 0
@@ -194,6 +242,21 @@ class TraceEvents:
 
         It is the only group that the caller gives or the file lists. Without any list it is the
         group of all ranks, as for collectives of Chakra that name no group.
+
+        Parameters
+        ----------
+        event
+            The index of the event of the call.
+
+        Returns
+        -------
+        str
+            The name of the group.
+
+        Raises
+        ------
+        FormatError
+            If there are several groups.
         """
         if ALL_RANKS in self.given_groups:
             return ALL_RANKS
@@ -214,7 +277,26 @@ class TraceEvents:
 
         The caller's groups count first, then the arguments of the call, then the list of groups of
         the file. PyTorch cuts long lists by ``...``; such a list does not count.
+
+        Parameters
+        ----------
+        event
+            The index of the event of the call.
+        group
+            The name of its group.
+
+        Returns
+        -------
+        tuple of int
+            In the order of the group. Empty for the group of all ranks, if the file does not tell
+            how many they are.
+
+        Raises
+        ------
+        FormatError
+            If nothing tells the ranks, or what tells them is wrong.
         """
+        # A list of ranks in the arguments, or the first rank and the distance to the next one.
         arguments = self.arguments(event)
         size, start, stride = (
             arguments[name] if type(arguments.get(name)) is int else MISSING
@@ -238,7 +320,22 @@ class TraceEvents:
         raise FormatError(f"group {group}: its ranks are not told; tell --groups", where=where)
 
     def member(self, event: int, group: str, place: object, where: str) -> int:
-        """Return the rank of a member by its place in the group."""
+        """Return the rank of a member by its place in the group.
+
+        Parameters
+        ----------
+        event, where
+            The index of the event, and the place of the value in it, for messages.
+        group
+            The name of the group.
+        place
+            The place from 0, as a number or a text of digits.
+
+        Returns
+        -------
+        int
+            The rank at this place of the group.
+        """
         place = _as_number(place)
         ranks = self.members(event, group)
         if type(place) is not int or not 0 <= place < len(ranks):
@@ -259,7 +356,24 @@ def _split_ranks(text: object) -> object:
 
 
 def _check_members(group: str, ranks: Sequence[object], size: int, where: str) -> tuple[int, ...]:
-    """Refuse members that are no ranks, occur twice, or are not `size` many (if it is told)."""
+    """Refuse members of a group that are no ranks, occur twice, or are too many or too few.
+
+    Parameters
+    ----------
+    group
+        The name of the group.
+    ranks
+        Its members, as the trace has them.
+    size
+        How many it says it has; `MISSING` if it does not.
+    where
+        The place of the members in the file, for messages.
+
+    Returns
+    -------
+    tuple of int
+        The same ranks.
+    """
     for rank in ranks:
         if type(rank) is not int or rank < 0:
             rule = f"group {group}: rank {shorten(rank)}: ranks are whole numbers >= 0"
@@ -272,7 +386,13 @@ def _check_members(group: str, ranks: Sequence[object], size: int, where: str) -
 
 
 def _as_number(value: object) -> object:
-    """Return the number that a text of a few digits means; other values as they are."""
+    """Return the number that a text of a few digits means; other values as they are.
+
+    Parameters
+    ----------
+    value
+        Any value of JSON. Texts of more digits than 64 bits have stay texts.
+    """
     if (
         isinstance(value, str)
         and value.isascii()
@@ -284,7 +404,20 @@ def _as_number(value: object) -> object:
 
 
 def _read_rank(about_job: Mapping[str, Any], name: str) -> int:
-    """Return a rank or the number of ranks from ``distributedInfo``; `MISSING` if it is absent."""
+    """Return a rank or the number of ranks from ``distributedInfo``; `MISSING` if it is absent.
+
+    Parameters
+    ----------
+    about_job
+        The object ``distributedInfo`` of the file.
+    name
+        The key, ``"rank"`` or ``"world_size"``.
+
+    Raises
+    ------
+    FormatError
+        If the value is no whole number.
+    """
     value = about_job.get(name, MISSING)
     if type(value) is not int or value < MISSING:
         rule = f"{shorten(value)}: a whole number >= 0 is expected"

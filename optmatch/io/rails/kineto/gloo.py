@@ -36,8 +36,16 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: GlooEven
     ----------
     recording
         Its `calls`, `computing` and `talking` are extended.
-    events, by_role
-        The events of the file.
+    events
+        The events of the trace.
+    by_role
+        Begin, end and index of the calls of c10d, PyTorch's library of communication (`c10d`), of
+        what Gloo did for them (`gloo`), of annotations that name groups, and of other operations.
+
+    Raises
+    ------
+    FormatError
+        If there are not as many calls as events of Gloo, or naming an event and its wrong value.
     """
     calls = by_role.c10d or by_role.gloo
     if len(calls) != len(by_role.gloo):
@@ -49,6 +57,7 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: GlooEven
 
     groups = _find_groups(events, calls, by_role.group_labels)
     for call, gloo, group in zip(calls, by_role.gloo, groups, strict=True):
+        # The call tells the kind, the event of Gloo the shapes of tensors.
         name = events.text(call.event, "name").removeprefix("c10d::").removeprefix("gloo:")
         kind = events.communication_kind(call.event, name, "name")
         size_bytes = 0 if kind == "BARRIER" else events.tensors_bytes(gloo.event)
@@ -80,6 +89,19 @@ def _list_computations(events: TraceEvents, by_role: GlooEvents) -> list[Activit
     """List the operations of processors that do not contain a call.
 
     An operation that makes a call may wait for it; its other parts are events of their own.
+
+    Parameters
+    ----------
+    events
+        The events of the trace, which tell threads.
+    by_role
+        Begin, end and index of operations of the processor (`host`), and of calls (`c10d` and
+        `gloo`).
+
+    Returns
+    -------
+    list of Activity
+        With begin and end in microseconds.
     """
     begins_of_thread = defaultdict[str, list[float]](list)
     for call in sorted([*by_role.c10d, *by_role.gloo]):
@@ -99,8 +121,22 @@ def _list_computations(events: TraceEvents, by_role: GlooEvents) -> list[Activit
 def _find_groups(events: TraceEvents, calls: Sequence[Span], labels: Sequence[Span]) -> list[str]:
     """Return the group of each call: of the innermost label around it, else the default one.
 
-    Calls and labels are sorted by begin. Labels of a thread are nested, so that those that have
-    begun and not ended are a stack.
+    Labels of a thread are nested, so that those that have begun and not ended are a stack.
+
+    Parameters
+    ----------
+    events
+        The events of the trace, which tell names and threads.
+    calls
+        Begin, end and index of calls, sorted by begin.
+    labels
+        The same of annotations such as ``process_group:tp.0``, which name the group of the calls
+        inside.
+
+    Returns
+    -------
+    list of str
+        By call the name of its group.
     """
     groups = []
     open_labels = defaultdict[str, list[Span]](list)

@@ -64,7 +64,7 @@ def read_kineto_step(
     *,
     skipped: list[str] | None = None,
 ) -> Step:
-    """Read the traces of all ranks as one step of a job, see `read_recording`.
+    """Read the traces that PyTorch's profiler wrote of all ranks as one step of a job.
 
     Computation on the device, or on the processor where there is none, is cut where communication
     began or ended. A part waits for what had ended in the recording before it began: the step
@@ -83,6 +83,11 @@ def read_kineto_step(
         A list: what is passed over is added to it, and to `skipped` of the step. Ranks without a
         file are left out. None: all that cannot be read is an error.
 
+    Returns
+    -------
+    Step
+        The operations of all ranks.
+
     Raises
     ------
     FormatError
@@ -97,7 +102,27 @@ def read_kineto_step(
 def read_kineto_demand(
     paths: Paths, groups: Members | None = None, *, skipped: list[str] | None = None
 ) -> Matrix:
-    """Add up the bytes that ranks sent each other, as `read_chakra` does."""
+    """Add up the bytes that ranks sent each other in the recordings of a job.
+
+    Parameters
+    ----------
+    paths
+        A file for each rank, in any order.
+    groups
+        The ranks of groups that the traces do not tell, or cut; None for none.
+    skipped
+        A list, to which what is passed over is added; None: all that cannot be read is an error.
+
+    Returns
+    -------
+    float64 array, shape (ranks, ranks)
+        ``matrix[source, destination]`` in bytes.
+
+    Raises
+    ------
+    FormatError
+        Naming file, event, value and rule.
+    """
     return add_up(*make_traces(_read_all_ranks(paths, groups, skipped), skipped))
 
 
@@ -134,7 +159,23 @@ def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
 
 
 def measure(recording: Recording) -> Times:
-    """Measure how long a rank communicated, computed, and did both."""
+    """Measure how long a rank communicated, computed, and did both.
+
+    Parameters
+    ----------
+    recording
+        What the profiler recorded at the rank: activities with begin and end in microseconds.
+        Copies in memory are no computation.
+
+    Returns
+    -------
+    Times
+        The seconds of communication, of computation, of both at once, and from the first activity
+        to the last one.
+    """
+    # What is in both lists counts as communication alone: kernels of NCCL whose calls cannot be
+    # read are taken as computation, too. Both at once is what the two sums have more than the
+    # union.
     talking_events = {activity.event for activity in recording.talking}
     computing = [
         activity
@@ -187,7 +228,26 @@ def _read_all_ranks(
 ) -> list[Recording]:
     """Read the files of all ranks, in the order of ranks.
 
-    Each rank has to be there once. With a list as `skipped` ranks may be absent.
+    Parameters
+    ----------
+    paths
+        A file for each rank, in any order.
+    groups
+        The ranks of groups that the traces do not tell; None for none.
+    skipped
+        A list, to which what is passed over is added: then ranks may be absent. None: each rank
+        has to be there.
+
+    Returns
+    -------
+    list of Recording
+        One for each file.
+
+    Raises
+    ------
+    FormatError
+        Naming the file whose rank is missing in it, is there twice, or is too large, or if ranks
+        are absent.
     """
     recordings = [read_recording(path, groups=groups, skipped=skipped) for path in paths]
     path_of_rank: dict[int, str] = {}
@@ -226,7 +286,7 @@ def make_traces(
     recordings
         One for each rank that has a file, by rank.
     skipped
-        The list that the traces add to where they leave something out, see `Trace`.
+        The list that the traces add to where they leave something out; None if nothing may be.
 
     Returns
     -------
@@ -286,7 +346,13 @@ def _trace_of_recording(
     unique_names
         The names of groups in the trace, by their names in the recording.
     skipped
-        See `make_traces`.
+        The list that the trace adds to where something is left out; None if nothing may be.
+
+    Returns
+    -------
+    Trace
+        A node for each call and each part of the computation, by begin; a part waits for what had
+        ended before it began. Only computation has a duration.
     """
     steps: list[_Part | Call] = [*_cut_computation(recording), *recording.calls]
     steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))
@@ -302,6 +368,7 @@ def _trace_of_recording(
         destinations.append(destination)
 
     def column(values: Iterable[int]) -> Integers:
+        """Return an array of whole numbers."""
         return np.array(list(values), dtype=np.int64)
 
     unknown = np.full(len(steps), MISSING)
@@ -349,6 +416,8 @@ def _find_predecessors(steps: Sequence[_Part | Call]) -> tuple[list[int], list[i
     first_parent = [0]
     ended_of_stream = defaultdict[str, list[tuple[float, int]]](list)
     for place, step in enumerate(steps):
+        # Ends of a stream are kept in their order: the last one before the begin of this step is
+        # what it waits for.
         for ended in ended_of_stream.values():
             n_ended = bisect_right(ended, (step.start_us, place))
             if n_ended:
@@ -365,7 +434,21 @@ def _find_predecessors(steps: Sequence[_Part | Call]) -> tuple[list[int], list[i
 
 
 def _chakra_types(step: _Part | Call, rank: int) -> tuple[int, int, int, int]:
-    """Return type of node, type of collective, source and destination; `MISSING` where none is."""
+    """Return what Chakra says of a step of a rank, as four numbers.
+
+    Parameters
+    ----------
+    step
+        A part of the computation, or a call.
+    rank
+        The rank.
+
+    Returns
+    -------
+    kind, collective, source, destination : int
+        The type of the node, that of a collective, and the ranks at both ends of a message;
+        `MISSING` where there is none.
+    """
     if isinstance(step, _Part):
         return COMPUTE, MISSING, MISSING, MISSING
     if step.kind == "SEND":
@@ -378,7 +461,20 @@ def _chakra_types(step: _Part | Call, rank: int) -> tuple[int, int, int, int]:
 def _cut_computation(recording: Recording) -> list[_Part]:
     """Cut what a rank computed where communication began or ended.
 
-    A cut is behind what had ended when a call began, and before what began when one had ended.
+    Activities are sorted by begin. A cut is behind what had ended when a call began, and before
+    what began when one had ended.
+
+    Parameters
+    ----------
+    recording
+        What the profiler recorded at the rank: what it computed (`computing`) and its calls, with
+        begin and end in microseconds.
+
+    Returns
+    -------
+    list of _Part
+        By part its begin and end, its first activity, and how long something ran in it, in
+        microseconds.
     """
     computing = recording.computing
     if not computing:
@@ -387,6 +483,8 @@ def _cut_computation(recording: Recording) -> list[_Part]:
     latest_end_us = np.maximum.accumulate([activity.end_us for activity in computing])
     busy_before_us = np.concatenate([[0.0], np.cumsum(_added_us(computing))])
 
+    # A cut is the number of activities before it. `latest_end_us` and `starts_us` ascend, so that
+    # both kinds of cuts are found by binary search.
     call_starts_us = np.array([call.start_us for call in recording.calls], dtype=np.float64)
     call_ends_us = np.array([call.end_us for call in recording.calls], dtype=np.float64)
     cuts = np.concatenate(

@@ -58,7 +58,13 @@ def read_nccl_calls(
     events, by_role
         The events of the file.
     skipped
-        See `read_recording`.
+        A list: a call that does not tell its kind, size or group counts as computation, and a line
+        for it is added to the list. None: it is an error.
+
+    Raises
+    ------
+    FormatError
+        Naming the event and the value.
     """
     # PyTorch from 2.2 on writes a record with arguments for each call; older ones annotate it.
     kernels = _read_kernels(recording, events, by_role)
@@ -149,7 +155,22 @@ def _read_kernels(recording: Recording, events: TraceEvents, by_role: NcclEvents
 def _refuse_silent_kernels(
     recording: Recording, kernels: Sequence[_Kernel], skipped: list[str] | None
 ) -> None:
-    """Refuse kernels whose calls the trace does not tell, or take them as computation."""
+    """Refuse kernels whose calls the trace does not tell, or take them as computation.
+
+    Parameters
+    ----------
+    recording
+        The recording, to whose computation the kernels are added.
+    kernels
+        The kernels of NCCL.
+    skipped
+        A list, to which a line is added; None if nothing may be passed over.
+
+    Raises
+    ------
+    FormatError
+        If nothing may be passed over.
+    """
     rule = (
         f"{len(kernels)} kernels of NCCL, and neither records of their calls nor annotations"
         " nccl:...: PyTorch from 2.2 on records each call with its size"
@@ -171,10 +192,28 @@ def _assign_kernels(
     A kernel is of the call with its external id; else of the last call of its thread during which
     it was launched. Messages that are sent together have one kernel, launched after all their
     calls: a call without a kernel takes the next one of its thread that is of no other call.
+
+    Parameters
+    ----------
+    calls
+        The calls, sorted by begin, with the events that tell them.
+    external_id_of_call
+        By event of a call the number that joins it to its kernels; None where it has none.
+    kernels
+        The kernels of NCCL, with external id, thread and time of their launch.
+    events
+        The events of the trace, which tell threads.
+
+    Returns
+    -------
+    dict
+        By event of a call what ran for it, with begin and end in microseconds; empty if nothing
+        is found. Several calls may have the same kernel.
     """
     call_of_external_id = {
         number: event for event, number in external_id_of_call.items() if number is not None
     }
+    # Kernels that are of no call by either rule wait for the calls of their thread.
     calls_of_thread = defaultdict[str, list[Span]](list)
     for call in calls:
         calls_of_thread[events.thread(call.event)].append(call)
@@ -206,7 +245,20 @@ def _assign_kernels(
 
 
 def _find_call_around(calls: Sequence[Span], launch_us: float) -> int | None:
-    """Return the event of the last of sorted calls that lasts at a time; None if none does."""
+    """Return the event of the last call that has begun at a time, if it still lasts then.
+
+    Parameters
+    ----------
+    calls
+        Calls of one thread, sorted by begin.
+    launch_us
+        The time, in microseconds.
+
+    Returns
+    -------
+    int or None
+        The index of the event; None if the call has ended, or none has begun.
+    """
     place = bisect_right(calls, launch_us, key=lambda call: call.start_us) - 1
     if place >= 0 and launch_us <= calls[place].end_us:
         return calls[place].event
@@ -273,6 +325,24 @@ def _read_annotation(events: TraceEvents, span: Span) -> Call | None:
 
     Its name tells the kind, and the peer of a message. The shapes of its tensors tell the size:
     PyTorch gives the annotation the input of the collective.
+
+    Parameters
+    ----------
+    events
+        The events of the trace.
+    span
+        The annotation, with begin and end in microseconds.
+
+    Returns
+    -------
+    Call or None
+        The call with its kind, group, size in bytes, and the other rank of a message, `MISSING`
+        of others; no root is told. None of an annotation that moves no bytes.
+
+    Raises
+    ------
+    FormatError
+        Naming the event that does not tell its size, kind or group.
     """
     event = span.event
     name = events.text(event, "name")

@@ -79,6 +79,12 @@ def read_recording(
         Numbers that are not finite, and control characters, do not matter where nobody needs the
         value. None: each of these is an error.
 
+    Returns
+    -------
+    Recording
+        What the rank computed and communicated, with begin and end in microseconds, and the ranks
+        of its groups.
+
     Raises
     ------
     FormatError
@@ -121,6 +127,9 @@ def _parse(content: bytes, file: str, skipped: list[str] | None) -> Any:
 
 def _sort_by_role(events: TraceEvents) -> _EventsByRole:
     """Sort the events that have a duration by what they tell.
+
+    Some events are what ran on a device, others are calls of libraries of communication or
+    annotations around them. Events of phase ``"X"`` have a duration.
 
     Parameters
     ----------

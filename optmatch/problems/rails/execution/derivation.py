@@ -76,12 +76,14 @@ def derive_triggers(
     if not is_same_step or set(timeline_of_rail) != set(ranks_of_rail):
         raise InputError("a plan of another job: operations or rails differ", where="plan")
 
-    # Rails that share a timeline have the same changes.
+    # Rails that share a timeline have the same changes: they are listed once, by the identity of
+    # the timeline.
     slack_s = _SLACK * max(plan.step_s, 1e-6)
     changes_of_timeline = {id(line): _list_changes(job, line) for line in plan.rails}
     changes_of_rails = [changes_of_timeline[id(timeline_of_rail[rail])] for rail in ranks_of_rail]
     places = _order_events(job, plan, changes_of_rails, slack_s)
 
+    # By rail its order: the circuits that the step begins with, and what each trigger changes.
     rails = []
     for (rail, ranks), changes, place in zip(
         ranks_of_rail.items(), changes_of_rails, places.changes, strict=True
@@ -99,7 +101,8 @@ def derive_triggers(
             )
         )
 
-    # A communication that changes circuits on its way becomes parts.
+    # A communication that changes circuits on its way becomes parts. What waits for what then
+    # follows from the order alone; only triggers on demand need the times of the plan.
     find = Finder(step)
     pauses = _list_pauses(job, plan, rails, changes_of_rails, find)
     if timeout_s is None:
@@ -140,16 +143,24 @@ def _order_events(
 ) -> _Places:
     """Order events and changes of circuits by time, and events at one time by what they wait for.
 
-    An event is a computation, or a communication of several ranks as one.
+    An event is a computation, or a communication of several ranks as one. The place of an event or
+    a change is its number in one total order of all of them, from 0.
 
     Parameters
     ----------
     job, plan
         The job, and the plan with times.
     changes_of_rails
-        ``changes_of_rails[rail][change]``: the changes of circuits, with their times.
+        ``changes_of_rails[rail][change]``: the changes of circuits, with their times; rails
+        ascending.
     slack_s
         Events that last no longer take no time, in seconds.
+
+    Returns
+    -------
+    _Places
+        ``events[event]``, the place of each event, and ``changes[rail][change]``, that of each
+        change of circuits; int32.
     """
     events = job.events()
     n_events = len(events.part)
@@ -169,7 +180,9 @@ def _order_events(
         )
     )
 
-    # At equal times changes come first, as an operation that starts then needs its circuits.
+    # At equal times changes come first, as an operation that starts then needs its circuits. All
+    # things are sorted by time, then changes before events, then by depth; the places of events
+    # and of the changes of each rail are cut out of one array, whose empty rest is dropped.
     depth = np.concatenate([depth, np.zeros(len(change_s))])
     place = np.empty(len(times_s), np.int32)
     place[np.lexsort((depth, is_event, times_s))] = np.arange(len(times_s))
@@ -198,6 +211,11 @@ def _list_pauses(
 ) -> _Pauses:
     """List where communications pause for changes of circuits.
 
+    A trigger is one change of circuits of a rail; trigger k leads the rail from its state k to its
+    state k + 1. A communication whose circuits change while it is under way is cut at this moment:
+    it pauses there until the new state is up. The share of a cut is the part of the communication
+    that is over by then, from 0 to 1.
+
     Parameters
     ----------
     job, plan
@@ -205,9 +223,18 @@ def _list_pauses(
     rails
         The triggers of each rail.
     changes_of_rails
-        ``changes_of_rails[rail][trigger]``: the same with their times.
+        ``changes_of_rails[rail][trigger]``: the change of circuits that the trigger makes, with
+        its time in seconds; rails as in `rails`.
     find
-        Has the number of each operation in its group.
+        Has the number of each operation among those of its group at its rank, from 1.
+
+    Returns
+    -------
+    _Pauses
+        ``rows``, int32, shape (rows, 4): one rank of the communication that pauses, its group, its
+        number in the group, and a state that it waits for; ``shares[row]``, how much of it is over
+        then; and ``lasts_s[event]``, how long each computation or communication lasts without the
+        times in which all of its ports are dark, in seconds.
 
     Raises
     ------
@@ -229,6 +256,8 @@ def _list_pauses(
                     " rail: it has no triggers; plan with change_rail_s = None",
                     where="plan",
                 )
+
+            # A cut has a row for each state that it waits for, all with the same share.
             lasts_s[event], shares_of_cuts = _measure_parts(job, plan, operation, cuts)
             name = (step.rank[operation], step.group[operation], find.number[operation])
             for cut, share in zip(cuts, shares_of_cuts, strict=True):
@@ -284,16 +313,21 @@ class _Cut(NamedTuple):
 def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
     """Split the changes of a timeline into those that have no port in common.
 
-    A timeline is the states of a rail, each of which is all circuits at a time; ports that change
-    together because of a receive port that they share are one change. Where the switch stops as a
-    whole, and on a fabric, each state is one change.
+    A timeline is the states of a rail one after the other, and a state is all circuits that are
+    there together: which transmit port leads to which receive port. From one state to the next
+    several circuits may change that have nothing to do with each other: each becomes a change of
+    its own. Ports stay in one change if they share a receive port: port 0 from receiver 4 to 5 and
+    port 1 from receiver 5 to 6 change together. Where the switch stops as a whole for each change,
+    and on a fabric, all ports that differ between two states are one change.
 
     Parameters
     ----------
     job
-        Has the switch.
+        The job, which says whether rails have a fabric, and whether a switch stops as a whole
+        (`network.switching`).
     timeline
-        The states of the rail and their times.
+        ``matchings[state, transmit port] = receive port`` of the rail, -1 where idle, and when
+        each state is asked for and when its change starts, in seconds.
 
     Returns
     -------
@@ -308,7 +342,10 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
         ports = np.flatnonzero(old != new)
 
         # Connected components by label propagation: two transmit ports belong together if one
-        # receive port is the old or new end of both. All ports of a change have its least label.
+        # receive port is the old or new end of both. At first the label of each port that changes
+        # is its number among them. In each round a receive port takes the least label of the
+        # ports that lead to it, and they take that of their receive ports, until none changes.
+        # Without a split all ports have label 0.
         label = np.zeros(len(ports), np.int64)
         if not changes_whole:
             label = np.arange(len(ports))
@@ -316,7 +353,9 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
                 least_of_receiver = np.full(len(old) + 1, len(ports))
                 for receiver in (old, new):
                     np.minimum.at(least_of_receiver, receiver[ports], label)
-                least_of_receiver[IDLE] = len(ports)  # the last entry: to be dark joins no ports
+                # IDLE = -1 is the last entry, which belongs to no receive port: ports that are
+                # both dark have nothing in common by that.
+                least_of_receiver[IDLE] = len(ports)
                 least_of_ends = np.minimum(
                     least_of_receiver[old[ports]], least_of_receiver[new[ports]]
                 )
@@ -340,7 +379,19 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
 
 
 def _number_rows(changes: Sequence[_Change]) -> NDArray[np.int32]:
-    """Return the rows of all changes with a third column, the number of the trigger, from 0."""
+    """Return the rows of all changes as one table, with the number of the trigger.
+
+    Parameters
+    ----------
+    changes
+        The changes of circuits of one rail, each of which becomes a trigger, in their order.
+
+    Returns
+    -------
+    int32 array, shape (rows, 3)
+        Transmit port, its new receive port (-1 where it only gives up its circuit), and trigger,
+        from 0.
+    """
     n_rows = [len(change.rows) for change in changes]
     trigger = np.repeat(np.arange(len(changes)), n_rows)
     rows = np.concatenate([np.empty((0, 2), np.int32), *(change.rows for change in changes)])
@@ -348,9 +399,19 @@ def _number_rows(changes: Sequence[_Change]) -> NDArray[np.int32]:
 
 
 def _kept_cells(timeline: RailTimeline, changes: Sequence[_Change]) -> NDArray[np.int8] | None:
-    """Return ``cells[state, cell]`` of the states between triggers; None without cells.
+    """Return the states of the cells of a fabric between triggers; None without cells.
 
-    The first row is the state that the step begins with; each trigger adds one.
+    Parameters
+    ----------
+    timeline
+        The states of a rail, with ``cell_states[state, cell]`` if its fabric has cells.
+    changes
+        The changes of circuits that become triggers, with the state of the timeline of each.
+
+    Returns
+    -------
+    int8 array, shape (1 + triggers, cells), or None
+        The first row is the state that the step begins with; each trigger adds one.
     """
     if timeline.cell_states is None:
         return None
@@ -403,6 +464,8 @@ def _find_cuts(
 
     # Sort triggers by port and time, as one integer key. The triggers of a port that start while
     # it is in use then stand together.
+    # Times are replaced by their ranks among all times of changes: with 10 different times, a
+    # trigger at the time of rank 3 that touches port 2 has the key 2 * 11 + 3 = 25.
     change_s = np.array([change.start_s for change in changes])
     times_s, time_of_change = np.unique(change_s, return_inverse=True)
     key = port * (len(times_s) + 1) + time_of_change.reshape(-1)[trigger]
@@ -443,14 +506,18 @@ def _measure_parts(
 ) -> tuple[float, list[float]]:
     """Return how long a communication lasts without dark times, and what is over at each cut.
 
+    A cut is a moment at which a communication changes circuits while it is under way. If all its
+    ports change at once, it sends nothing for the delay of a reconfiguration, or until the next
+    cut if that is sooner: this time is dark.
+
     Parameters
     ----------
     job, plan
-        The job, which has the delay, and the plan with times.
+        The job, whose network has the delay of a reconfiguration, and the plan with times.
     operation
-        An operation of the communication.
+        An operation of the communication; all of them start and end together.
     cuts
-        Its cuts, in the order of time.
+        Its cuts, in the order of time: when, in seconds, and whether all its ports are dark then.
 
     Returns
     -------
@@ -462,6 +529,8 @@ def _measure_parts(
     start_s = float(plan.start_s[operation])
     end_s = float(plan.end_s[operation])
     next_cuts_s = [*(cut.time_s for cut in cuts[1:]), end_s]
+    # From 0 to 10 s, with a cut at 4 s that is dark for 1 s and one at 7 s that is not dark, it
+    # works for 9 s; 4 s and 6 s of them are over at the cuts.
     worked_s = []
     dark_s = 0.0
     for cut, until_s in zip(cuts, next_cuts_s, strict=True):
@@ -481,9 +550,10 @@ def _mark_demands(
 ) -> TriggerPlan:
     """Mark the triggers that the plan asks for later, or earlier, than their ports are free.
 
-    Such a trigger is set on demand: it also waits until the first operation that needs its new
-    circuits is ready. That is marked only where this operation is ready when the plan asks, and
-    where all that it waits for stands before the trigger in the order.
+    A trigger is a change of circuits of one rail. Such a trigger is set on demand: it also waits
+    until the first operation that needs its new circuits is ready. That is marked only where this
+    operation is ready when the plan asks, and where all that it waits for stands before the
+    trigger in the order.
 
     Parameters
     ----------
@@ -501,7 +571,8 @@ def _mark_demands(
     TriggerPlan
         The plan with `RailTriggers.wanted` of each rail.
     """
-    # By event: when all that it waits for is over, and the latest place of that in the order.
+    # By event (a computation, or a communication of several ranks as one): when all that it waits
+    # for is over, and the latest place of that in the order.
     events = job.events()
     slack_s = _SLACK * max(plan.step_s, 1e-6)
     ready_s = np.zeros(len(events.part))
@@ -512,12 +583,15 @@ def _mark_demands(
     rails = []
     for rail, changes in zip(linked.rails, changes_of_rails, strict=True):
         # By trigger: when the last data of this step have gone over the circuits that it gives up.
+        # Columns 4 and 5 of `after` are `ago`, 0 for this step, and the trigger.
         drained_s = np.zeros(len(changes))
         in_this_step = rail.after[rail.after[:, 4] == 0]
         over_s = plan.end_s[find(in_this_step, "after")]
         np.maximum.at(drained_s, in_this_step[:, 5], over_s)
 
-        # By trigger: the first operation that needs its circuits, -1 for none.
+        # By trigger: the first operation that needs its circuits, -1 for none. It is set on demand
+        # if this operation is ready when the plan asks, the plan does not ask just when the old
+        # circuits are drained, and all that the operation waits for stands before the trigger.
         users = first_users(rail, linked.place, find)
         event = events.event_of[users]
         asked_s = np.array([change.asked_s for change in changes])

@@ -55,13 +55,29 @@ class Parts(NamedTuple):
     def node(self, event: Any, part: Any) -> Ints:
         """Return the nodes of some parts of some events, entry by entry.
 
-        `event` and `part` are integers or arrays of them, which are broadcast together.
+        Parameters
+        ----------
+        event, part
+            Numbers of events, and numbers of their parts, from 0: integers, or integer arrays that
+            are broadcast together. An event is a computation, or a communication of several ranks
+            as one; one that pauses has several parts.
+
+        Returns
+        -------
+        integer array, of the shape that both have together
+            The nodes of the graph that stand for these parts. Part 0 has the number of its event.
         """
         nodes: Ints = np.where(np.equal(part, 0), event, self.further[event] + part - 1)
         return nodes
 
     def of(self, event: int) -> list[int]:
-        """List the nodes of an event."""
+        """List the nodes of an event, one for each of its parts, in their order.
+
+        Parameters
+        ----------
+        event
+            The number of the event: a computation, or a communication of several ranks as one.
+        """
         return [event, *(self.further[event] + np.arange(self.number[event] - 1)).tolist()]
 
     @property
@@ -131,9 +147,18 @@ class _NodePairs:
         )
 
     def take(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Any, Any]:
-        """Return the nodes before and after, `ago` and `local` of all pairs, and forget them.
+        """Return all pairs that were added, as four columns, and forget them.
 
-        Lists of pairs of large jobs have several hundred megabytes.
+        They are forgotten since lists of pairs of large jobs have several hundred megabytes.
+
+        Returns
+        -------
+        before, after : int32 arrays, shape (pairs,)
+            The first node of each pair has to be over before the second one starts.
+        ago : int8 array, shape (pairs,)
+            1 where the first node is in the step before, else 0.
+        local : bool array, shape (pairs,)
+            Whether ranks know that the first is over, and no controller is asked.
         """
         before, after = (
             np.concatenate(
@@ -153,7 +178,7 @@ is over. Events and shares ascend; those that do not pause are left out."""
 
 
 class _Linking(NamedTuple):
-    """What all rails of a plan have in common while it is linked."""
+    """The things that all rails of a plan have in common while it is linked."""
 
     job: RailJob
     plan: TriggerPlan
@@ -217,7 +242,8 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     chains = np.array(chained, np.int64).reshape(-1, 2)
     pairs.add(chains[:, 0], chains[:, 1], local=True)
 
-    # Trigger k of a rail has the nodes `begin[k]`, which takes no time, and `begin[k] + 1`.
+    # Trigger k of a rail has the nodes `begin[k]`, which takes no time, and `begin[k] + 1`, which
+    # lasts as long as its ports are dark. Both have the place of the trigger.
     rails = []
     begins = []
     uses_of_rails = []
@@ -243,6 +269,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
             where="place",
         )
 
+    # Only the nodes that are events themselves have a first operation.
     part = np.concatenate([events.part, np.full(n_nodes - len(events.part), -1)])
     nodes = Events(events.event_of, part, before, after, np.concatenate(durations_s))
     graph = Graph(nodes, ago, local, place, parts, tuple(begins), tuple(uses_of_rails), find)
@@ -252,29 +279,34 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
 def _cut_events(
     job: RailJob, plan: TriggerPlan, paused: Paused
 ) -> tuple[Parts, list[NDArray[np.int32]], list[NDArray[np.float64]]]:
-    """Cut the events that pause into parts.
+    """Cut the events that pause into parts, each of which becomes a node of the graph.
 
     An event is a computation, or a communication of several ranks as one; it may pause for
-    triggers, which are changes of circuits. The first part of an event is the event itself. It
-    lasts up to its first share; further parts are new nodes, from the number of events on, and
-    each stands in the order where the last one of its triggers stands.
+    triggers, which are changes of circuits. A share says how much of it is over then, from 0 to 1.
+    The first part of an event is the event itself. It lasts up to its first share; further parts
+    are new nodes, from the number of events on. The place of a part is its number in the total
+    order of the plan; that of a further part is the place of the last trigger that it waits for.
 
     Parameters
     ----------
     job, plan
-        The job, and its plan of triggers.
+        The job, and its plan of triggers, with the place of each operation and each trigger and
+        the seconds that each operation lasts.
     paused
-        The events that pause.
+        ``paused[event][share]``: the states that the event waits for when this share of it is
+        over, as numbers of triggers that are up by then. Events and shares ascend; an event that
+        does not pause is not there.
 
     Returns
     -------
     parts : Parts
-        The nodes of each event.
-    places : list of arrays
-        The places of all nodes, in pieces: first those of the events, then those of the further
-        parts of each event that pauses.
-    durations_s : list of arrays
-        How long they last, in the same pieces.
+        ``parts.number[event]``, how many nodes each event has, and ``parts.further[event]``, the
+        node of its second part.
+    places : list of int32 arrays
+        The places of all nodes, in pieces: first those of the events, shape (events,), then for
+        each event that pauses those of its further parts.
+    durations_s : list of float64 arrays
+        How long the nodes last, in seconds, in the same pieces.
     """
     step = job.step()
     events = job.events()
@@ -287,6 +319,9 @@ def _cut_events(
         parts.number[event] = 1 + len(states_of_share)
         parts.further[event] = n_nodes
         n_nodes += len(states_of_share)
+
+        # An event of 10 s with the shares 0.2 and 0.7 has parts of 2 s, 5 s and 3 s. The state
+        # `s` is reached by trigger `s - 1`.
         total_s = durations_s[0][event]
         durations_s[0][event] *= min(states_of_share)
         durations_s.append(total_s * np.diff([*states_of_share, 1.0]))
@@ -301,20 +336,31 @@ def _cut_events(
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
     """Check that all in a plan waits for what its order says, and return its graph.
 
+    A trigger is a change of circuits of one rail. Three tables of each rail say what waits:
+    `needs`, which changes a send waits for; `after`, which sends a change waits for; and `wanted`,
+    which operations have to be ready before a change that is set on demand. They follow from the
+    order of operations and triggers, and are compared with what does follow.
+
     Parameters
     ----------
-    job, plan
-        The job, and its plan of triggers.
+    job
+        The job.
+    plan
+        Its plan of triggers: by operation and by trigger the place in one total order, which
+        circuits each trigger changes, and where communications pause for triggers.
 
     Returns
     -------
     Graph
+        What waits for what: nodes (parts of computations and communications, and the beginning
+        and the end of each trigger) with durations in seconds, and pairs of nodes of which one
+        waits for the other.
 
     Raises
     ------
     InputError
-        As `link` does, or naming the first row of `needs`, `after` or `wanted` that is missing,
-        or does not follow from the order.
+        If the plan is of another job or its order cannot be kept, or naming the first row of
+        `needs`, `after` or `wanted` that is missing, or does not follow from the order.
     """
     linked, graph = link(job, plan)
     for number, (stated, right) in enumerate(zip(plan.rails, linked.rails, strict=True)):
@@ -324,14 +370,15 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 
 
 def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) -> None:
-    """Refuse rows that are not those that follow from the order.
+    """Refuse a table of a plan that is not the one that follows from the order of the plan.
 
     Parameters
     ----------
     where
-        The JSON pointer to the table, for the message.
+        The JSON pointer to the table, such as ``"/rails/0/needs"``, for the message.
     stated, right
-        The table of the plan, and the right one; both sorted, shape (rows, columns).
+        The table that the plan states, and the one that follows from its order; both sorted,
+        int32, shape (rows, columns).
 
     Raises
     ------
@@ -381,6 +428,7 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
             where="groups",
         )
 
+    # Each rail has the ranks of the job on it, and as many ports as its switch.
     members = {rail: tuple(ranks.tolist()) for rail, ranks in ranks_of_rails(step).items()}
     for number, rail in enumerate(plan.rails):
         ports = len(rail.ranks) * job.network.ports_per_gpu
@@ -397,7 +445,8 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
     if len(plan.rails) != len(members):
         raise InputError(f"rails: {len(plan.rails)}, the job has {len(members)}", where="rails")
 
-    # All ranks of a communication do it at one place, and no two things have the same place.
+    # All ranks of a communication do it at one place, and no two things have the same place. The
+    # operations ``events.part`` are the first one of each event, which stands for all of them.
     for wrong in np.flatnonzero(plan.place != plan.place[events.part][events.event_of])[:1]:
         raise InputError(
             f"place[{wrong}] = {plan.place[wrong]}: not that of the other ranks of its"
@@ -409,6 +458,7 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
     for repeated in places[1:][np.diff(places) == 0][:1]:
         raise InputError(f"place: {repeated} is there twice", where="place")
 
+    # The upper limits of the columns operation, rank and ports; ports are bits of an int32.
     rows = plan.relays
     for row in np.flatnonzero((rows >= (step.n_operations, step.n_ranks, 2**31)).any(axis=1))[:1]:
         raise InputError(
@@ -420,7 +470,17 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
 def _check_pooled(job: RailJob, plan: TriggerPlan) -> None:
     """Refuse a plan in which data change rail inside servers, where the job does not let them.
 
-    The circuits of such a plan stay while a communication is under way: it has no pauses.
+    The circuits of such a plan stay while a communication is under way: it has no pauses, which
+    are moments at which a communication stops for a change of circuits.
+
+    Parameters
+    ----------
+    job
+        The job. It lets data change rail if its network states what that costs
+        (`network.change_rail_s`), it is derived from a model, not from a recorded step, and its
+        switches are ideal, not a fabric of cells.
+    plan
+        A plan of triggers with pooled rails.
 
     Raises
     ------
@@ -457,8 +517,11 @@ def _number_parts(
 
     Parameters
     ----------
-    job, plan
-        The job, and its plan of triggers.
+    job
+        The job.
+    plan
+        Its plan of triggers: by operation and by trigger the place in one total order, which
+        circuits each trigger changes, and where communications pause for triggers.
     find
         Finds the operations that rows name.
 
@@ -496,7 +559,7 @@ def _number_parts(
 def _link_rail(
     linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
 ) -> RailTriggers:
-    """Add what a rail waits for to the pairs, and return it with its rows.
+    """Find what waits for what on one rail: add it to the pairs, and return the rail's tables.
 
     A trigger is a change of circuits. An event is a computation, or a communication of several
     ranks as one, cut into parts where it pauses for triggers. The nodes of the graph are the parts
@@ -508,13 +571,14 @@ def _link_rail(
     Parameters
     ----------
     linking
-        The job, the plan of all rails, and the parts of events.
+        The job, the plan of all rails, the parts of events, and the last node of each event.
     rail
         The triggers of this rail.
     uses
         The sends over its transmit ports: an entry for each operation and port.
     begin
         ``begin[trigger]``: the node at which it begins; it is up when the next node ends.
+        int64, shape (triggers,).
     pairs
         The pairs of nodes of which one waits for the other; those of this rail are added.
 
@@ -534,11 +598,14 @@ def _link_rail(
     send_before, send_after, ago = table.pair(use=True, after_use=True)
     pairs.add(linking.last[event_of[send_before]], event_of[send_after], ago=ago, local=True)
 
-    # A circuit is given up when the send over it, or the part of it that ends there, is over.
+    # A circuit is given up when the send over it, or the part of it that ends there, is over: the
+    # last part, unless the communication pauses for just this trigger.
     send, trigger, ago = table.pair(use=True, after_use=False)
     part_of_cut = _number_cuts(linking.paused)
     part = linking.parts.number[event_of[send]] - 1
     if part_of_cut:
+        # An event that pauses after part 0 for trigger 4, and after part 1 for trigger 6, gives up
+        # the circuits that these change after part 0 and part 1, and all others after part 2.
         rows = zip(event_of[send].tolist(), trigger.tolist(), part.tolist(), strict=True)
         part = np.array(
             [part_of_cut.get((event, k), last_part) for event, k, last_part in rows], np.int64
@@ -546,7 +613,8 @@ def _link_rail(
     pairs.add(linking.parts.node(event_of[send], part), begin[trigger], ago=ago, local=False)
     after = find.name(send, part, ago, trigger)
 
-    # Nothing is sent before its circuits are up.
+    # Nothing is sent before its circuits are up. Trigger k leads to state k + 1, by which rows of
+    # `needs` name it, and its last node is the one after its beginning.
     trigger, send, ago = table.pair(use=False, after_use=True)
     needs = [find.name(send, 0, trigger + 1, ago)]
     pairs.add(begin[trigger] + 1, event_of[send], ago=ago, local=False)
@@ -571,6 +639,8 @@ def _link_rail(
     users = first_users(linked, linking.plan.place, find)
     demanded = np.unique(rail.wanted[:, 3])
     demanded = demanded[users[demanded] >= 0]
+    # `causes` are the pairs of events whose second one is this operation; `row` says of which
+    # trigger.
     row, causes = gather(job.events().after, event_of[users[demanded]])
     pairs.add(linking.last[job.events().before[causes]], begin[demanded[row]], local=False)
     return replace(linked, wanted=list_wanted(job, demanded, users, find))
@@ -579,7 +649,8 @@ def _link_rail(
 def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
     """List all that happens at each transmit port of a rail, in the order of the plan.
 
-    With pooled rails the GPUs of a server use a port at once, each a *share* of it, which is
+    Two things happen at a port: an operation sends over it, or a trigger changes its circuit. With
+    pooled rails the GPUs of a server use a port at once, each a *share* of it, which is
     listed like a port: their sends do not wait for each other, and a change of circuits, which is
     listed for each share, waits for those of all.
 
@@ -595,12 +666,16 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
     Returns
     -------
     Ports
-        Sends and changes; changes of ports that nothing is sent over are left out.
+        An entry for each send and each change at a port, sorted by port and then by the place in
+        the order of the plan: the port, whether it is a send, and its operation or its trigger.
+        Changes of ports that nothing is sent over are left out.
     """
     job = linking.job
     trigger, changed_port = touched(job, rail)
     used_port = uses.port
     if linking.plan.pooled:
+        # With 8 rails, share 3 of port 5 is listed as port 5 * 8 + 3 = 43. The share that a GPU
+        # uses is the number of its own rail.
         rails_of_job = np.sort([each_rail.rail for each_rail in linking.plan.rails])
         n_shares = len(rails_of_job)
         share = np.searchsorted(rails_of_job, job.step().rail[uses.operation])
@@ -609,6 +684,7 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
         changed_port = np.repeat(changed_port * n_shares, n_shares) + all_shares
         trigger = np.repeat(trigger, n_shares)
 
+    # Sorted by port and place. The entries before `len(used_port)` are sends.
     is_used = np.isin(changed_port, used_port)
     trigger = trigger[is_used]
     ports = np.concatenate([used_port, changed_port[is_used]])
@@ -621,7 +697,20 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
 def _number_cuts(paused: Paused) -> dict[tuple[int, int], int]:
     """Return by event and trigger the number of the part that ends there, from 0.
 
-    An event that pauses for triggers is cut into parts; those that do not pause are left out.
+    An event (a computation, or a communication of several ranks as one) that pauses for triggers
+    (changes of circuits) is cut into parts.
+
+    Parameters
+    ----------
+    paused
+        ``paused[event][share]``: the states that the event waits for when this share of it is
+        over, from 0 to 1. Trigger k leads to state k + 1.
+
+    Returns
+    -------
+    dict
+        ``part_of_cut[event, trigger]``: the part after which the event waits for the trigger.
+        Events that do not pause are left out.
     """
     part_of_cut = {}
     for event, states_of_share in paused.items():
@@ -636,20 +725,38 @@ def _link_cuts(
 ) -> list[NDArray[np.int32]]:
     """Let the parts of events wait for the triggers that the events have paused for.
 
+    A trigger is a change of circuits. An event is a communication of several ranks as one; it
+    pauses where circuits that it uses change while it is under way, and its next part then waits
+    until they are up.
+
     Parameters
     ----------
-    linking, rail, uses, begin, pairs
-        As of `_link_rail`.
+    linking
+        The job, the parts of its events, and which of them pause.
+    rail
+        The triggers of this rail.
+    uses
+        The sends over its transmit ports: an entry for each operation and port.
+    begin
+        ``begin[trigger]``: the node at which a trigger begins; it is up when the next node ends.
+        int64, shape (triggers,).
+    pairs
+        The pairs of nodes of which one waits for the other; those of parts after a pause are
+        added.
 
     Returns
     -------
     list of int32 arrays, shape (rows, 6)
-        Rows of `RailTriggers.needs`: what the parts after a pause need.
+        What the parts after a pause need, as rows of `RailTriggers.needs`: rank, group, number of
+        the communication in it from 1, part from 0, state of the rail, and 0 for the same step.
+        Only ranks whose own circuits change at the pause have rows.
     """
     event_of = linking.job.events().event_of
     trigger_of_change, changed_port = touched(linking.job, rail)
     needs = []
     for (event, trigger), part in _number_cuts(linking.paused).items():
+        # Only operations whose own ports the trigger changes wait for it. The trigger may also be
+        # one of another rail with the same number: then the event has no uses here.
         own_uses = np.flatnonzero(event_of[uses.operation] == event)
         is_changed = np.isin(uses.port[own_uses], changed_port[trigger_of_change == trigger])
         operations = uses.operation[own_uses[is_changed]]
@@ -724,7 +831,8 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     port, later = np.divmod(keys, max(n, 1))
 
     # At each port `earlier[row]` is the trigger before `later[row]`; before the first one of a
-    # step it is the last one of the step before.
+    # step it is the last one of the step before. If triggers 2, 5 and 7 concern a port, their
+    # predecessors are 7 (of the step before), 2 and 5.
     is_first = np.diff(port, prepend=-2) != 0
     earlier = np.roll(later, 1)
     earlier[is_first] = np.append(later[np.flatnonzero(is_first)[1:] - 1], later[-1:])
@@ -735,7 +843,10 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
 
 
 def _once(keys: Ints) -> Ints:
-    """Return each of some integers once, ascending; `np.unique` takes several times as long."""
+    """Return each of some integers once, ascending; `np.unique` takes several times as long.
+
+    `keys` is an int64 array of shape (n,), in any order.
+    """
     keys = np.sort(keys)
     is_new = np.append(True, np.diff(keys) != 0)[: len(keys)]
     unique_keys: Ints = keys[is_new]
@@ -745,9 +856,10 @@ def _once(keys: Ints) -> Ints:
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
     """Return when everything happens if nothing is late, as a plan that can be verified.
 
-    A node is an operation (a communication of several ranks is one, or several parts), or the
-    beginning or end of a trigger, which is a change of circuits. Every node starts as early as
-    what it waits for allows; the step before is over.
+    A plan of triggers has an order and no times. A node is an operation (a communication of
+    several ranks is one, or several parts), or the beginning or end of a trigger, which is a
+    change of circuits. Every node starts as early as what it waits for allows; the step before is
+    over.
 
     Parameters
     ----------
@@ -797,15 +909,24 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
 def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTimeline:
     """Return the states of a rail, in the order of the times at which its triggers begin.
 
-    Changes at one time make one state. The first state, which is there when the step begins, is
-    never replaced.
+    A trigger is a change of circuits, and a state is all circuits of the rail at a time. Changes
+    at one time make one state. The first state, which is there when the step begins, is never
+    replaced.
 
     Parameters
     ----------
     rail
-        The triggers of the rail.
+        The triggers of the rail, with the circuits that the step begins with.
     trigger_s
-        ``trigger_s[trigger]``: when each begins, in seconds.
+        ``trigger_s[trigger]``: when each begins, in seconds from the beginning of the step;
+        float64, shape (triggers,).
+
+    Returns
+    -------
+    RailTimeline
+        The states (`matchings[state, transmit port] = receive port`), when each is asked for and
+        when its change starts, in seconds (both are the same), and the states of cells where the
+        fabric has any.
     """
     matchings = [rail.circuits]
     starts_s = [0.0]
@@ -814,6 +935,9 @@ def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTime
     for trigger in np.argsort(trigger_s, kind="stable").tolist():
         matching = matchings[-1].copy()
         matching[changes[trigger][:, 0]] = changes[trigger][:, 1]
+
+        # A trigger at the same time adds its changes to the state before; cells are those after
+        # the later trigger.
         if trigger_s[trigger] == starts_s[-1] and len(matchings) > 1:
             matchings[-1] = matching
             cell_rows[-1] = trigger + 1

@@ -67,7 +67,18 @@ class RailTimeline(Value):
     cell_states: Annotated[GivenOrNone[np.int8], Axes(2), Range(FREE, CROSS)] = given(default=None)
 
     def __post_init__(self) -> None:
-        """Refuse rows that are no matchings, columns of other lengths, and times that descend."""
+        """Refuse rows that are no matchings, columns of other lengths, and times that descend.
+
+        A state is which circuits a rail has at a time. `matchings` has a row for each state, of
+        which each receive port may be the end of one transmit port at most; `asked_s` and
+        `starts_s` have an entry for each state (when it is asked for, and when its change starts,
+        in seconds); `cell_states`, if there is one, has a row for each state.
+
+        Raises
+        ------
+        InputError
+            Naming the field and the first wrong entry.
+        """
         check_fields(self)
         states = len(self.matchings)
         check_matchings(self.matchings)
@@ -131,7 +142,20 @@ class ChordRoutes(Value):
     share: Annotated[Given[np.float64], Axes(1), Range(0, 1)] = given()
 
     def __post_init__(self) -> None:
-        """Refuse columns of other lengths, and strides and distances that lead to no other."""
+        """Refuse columns of other lengths, and strides and distances that lead to no other member.
+
+        The members of a group stand on a circle. Port p of each has a circuit to the member
+        ``strides[p]`` places further on, and route r brings a part ``share[r]`` of the data for
+        the member ``distance[r]`` places further on, by ``hops[r, p]`` circuits of port p. In a
+        group of n members (`n_members`) another member is 1 to n - 1 places away: n places lead
+        back to the sender.
+
+        Raises
+        ------
+        InputError
+            Naming the field, if `hops`, shape (routes, ports), or `share`, shape (routes,), does
+            not fit `distance` and `strides`, or a stride or distance is `n_members` or more.
+        """
         check_fields(self)
         n_routes = len(self.distance)
         for name in ("hops", "share"):
@@ -151,7 +175,11 @@ class ChordRoutes(Value):
 
     @property
     def busiest_port_parts(self) -> float:
-        """How many parts the busiest port of a member carries, one for each hop."""
+        """How many parts the busiest port of a member carries, one for each hop.
+
+        A part is the data of one member for one other; a share of a part counts as that share, and
+        each hop of it once.
+        """
         return float((self.share @ self.hops).max(initial=0.0))
 
 
@@ -215,7 +243,16 @@ class RailPlan(Value):
     """Fields that files of plans without them do not have."""
 
     def __post_init__(self) -> None:
-        """Refuse columns of other lengths, rails that occur twice, and relays out of order."""
+        """Refuse columns of other lengths, rails that occur twice, and relays out of order.
+
+        `start_s`, `end_s` and `ports` have an entry for each operation of the step; each rail is
+        in one timeline; `relays` has the operation in its first column, ascending.
+
+        Raises
+        ------
+        InputError
+            Naming the field and the first wrong entry.
+        """
         check_fields(self)
         operations = len(self.start_s)
         for name in ("end_s", "ports"):
@@ -233,10 +270,13 @@ class RailPlan(Value):
 def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
     """Refuse relays of no operation, or out of order.
 
+    A relay says that a rank forwards the data of an operation on their way to the receiver.
+
     Parameters
     ----------
     rows
-        As `RailPlan.relays`: operation, rank that forwards, ports as bits; shape (rows, 3).
+        The operation, the rank that forwards it, and over which of its ports, as bits; int32,
+        shape (rows, 3), operations ascending.
     n_operations
         The number of operations of the step.
 
@@ -259,6 +299,11 @@ def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
 
 def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:
     """List the ranks on each rail, in the order in which its switch counts them.
+
+    Parameters
+    ----------
+    step
+        The step, whose groups of ranks name their rail; groups inside servers have none.
 
     Returns
     -------

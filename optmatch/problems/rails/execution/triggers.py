@@ -124,6 +124,8 @@ class RailTriggers(Value):
                     f"{name}[{bad}]: trigger {trigger_of_row[bad]}, there are {len(self.place)}",
                     where=f"{name}[{bad}]",
                 )
+
+        # Places ascend strictly; a trigger may have several rows of changes.
         for name, column in (("place", self.place), ("changes", self.changes[:, 2])):
             for bad in np.flatnonzero(np.diff(column) < (name == "place"))[:1] + 1:
                 where = f"{name}[{bad}]"
@@ -160,10 +162,15 @@ class RailTriggers(Value):
     def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
         """Return what each row of `changes` does: the receive ports before and after it.
 
+        `changes` has the columns transmit port, receive port and trigger, one row for each port
+        that a trigger (a change of circuits of the rail) changes; `circuits` are those that the
+        step begins with.
+
         Returns
         -------
         trigger, sends, old, new : int32 arrays, shape (rows,)
-            The trigger, the transmit port, and its receive port before and after; -1 where dark.
+            The trigger, from 0, the transmit port, and its receive port before and after the
+            trigger; -1 where dark. Rows are those of `changes`, in the same order.
 
         Raises
         ------
@@ -179,7 +186,8 @@ class RailTriggers(Value):
             )
 
         # By transmit port, in the order of triggers: a change replaces the one before it at its
-        # port, and the first one the circuit that the step begins with.
+        # port, and the first one the circuit that the step begins with. `again` is true of all
+        # rows but the first of each port.
         order = np.lexsort((trigger, sends))
         again = np.diff(sends[order], prepend=-1) == 0
         for bad in order[again & (np.diff(trigger[order], prepend=-1) == 0)][:1]:
@@ -190,9 +198,15 @@ class RailTriggers(Value):
         return trigger, sends, old, new
 
     def states(self) -> Rows:
-        """List all states, ``states[state, transmit port] = receive port``; -1 where dark.
+        """List all states of the rail: its circuits before and after each trigger.
 
-        State 0 is the one that the step begins with; shape (triggers + 1, ports).
+        A trigger is a change of circuits; state s is the one after the first s triggers, and state
+        0 the one that the step begins with.
+
+        Returns
+        -------
+        int32 array, shape (triggers + 1, ports)
+            ``states[state, transmit port] = receive port``; -1 where dark.
         """
         states = [self.circuits]
         for changes in self.split(self.changes):
@@ -202,7 +216,20 @@ class RailTriggers(Value):
         return np.array(states)
 
     def split(self, rows: Rows) -> list[Rows]:
-        """List the rows of each trigger, which the last column names; a table for each."""
+        """List the rows of each trigger; a table for each.
+
+        Parameters
+        ----------
+        rows
+            A table whose last column names the trigger, from 0; int32, shape (rows, columns).
+
+        Returns
+        -------
+        list of int32 arrays, shape (rows, columns)
+            ``split[trigger]``: the rows of this trigger, in the same order; perhaps none.
+        """
+        # Sorted by trigger, the table is cut before the first row of each trigger and behind the
+        # last one; what is before trigger 0 and behind the last trigger is empty.
         rows = rows[np.argsort(rows[:, -1], kind="stable")]
         return np.split(rows, np.searchsorted(rows[:, -1], np.arange(len(self.place) + 1)))[1:-1]
 
@@ -258,7 +285,17 @@ class TriggerPlan(Value):
     pooled: bool = field(default=False, metadata={"brief": True})
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths, and rails that occur twice."""
+        """Refuse columns of different lengths, and rails that occur twice.
+
+        `place`, `ports` and `lasts_s` have an entry for each operation of the step; `pauses`
+        (which communication waits for which state of its rail on its way) has a row for each entry
+        of `shares` (how much of it is over then).
+
+        Raises
+        ------
+        InputError
+            Naming the column, or the rail.
+        """
         check_fields(self)
         columns = (("place", "ports"), ("place", "lasts_s"), ("pauses", "shares"))
         for first, second in columns:

@@ -58,7 +58,9 @@ class Ports(NamedTuple):
     def pair(self, *, use: bool, after_use: bool) -> tuple[Ints, Ints, Ints]:
         """Pair each send, or change, with the last send, or change, before it at its port.
 
-        The step repeats: before the first entry of a port comes the last one of the step before.
+        An entry is a send of an operation over a transmit port, or a change of the circuit of this
+        port; entries of a port are in the order of the plan. The step repeats: before the first
+        entry of a port comes the last one of the step before.
 
         Parameters
         ----------
@@ -70,7 +72,8 @@ class Ports(NamedTuple):
         Returns
         -------
         before, after : int64 arrays, shape (pairs,)
-            The items: operations of sends, triggers of changes.
+            The items: operations of sends, triggers of changes (a trigger is a change of circuits,
+            numbered from 0). Entries whose port has nothing of the first kind have no pair.
         ago : int64 array, shape (pairs,)
             1 where the first is in the step before, else 0.
         """
@@ -103,20 +106,24 @@ def list_uses(
 ) -> Use:
     """List the data that go over each transmit port, forwarded data at each rank on their way.
 
+    A rail is a switch to which one GPU of each server is connected, by k ports; port p of GPU g is
+    port ``g * k + p`` of the switch. A relay is a rank that forwards the data of an operation.
+    Operations that receive use no transmit port.
+
     Parameters
     ----------
     job
         The job.
     rail
-        The rail, with its ranks.
+        The rail: its number, and its ranks, ascending.
     ports
-        ``ports[operation]``: the ports of its GPU that it sends over, as bits.
+        ``ports[operation]``: the ports of its GPU that it sends over, as bits: bit p for port p.
     relays
         ``relays[row]``: an operation, a rank that forwards it, and the ports that this rank sends
         over, as bits; shape (rows, 3).
     pooled
-        Whether data change rail inside a server, as in `RailPlan.pooled`: GPUs of all rails then
-        send over the ports of this one, which the bits of its number in the server stand for.
+        Whether data change rail inside a server: GPUs of all rails then send over the ports of
+        this one. Bit ``q * k + p`` stands for port p on the rail number q of the server.
 
     Returns
     -------
@@ -130,6 +137,8 @@ def list_uses(
         Naming the first operation that sends over ports that its GPU does not have, or from a
         rank that is not on this rail.
     """
+    # All that is sent: by operations on this rail (of any rail, if they are pooled), and by the
+    # relays of these operations, which are counted behind them.
     step = job.step()
     k = job.network.ports_per_gpu
     sends = (step.rail == rail.rail) & (step.kind != RECV)
@@ -159,7 +168,8 @@ def list_uses(
         gpu = np.minimum(np.searchsorted(rail.ranks, rank), len(rail.ranks) - 1)
         wrong = np.array(rail.ranks)[gpu] != rank
 
-    # An entry for each port: port p of GPU g is port g * k + p of those that the switch has.
+    # An entry for each port: port p of GPU g is port g * k + p of those that the switch has. Bits
+    # are wrong if there are none, or any beyond the ports of a GPU (of a server, if pooled).
     row, number = np.nonzero(bits[:, None] >> (first_bit + np.arange(k)) & 1)
     wrong |= (bits <= 0) | (bits >> n_bits != 0)
     for bad in np.flatnonzero(wrong)[:1]:
@@ -175,7 +185,15 @@ def list_uses(
 def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
     """List which trigger lets which transmit port go dark.
 
-    On a switch that stops as a whole each trigger lets all ports go dark.
+    A trigger is a change of circuits of a rail; a port is dark while its circuit changes. On a
+    switch that stops as a whole ("all-stop") each trigger lets all ports go dark.
+
+    Parameters
+    ----------
+    job
+        The job, whose network says how switches change.
+    rail
+        The triggers of one rail, with the ports that each changes.
 
     Returns
     -------
@@ -206,6 +224,11 @@ class Finder:
 
         Pair k of rank and group has the key ``pairs[k]`` and ``count[k]`` operations, which are
         ``order[first[k]]`` and the next ones.
+
+        Parameters
+        ----------
+        step
+            The step whose operations are found: their ranks, and their groups, -1 of computation.
         """
         self.step = step
         key = self._pair(step.rank, step.group)
@@ -221,22 +244,32 @@ class Finder:
         self.number[step.group < 0] = 0
 
     def _pair(self, rank: NDArray[np.int32], group: NDArray[np.int32]) -> Ints:
-        """Return a key for each pair of rank and group, entry by entry; group -1 has one, too."""
+        """Return a key for each pair of rank and group, entry by entry; group -1 has one, too.
+
+        With G groups the key is ``rank * (G + 1) + group + 1``. Arguments are integer arrays of
+        one shape, and the keys are an int64 array of the same shape.
+        """
         return rank.astype(np.int64) * (len(self.step.groups) + 1) + group + 1
 
     def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
         """Return the operation that each row names.
 
+        A row names an operation by rank, group and number, since plans that are executed know no
+        numbers of operations in the whole step.
+
         Parameters
         ----------
         rows
-            Rank, group and number in the first three columns; shape (rows, columns).
+            Rank, group and number in the first three columns, and anything in others; int32,
+            shape (rows, columns). The number counts the communications of the group at this rank
+            in program order, from 1.
         where
             The name of the table, for the message.
 
         Returns
         -------
         int64 array, shape (rows,)
+            Numbers of operations of the step.
 
         Raises
         ------
@@ -246,6 +279,9 @@ class Finder:
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)
         pair = np.minimum(np.searchsorted(self.pairs, key), max(0, len(self.pairs) - 1))
+
+        # Keys of pairs ascend; a row whose key is not among them finds some other pair, and is
+        # refused, as is a number beyond those of its pair.
         exists = (number > 0) & (group < len(self.step.groups))
         if len(self.pairs):
             exists &= (self.pairs[pair] == key) & (number <= self.count[pair])
@@ -265,10 +301,13 @@ class Finder:
     def name(self, operations: NDArray[Any], *columns: Any) -> NDArray[np.int32]:
         """Return rows that name operations, with further columns, each row once.
 
+        An operation is named by its rank, its group, and its number among the operations of this
+        group at this rank, from 1.
+
         Parameters
         ----------
         operations
-            The operations, shape (n,).
+            Numbers of operations of the step, shape (n,).
         columns
             Further columns: integers, or arrays of shape (n,).
 
@@ -295,21 +334,27 @@ class Finder:
 def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
     """Find the first operation that needs each trigger in the same step, -1 if there is none.
 
+    A trigger is a change of circuits of a rail; trigger k leads to state k + 1, and an operation
+    needs it if it sends over circuits that are up in this state.
+
     Parameters
     ----------
     rail
-        The triggers, with the rows `needs`.
+        The triggers, with the rows `needs`: rank, group, number, part, state, and in column 5
+        whether the state is of the same step (0) or of the step before (1).
     place
-        ``place[operation]``: its place in the order of the plan.
+        ``place[operation]``: its place in the order of the plan; int32.
     find
-        Finds the operations that rows name.
+        Finds the operations that rows name by rank, group and number.
 
     Returns
     -------
     int64 array, shape (triggers,)
+        Numbers of operations of the step.
     """
     rows = rail.needs[rail.needs[:, 5] == 0]
     operations = find(rows[:, :3], "needs")
+    # From the last place to the first: the operation that is written last has the first place.
     order = np.argsort(-place[operations], kind="stable")
     first = np.full(len(rail.place), -1)
     first[rows[order, 4] - 1] = operations[order]  # the last of several entries stays
@@ -317,14 +362,17 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
 
 
 def gather(keys: NDArray[Any], values: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Find where keys have some values; a value may be there several times.
+    """Find where keys have some values; a value may be there several times (a join).
+
+    The keys 5, 7, 5 and the values 7, 5 have three matches: ``row = 0, 1, 1`` and
+    ``place = 1, 0, 2``.
 
     Parameters
     ----------
     keys
-        Integers, in any order.
+        Integers, in any order, shape (keys,).
     values
-        The values to look for, ascending or not.
+        The values to look for, ascending or not, shape (values,).
 
     Returns
     -------

@@ -55,6 +55,8 @@ def coordinates(split: Parallelism) -> NDArray[np.int64]:
     int64 array, shape (ranks, degrees)
         ``coordinates[rank, degree]``, from 0; degrees as in `DEGREES`.
     """
+    # In the order "dp-cp-tp-pp" with dp = 2, cp = 1 and tp = 4, rank 5 is replica 1 and has place
+    # 2 in tensor parallelism.
     sizes = _sizes(split, split.order)
     counted = np.unravel_index(np.arange(split.n_ranks), sizes, order="F")
     place = dict(zip(split.order, counted, strict=True))
@@ -77,8 +79,10 @@ def place_ranks(split: Parallelism) -> NDArray[np.int64]:
     Returns
     -------
     int64 array, shape (ranks,)
-        By rank the number of its GPU.
+        By rank the number of its GPU, from 0.
     """
+    # With "ep" as an axis of its own, the replica is split: ranks with the same experts differ in
+    # the higher digit, `dp`, and those with different ones in the lower digit, `ep`.
     place: dict[Axis, NDArray[np.int64]] = dict(zip(DEGREES, coordinates(split).T, strict=True))
     if "ep" in split.placement:
         place["dp"], place["ep"] = np.divmod(place["dp"], split.expert_replicas)
@@ -249,7 +253,8 @@ def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
         else:
             columns.append(place_of_weights % split.shard)
 
-    # All groups of a family are equally large, so ranks sorted by group make a table.
+    # All groups of a family are equally large, so ranks sorted by group, and then by place, make a
+    # table with a row for each group.
     _, group = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     ranks = np.lexsort([place, group.reshape(-1)]).reshape(-1, count_members(split, family))
     sorted_ranks: NDArray[np.int64] = ranks[np.argsort(ranks.min(axis=1))]
@@ -309,6 +314,8 @@ def _split_members(
                 " in each server are needed; change placement, degrees or gpus_per_server",
                 where="parallelism.placement",
             )
+
+    # grid[group, server, rail]: rows are the parts inside servers, columns those on rails.
     grid = ranks.reshape(len(ranks), -1, inside)
     yield family + SERVER, grid.reshape(-1, inside)
     yield family + RAIL, grid.transpose(0, 2, 1).reshape(-1, grid.shape[1])

@@ -103,6 +103,13 @@ class RailNetwork(Value):
         pass the links of the server once more, all of a rail through the links of one GPU, so that
         a byte takes ``1 / port_bytes_per_s + k / scale_up_bytes_per_s`` seconds of a whole port;
         each message is late by `change_rail_s`, too.
+
+        Returns
+        -------
+        RailNetwork
+            The same servers and switches with ports of shares: more ports of a GPU, each slower
+            in proportion, and a longer latency on rails. It has no radix, which counts whole
+            ports.
         """
         n_rails = self.gpus_per_server
         seconds_per_byte = 1 / self.port_bytes_per_s

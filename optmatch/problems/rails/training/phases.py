@@ -51,6 +51,8 @@ class Phase(Value):
 def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Find ranks that are switched together: a group other than a pipeline joins them on a rail.
 
+    A stage is all ranks on one rail that are joined so, directly or through others.
+
     Parameters
     ----------
     step
@@ -74,7 +76,9 @@ def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
             node = parent[node]
         return node
 
-    # The lower of two roots stays, so that the stages are in the order of their first ranks.
+    # A node is a pair of rail and rank. All members of a group are joined to the first one; those
+    # of pipelines only become nodes. The lower of two roots stays, so that the stages are in the
+    # order of their first ranks.
     for group in step.groups:
         if group.rail < 0:
             continue
@@ -195,6 +199,9 @@ def _find_runs(
     dimension: NDArray[np.int64],
 ) -> _Runs:
     """Find the runs of one dimension among the operations of a rank on a rail.
+
+    A dimension is a kind of parallelism, and a run is consecutive operations of one dimension. The
+    dimensions dp, dp, pp, dp make three runs.
 
     Parameters
     ----------

@@ -38,6 +38,9 @@ def list_passes(
 ) -> list[Pass]:
     """List forward and backward passes of a stage in the order of its schedule.
 
+    The model is cut into parts, and a stage (the GPUs of one place in the pipeline) has one part
+    or several. A pass takes one micro-batch through one part.
+
     Parameters
     ----------
     schedule
@@ -72,7 +75,8 @@ def list_passes(
         return ahead + back
 
     # Forward passes that fill the pipeline, then one forward and one backward in turn, then the
-    # backward passes that are left.
+    # backward passes that are left. With 4 stages, stage 1 does 2 forward passes first: as many as
+    # there are stages behind it.
     early = pp - stage - 1
     if schedule == "interleaved":
         early = 2 * early + (parts - 1) * pp
@@ -89,10 +93,13 @@ def list_passes(
 def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> None:
     """Refuse micro-batches of which a schedule has no order.
 
+    A schedule says in which order the stages of a pipeline go through the micro-batches of a step.
+
     Parameters
     ----------
     schedule
-        The schedule, as in `list_passes`.
+        The order in which stages go through micro-batches: ``"gpipe"``, ``"1f1b"``,
+        ``"interleaved"``, ``"zb-h1"``, ``"zb-v"`` or ``"dualpipe"``.
     pp
         The number of stages.
     micro_batches
@@ -119,8 +126,22 @@ def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> No
 def find_part(schedule: PipelineSchedule, pp: int, stage: int, part: int) -> int:
     """Return which part of the model a part at a stage is, its number from 0.
 
-    With ``"zb-v"`` parts go through the stages and back; with ``"dualpipe"`` the second part of a
-    stage is the first one of the opposite stage.
+    The layers of a model are cut into parts, numbered in the order in which data pass them
+    forward. With ``"zb-v"`` parts go through the stages and back: the last stage has two that
+    follow each other, and stage 0 the first and the last one. With ``"dualpipe"`` the second part
+    of a stage is the first one of the opposite stage. Else part 1 of stage 0 comes after part 0 of
+    the last stage.
+
+    Parameters
+    ----------
+    schedule
+        The order of passes in the pipeline.
+    pp
+        The number of stages.
+    stage
+        The number of the stage, from 0.
+    part
+        The part, counted at the stage from 0.
     """
     if part == 1 and schedule in ("zb-v", "dualpipe"):
         return (2 * pp if schedule == "zb-v" else pp) - 1 - stage
@@ -130,7 +151,22 @@ def find_part(schedule: PipelineSchedule, pp: int, stage: int, part: int) -> int
 def find_stage(schedule: PipelineSchedule, pp: int, where: int, part: int) -> int:
     """Return the stage that has the part number `where` of the model.
 
-    With ``"dualpipe"`` two stages have it: the result is the one in the stream `part`, 0 or 1.
+    Parameters
+    ----------
+    schedule
+        The order of passes in the pipeline.
+    pp
+        The number of stages.
+    where
+        The number of the part in the whole model, from 0.
+    part
+        With ``"dualpipe"`` two stages have each part: the result is the one in the stream of
+        micro-batches with this number, 0 or 1. It has no meaning with other schedules.
+
+    Returns
+    -------
+    int
+        The number of the stage, from 0.
     """
     if schedule == "zb-v":
         return min(where, 2 * pp - 1 - where)
@@ -159,6 +195,8 @@ def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
     Pass
         With the part, counted at the stage, and the micro-batch.
     """
+    # With 2 stages of 2 parts each, passes 0 to 7 are of the parts 0 0 1 1 0 0 1 1 and of the
+    # micro-batches 0 1 0 1 2 3 2 3.
     if parts == 1:
         return Pass(kind, 0, k)
     part = k // pp % parts
@@ -168,7 +206,9 @@ def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
 def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
     """Split backward passes; gradients of weights come `stage` micro-batches later.
 
-    Those that are left when the last backward pass is over come at the end.
+    This makes the schedule zb-h1 of 1f1b: a backward pass waits for the gradients of inputs of the
+    stage behind it, and those of weights fill the gaps. Those that are left when the last backward
+    pass is over come at the end.
 
     Parameters
     ----------
@@ -228,6 +268,8 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
     while any(done["W", where] < micro_batches for where in range(top + 1)):
         chosen: list[tuple[Kind, int]] = []
         for stage in range(pp):
+            # Micro-batches whose activations the stage keeps: those that are through forward, but
+            # not yet through with gradients of weights.
             parts_of_stage = stage, top - stage
             n_kept = sum(done["F", where] - done["W", where] for where in parts_of_stage)
             # A pass is ready if the micro-batch is through with the pass that comes before it.
@@ -298,7 +340,8 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     turns += last_turns[:late] + [turn.replace("B", "I") for turn in last_turns[late:]]
     turns += ["W", "I0"] * early + ["W"] * late
 
-    # In the second half of the pipeline the nearer end is that of the second part.
+    # In the second half of the pipeline the nearer end is that of the second part: its turns "F0"
+    # are of part 1.
     swap = int(stage >= half)
     # Micro-batches are numbered by stream; forward and backward passes count for themselves.
     count: Counter[tuple[bool, int]] = Counter()

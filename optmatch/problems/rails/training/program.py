@@ -46,6 +46,11 @@ def place_programs(
 ) -> Step:
     """Make a step of which all ranks of a stage have the same program.
 
+    A stage is the GPUs of one place in the pipeline. Its program is written once, and copied here
+    for each of its ranks, with the groups and the peers that this rank has. A family is a set of
+    groups of one kind, such as all groups of tensor parallelism: an operation of a program names
+    its family, and the rank tells which group of the family it is in.
+
     Parameters
     ----------
     split
@@ -53,8 +58,11 @@ def place_programs(
     groups
         All groups, with names ``family.number``.
     programs
-        ``programs[stage]``: the operations of each rank of the stage, in order. All members of a
-        group have its collectives in the same order.
+        ``programs[stage]``: the operations of each rank of the stage, in order. Each has its kind,
+        its family ("" of computation), its size in bytes or duration in seconds, the numbers of
+        the operations of the same program that it depends on (`after`), and of a message the other
+        stage (`toward`, else -1) and a tag that is the same at both ends. All members of a group
+        have its collectives in the same order.
 
     Returns
     -------
@@ -65,7 +73,9 @@ def place_programs(
     _check_messages(programs)
 
     # `rows` are all programs one after the other, and row[operation] is the entry that an
-    # operation of the step is a copy of. The operations of rank r begin at start[r].
+    # operation of the step is a copy of. The operations of rank r begin at start[r], and
+    # shift[r] leads from there to the program of its stage. With programs of 3 and 2 operations
+    # and the ranks 0 and 1 of stage 1, row is 3, 4, 3, 4, start 0, 2, 4 and shift 3, 1.
     stage_of = coordinates(split)[:, DEGREES.index("pp")]
     lengths = np.array([len(program) for program in programs])
     start = np.concatenate([[0], np.cumsum(lengths[stage_of])])
@@ -84,7 +94,8 @@ def place_programs(
     family_of_row = np.array([families.index(operation.family) for operation in rows], int)
     group = group_of[family_of_row[row], rank]
 
-    # The parts of a communication have the same group and tag; pairs that occur are numbered.
+    # The parts of a communication have the same group and tag; pairs that occur are numbered, in
+    # the order of group and tag: a running count of `seen` is the number of a pair, from 1.
     tags = np.array(_tags(programs), dtype=np.int64)
     wide = 1 + int(tags.max(initial=0))
     seen = np.zeros(len(groups) * wide, dtype=bool)
@@ -96,7 +107,9 @@ def place_programs(
     del key, communicates, seen  # they are large, and memory is needed below
 
     # Dependencies count from the beginning of a program: those of a rank are moved to its first
-    # operation.
+    # operation. `after` are those of all programs, one after the other. The dependencies of an
+    # operation are from dep_start[operation] on in the step; `first` leads from there to those of
+    # its entry in `after`, as `shift` does above.
     n_dependencies = np.array([len(operation.after) for operation in rows], int)
     after = np.array([before for operation in rows for before in operation.after], int)
     dep_start = np.concatenate([[0], np.cumsum(n_dependencies[row])])
@@ -127,12 +140,20 @@ def place_programs(
 def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
     """Check that each message is sent and received once: all that a step has to keep.
 
-    The members of other groups are of one stage, and have the same program.
+    A message has two ends, which are operations of two stages. Both have the same sender,
+    receiver, tag and size, and no other message has. The members of other groups are of one stage,
+    and have the same program, which cannot disagree.
 
     Parameters
     ----------
     programs
-        ``programs[stage]``: the operations of each rank of the stage, in order.
+        ``programs[stage]``: the operations of each rank of the stage, in order; those that are
+        one end of a message have the other stage as `toward`, others -1.
+
+    Raises
+    ------
+    AssertionError
+        If programs do not fit together, which would be an error of this package.
     """
     ends: dict[int, Counter[tuple[int, int, int, float]]] = {SEND: Counter(), RECV: Counter()}
     for stage, program in enumerate(programs):
@@ -155,12 +176,13 @@ def _tags(programs: Sequence[Sequence[Operation]]) -> list[int]:
     Parameters
     ----------
     programs
-        ``programs[stage]``: the operations of each rank of the stage, in order.
+        ``programs[stage]``: the operations of each rank of the stage, in order. Messages have
+        another stage as `toward`, others -1; a family is all groups of one kind.
 
     Returns
     -------
     list of int
-        By operation, all programs one after another.
+        By operation, all programs one after another. Tags of computations mean nothing.
     """
     tags = []
     for program in programs:

@@ -67,7 +67,8 @@ class Sizes:
         self.inner = tokens * model.hidden  # numbers of a layer's input
 
         # Weights. Attention has matrices of queries and outputs, and of keys and values, which
-        # are smaller where queries share them.
+        # are smaller where queries share them. `words`, `dense` and `sparse` are weights of a
+        # rank; `matrices` are those of one expert, or of the feed-forward part if there is one.
         matrices = model.ffn_matrices * model.hidden * model.ffn
         attention = (2 + 2 * model.shared_keys) * model.hidden**2
         self.words = model.hidden * model.vocabulary / split.tp
@@ -86,6 +87,9 @@ class Sizes:
             tokens * (2 * attention + scores), attention / split.tp, 2 + 4 / split.tp
         )
 
+        # The third argument is what is read and written beside weights, in units of the input of a
+        # layer: the input and the output, and between them queries, keys, values and the result,
+        # or the wide activations, of which each tensor-parallel rank has its part.
         wide = (model.ffn_matrices - 1) * model.ffn / model.hidden / split.tp
         self.ffn_s = self._lasts_s(routed * 2 * matrices, experts, (2 + wide) * routed / tokens)
         self.head_s = self._lasts_s(
@@ -93,6 +97,9 @@ class Sizes:
             self.words,
             1 + model.vocabulary / model.hidden / split.tp,
         )
+
+        # What a layer moves beside its matrices comes on top: half of it is divided among the
+        # tensor-parallel ranks, the other half only if they share activations.
         if workload.memory_bytes_per_s:
             shared = split.tp if split.sequence_parallel else 1
             moved = self.inner * workload.width_bytes / workload.memory_bytes_per_s
@@ -125,6 +132,7 @@ class Sizes:
         float
             Seconds.
         """
+        # The roofline: work at the rate of all tensor-parallel ranks, or bytes at that of memory.
         work = self.workload
         flops_s = flops / (work.peak_flops_per_s * work.efficiency * self.tp)
         if work.memory_bytes_per_s is None:

@@ -33,14 +33,21 @@ def span_rails(
 ) -> list[list[Operation]]:
     """Replace what goes over several rails by what goes inside servers, and over one rail each.
 
+    A rail is a switch to which the GPUs of one number in all servers are connected, so that data
+    for another rail have to pass a GPU of the same server. A family is all groups of one kind. One
+    with members on several rails has groups for its parts: inside servers, ``family-server``, and
+    on rails, ``family-rail``; operations of the family become operations of these.
+
     Parameters
     ----------
     programs
-        ``programs[stage]``: operations of families of groups that may need several rails.
+        ``programs[stage]``: the operations of the ranks of a stage of the pipeline, of families of
+        groups that may need several rails.
     groups
-        All groups, with names ``family.number``.
+        All groups that there are, with names ``family.number``.
     spanning
-        How a group uses several rails, as in `RailNetwork`.
+        How a group uses several rails: ``"hierarchical"``, first inside servers and then on rails,
+        or ``"rings"``, both at once.
 
     Returns
     -------
@@ -72,12 +79,17 @@ def _span_program(
 ) -> Iterator[Operation]:
     """Replace the collectives of a program that need several rails.
 
+    A collective of a group with members in several servers and on several rails becomes
+    collectives of its parts: inside servers (family with `SERVER` at the end of its name), and on
+    rails (with `RAIL`). Sizes are in bytes.
+
     Parameters
     ----------
     program
-        The operations of a stage.
+        The operations of a stage; each depends on some before it (`after`, numbers from 0).
     members
-        The number of members of each group, by family.
+        The number of members of each group, by family; families that need several rails are there
+        by the names of their parts.
     spanning
         With ``"hierarchical"`` the parts of a collective come one after the other, with
         ``"rings"`` side by side.
@@ -116,14 +128,25 @@ def _span_program(
 
 
 def _cut(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
-    """List the parts one after another: each rail carries its share of what a server has.
+    """List the parts of a collective one after another: each rail carries its share of a server's.
+
+    An all-reduce, for example, reduces and scatters inside each server, all-reduces the scattered
+    pieces over the rails, and gathers them inside each server.
 
     Parameters
     ----------
-    kind, size
-        The collective of the whole group, and its size in bytes as in a `Step`.
+    kind
+        The collective of the whole group: `ALL_REDUCE`, `ALL_GATHER`, `REDUCE_SCATTER` or
+        `ALL_TO_ALL`.
+    size
+        Its size in bytes: of an all-gather the shard of a rank, else the whole buffer of a rank.
     inside, n_servers
         The members in each server, and the number of servers.
+
+    Returns
+    -------
+    list of (kind, where, size)
+        By part its collective, `SERVER` or `RAIL`, and its size in bytes, meant in the same way.
     """
     return {
         ALL_REDUCE: [
@@ -148,16 +171,22 @@ def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Par
 
     Parameters
     ----------
-    kind, size
-        The collective of the whole group, and its size in bytes as in a `Step`.
+    kind
+        The collective of the whole group: `ALL_REDUCE`, `ALL_GATHER`, `REDUCE_SCATTER` or
+        `ALL_TO_ALL`.
+    size
+        Its size in bytes: of an all-gather the shard of a rank, else the whole buffer of a rank.
     inside, n_servers
         The members in each server, and the number of servers.
 
     Returns
     -------
     list of (kind, where, size)
-        The part inside servers and the part on rails, with their sizes in bytes.
+        The part inside servers (`SERVER`) and the part on rails (`RAIL`), with their sizes in
+        bytes. They go on at once.
     """
+    # Each of the `inside` rings has 1 / inside of the data: a member sends the shares of all rings
+    # but one inside its server, and the share of that one over its rail.
     n = inside * n_servers
     if kind == ALL_TO_ALL:
         return _cut(kind, size, inside, n_servers)
@@ -177,13 +206,21 @@ def _forward_messages(
 ) -> list[list[Operation]]:
     """Send messages to other servers from the GPU there that has the rail of their receiver.
 
-    The stages of a pipeline fill servers, `inside` in each. A stage receives what it forwards in
-    the order in which it is sent, before and after what it receives itself.
+    A stage is the GPUs of one place in the pipeline; stages fill servers, `inside` in each, and
+    stages with the same remainder modulo `inside` are on the same rails. A message to a stage of
+    another server and another rail goes in two hops: inside the server to the stage that has the
+    rail of the receiver, and from there, forwarded, over this rail. With 2 stages in a server a
+    message from stage 0 to stage 3 goes to stage 1, which sends it on.
+
+    A stage takes the messages of one sender in the order of their sending, those that it forwards
+    and those for itself. For each sender, what it forwards is cut into *runs*: messages with none
+    for itself between them. Run 0 comes before the first message for itself, run k after the k-th.
 
     Parameters
     ----------
     programs
-        ``programs[stage]``: messages go to whichever stage.
+        ``programs[stage]``: the operations of each stage in order; messages name the other stage
+        as `toward`, whichever it is.
     inside
         The number of stages in a server.
 
@@ -193,8 +230,8 @@ def _forward_messages(
         By stage its operations, of which each message goes inside a server or over one rail.
         Dependencies are counted anew.
     """
-    # By sender and forwarder, what is forwarded, cut into runs by the messages that are for the
-    # forwarder itself: a receiver takes messages of one sender in the order of their sending.
+    # ``queues[sender, forwarder]``: the runs of what is forwarded. A message for the forwarder
+    # itself begins a new run, which may stay empty.
     hops = [
         [_hop(stage, operation, inside) for operation in program]
         for stage, program in enumerate(programs)
@@ -208,7 +245,8 @@ def _forward_messages(
                 queues[stage, hop.toward].append([])
 
     # A stage forwards the first run of each sender before its own operations, and each further
-    # run after the message of this sender that it receives itself.
+    # run after the message of this sender that it receives itself. Numbers of its own operations
+    # change by what stands before them: `new_number` translates dependencies.
     forwarding_programs = []
     for stage, program in enumerate(programs):
         runs_of_source = {
@@ -276,12 +314,19 @@ def _forward(messages: Iterable[Operation], source: int, count: int) -> Iterator
     Parameters
     ----------
     messages
-        The sends of the stage `source`, to their receivers.
+        The sends of the stage `source`, to their receivers, in order.
     source
         The stage that they come from, in the same server.
     count
         The number of operations that the program of the forwarder has so far.
+
+    Yields
+    ------
+    Operation
+        For each message its receive, which waits for nothing, and then its send, which waits for
+        the receive.
     """
+    # Receive number `n` is operation `count + 2 * n` of the program, and its send the next one.
     for number, message in enumerate(messages):
         yield message._replace(kind=RECV, after=(), family="pp" + SERVER, toward=source)
         yield message._replace(after=(count + 2 * number,), family="pp" + RAIL)

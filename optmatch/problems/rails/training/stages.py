@@ -45,12 +45,14 @@ def build_step(
 ) -> Step:
     """Derive the operations of one step from model and degrees.
 
-    All ranks of a pipeline stage have the same program, which is written once. These data are
-    sent: at the end of each layer all activations by all-reduce (tensor parallel, twice a layer,
-    put together in one operation), keys and values (context parallel), tokens to experts and back;
-    between stages the activations, of which each tensor-parallel rank sends its part; gradients
-    layer by layer as soon as they are there, those of the layer that a stage computes last after
-    the message to the stage before. The backward pass takes twice the time of the forward pass.
+    All ranks of a pipeline stage (the GPUs of one place in the pipeline) have the same program,
+    which is written once; a pass takes one micro-batch through one part of the model. These data
+    are sent: at the end of each layer all activations by all-reduce (tensor parallel, twice a
+    layer, put together in one operation), keys and values (context parallel), tokens to experts
+    and back; between stages the activations, of which each tensor-parallel rank sends its part;
+    gradients layer by layer as soon as they are there, those of the layer that a stage computes
+    last after the message to the stage before. The backward pass takes twice the time of the
+    forward pass.
 
     Parameters
     ----------
@@ -61,11 +63,14 @@ def build_step(
     groups
         All communicator groups, as `make_groups` returns them.
     spanning
-        How a group uses several rails, as in `RailNetwork`.
+        How a group uses several rails: ``"hierarchical"``, first inside servers and then on rails,
+        or ``"rings"``, both at once.
 
     Returns
     -------
     Step
+        The operations of all ranks, with their sizes in bytes, durations in seconds and
+        dependencies.
     """
     assert workload.model is not None  # checked when the job was made
     batches = workload.count_micro_batches(split.dp)
@@ -225,6 +230,8 @@ class _Program:
         self.sizes = Sizes(split, workload, model)
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
+
+        # All fields that name operations have their numbers in `operations`, in tuples or lists.
         self.operations: list[Operation] = []
         self.last_computation: tuple[int, ...] = ()
         self.last: tuple[int, ...] = ()  # operations that the next computation waits for
@@ -272,7 +279,7 @@ class _Program:
                     self._exchange(ALL_GATHER, "dp", self.sizes.words, updated)
 
     def _where(self, part: int) -> int:
-        """Return the number in the whole model of a part of this stage."""
+        """Return the number in the whole model, from 0, of a part counted at this stage."""
         return find_part(self.split.schedule, self.split.pp, self.stage, part)
 
     def _run(self, passes: Sequence[Pass], turns: Sequence[Iterator[bool]]) -> None:
@@ -295,7 +302,8 @@ class _Program:
                 pass
             return
 
-        # Each pass has its own last operation and its own messages to wait for.
+        # Each pass has its own last operation and its own messages to wait for. The queue begins
+        # with the last pass, the backward one; a pass that is through goes out of it.
         waiting = deque((k, (), ()) for k in reversed(range(len(passes))))
         ends: dict[int, tuple[int, ...]] = {}
         while waiting:
@@ -309,6 +317,12 @@ class _Program:
 
     def _forward(self, one_pass: Pass) -> Iterator[bool]:
         """Write a forward pass; yield True wherever another pass may go on.
+
+        The operations are appended to the program of the stage: what the pass receives; of each
+        layer of its part the gathering of weights (if they are sharded), the exchange of keys and
+        values, and the computation; the output over the vocabulary in the last part of the model;
+        and what it sends. With overlap (DualPipe) a message is sent when both passes are over, by
+        the caller.
 
         Parameters
         ----------
@@ -334,7 +348,10 @@ class _Program:
         """Write a backward pass; yield True wherever another pass may go on.
 
         A pass takes one micro-batch through the layers of one part of the model at this stage.
-        Half of the work is for gradients of inputs, half for those of weights.
+        Half of the work is for gradients of inputs, half for those of weights. The operations are
+        appended to the program of the stage: what the pass receives, the layers, what it sends,
+        and after its last micro-batch the exchange of gradients among the ranks that have the same
+        weights, in buckets of whole layers.
 
         Parameters
         ----------
@@ -389,11 +406,13 @@ class _Program:
     def _join_copies(self) -> None:
         """Sum gradients with the stage that has the same two parts: each sums one part.
 
-        With DualPipe each part of the model is at two stages, s and pp - 1 - s, which have seen
-        different micro-batches. The operations are appended to the program. Stage s sums those of
-        part s. First each sends the gradients of the other's part, then the new weights of its
-        own.
+        With DualPipe each part of the model is at two stages of pp, s and pp - 1 - s, which have
+        seen different micro-batches. The operations are appended to the program. Stage s sums the
+        gradients of part s. First each sends the gradients of the
+        other's part, then the new weights of its own. The next operation of the program waits for
+        the weights that are received.
         """
+        # Tags of these messages come after those of passes: 2 for each part and micro-batch.
         last = self.split.pp - 1
         other = last - self.stage
         tag = 2 * self.split.n_parts * self.micro_batches
@@ -419,12 +438,12 @@ class _Program:
         """Compute one layer: tensor-parallel sums after attention and feed-forward, in one.
 
         With experts the layer has two halves: attention and the way of tokens to their experts,
-        then the experts and the way back.
+        then the experts and the way back. Operations are appended to the program of the stage.
 
         Parameters
         ----------
         effort
-            The work, in forward passes.
+            The work as a multiple of that of a forward pass: 1 forward, 2 backward.
 
         Yields
         ------
@@ -454,12 +473,15 @@ class _Program:
     def _turn_back(self, effort: float) -> Iterator[bool]:
         """Go back through one layer, in turns with a forward pass: experts come first.
 
+        With experts the layer has two halves, the experts and then attention; without, it is one.
         Each half ends with its gradients of weights, for which nothing that is sent waits.
+        Operations are appended to the program of the stage.
 
         Parameters
         ----------
         effort
-            The work, in forward passes: 1 is for gradients of inputs, more for those of weights.
+            The work as a multiple of that of a forward pass: 1 is for gradients of inputs, and
+            what is more for those of weights.
 
         Yields
         ------
@@ -492,7 +514,12 @@ class _Program:
     def _share(self, size: float) -> None:
         """Put activations together, if each tensor-parallel rank keeps a part in between.
 
-        `size` is that of all activations, in bytes.
+        This is sequence parallelism; without it nothing is added to the program.
+
+        Parameters
+        ----------
+        size
+            The size of all activations, in bytes; each rank has a part of it.
         """
         if self.split.sequence_parallel:
             self._communicate(ALL_GATHER, "tp", size / self.split.tp)
@@ -500,7 +527,13 @@ class _Program:
     def _sum(self, size: float) -> None:
         """Sum activations over tensor-parallel ranks, each its part if it keeps no more.
 
-        `size` is that of all activations, in bytes.
+        The sum is a reduce-scatter with sequence parallelism, in which each rank keeps a part of
+        the activations, else an all-reduce.
+
+        Parameters
+        ----------
+        size
+            The size of all activations, in bytes.
         """
         kind = REDUCE_SCATTER if self.split.sequence_parallel else ALL_REDUCE
         self._communicate(kind, "tp", size)
@@ -508,7 +541,11 @@ class _Program:
     def _context(self, kind: int) -> None:
         """Exchange keys and values with the other parts of a sequence; backward, their gradients.
 
-        `kind` is `ALL_GATHER` forward and `REDUCE_SCATTER` backward.
+        Parameters
+        ----------
+        kind
+            `ALL_GATHER` forward, whose size is the shard of a rank; `REDUCE_SCATTER` backward,
+            whose size is the whole buffer, that of all context-parallel ranks.
         """
         size = self.sizes.keys_and_values
         if kind == REDUCE_SCATTER:
@@ -516,7 +553,13 @@ class _Program:
         self._communicate(kind, "cp", size)
 
     def _gather(self) -> None:
-        """Bring the weights of a layer together, no earlier than one layer ahead."""
+        """Bring the weights of a layer together, no earlier than one layer ahead.
+
+        This is for ZeRO stage 3 (FSDP), in which each rank keeps a shard of the weights; else
+        nothing is added. The next computation waits for the weights.
+        """
+        # `gathered` has, by layer, the operation before it: to gather waits for that of the layer
+        # before, so that weights of two layers at most are there.
         if self.split.zero_stage == 3:
             self.gathered.append(self.last)
             before = self.gathered[-2] if len(self.gathered) > 1 else ()
@@ -525,12 +568,15 @@ class _Program:
     def _reduce(self, kind: int, *, ends: bool) -> None:
         """Exchange gradients once a bucket is full, and those that are left at the end.
 
+        A bucket is the gradients of some whole layers that are exchanged at once; `pending` counts
+        the layers in it so far, and this layer comes to it.
+
         Parameters
         ----------
         kind
             `ALL_REDUCE` or `REDUCE_SCATTER`.
         ends
-            Whether this layer is the last one of its pass.
+            Whether this layer is the last one of its pass, with which the bucket is exchanged.
         """
         self.pending += 1
         width = self.workload.gradient_width_bytes
@@ -544,7 +590,10 @@ class _Program:
     def _update(self) -> tuple[int, ...]:
         """Let the optimiser run once all gradients are there.
 
-        It takes as long as memory needs for all weights that the rank updates.
+        It takes as long as memory needs for all weights that the rank updates: so many bytes of
+        each weight (`optimizer_bytes`) at the rate of memory. Weights are those of the layers, the
+        *dense* ones that all replicas hold and the *sparse* ones of experts, and of the vocabulary
+        (`words`).
 
         Returns
         -------
@@ -573,12 +622,16 @@ class _Program:
     def _sync(self, kind: int, after: tuple[int, ...], layers: int = 1) -> tuple[int, ...]:
         """Exchange the weights of some layers, or their gradients, among ranks that have them.
 
+        There are two exchanges: of the *dense* weights, which all replicas hold, in the groups
+        "dp", and of the *sparse* ones of experts, in the groups "edp" of ranks with the same
+        experts.
+
         Parameters
         ----------
         kind
             `ALL_GATHER` for weights; `ALL_REDUCE` or `REDUCE_SCATTER` for gradients.
         after
-            The operations that have to be over before.
+            The numbers in the program of the operations that have to be over before.
         layers
             How many layers.
 
@@ -596,7 +649,8 @@ class _Program:
     ) -> tuple[int, ...]:
         """Gather weights, or reduce their gradients, in one family of groups.
 
-        With hybrid sharding the copies of a shard then sum what each has reduced.
+        A family is all groups of one kind. With hybrid sharding weights are sharded over a part of
+        the ranks that have the same ones; the copies of a shard then sum what each has reduced.
 
         Parameters
         ----------
@@ -605,9 +659,9 @@ class _Program:
         family
             "dp", or "edp" for weights of experts.
         words
-            How many weights.
+            How many weights, which are `width_bytes` or `gradient_width_bytes` each.
         after
-            The operations that have to be over before.
+            The numbers in the program of the operations that have to be over before.
 
         Returns
         -------
@@ -625,11 +679,25 @@ class _Program:
         if family == "dp" and kind == REDUCE_SCATTER:
             part = size / count_members(self.split, family)
             done = self._add(ALL_REDUCE, "copies", part, done) or done
+
+        # The optimiser waits for the last exchanges: earlier ones in the same streams are over by
+        # then.
         self.exchanged = (*self.exchanged[-1:], *done)
         return done
 
     def _compute(self, duration_s: float, after: tuple[int, ...] = ()) -> None:
-        """Compute for so many seconds, after all that has come before and `after`."""
+        """Compute for so many seconds, after all that has come before and `after`.
+
+        Parameters
+        ----------
+        duration_s
+            How long the computation lasts, in seconds.
+        after
+            The numbers of further operations of the program that have to be over before. The
+            operation also waits for the last one, for messages that have been received, and for
+            weights that are gathered.
+        """
+        # Each number once, in this order.
         after = (*dict.fromkeys((*self.last, *self.arrived, *self.waiting, *after)),)
         self.arrived = ()
         self.waiting = []
@@ -638,7 +706,18 @@ class _Program:
     def _communicate(self, kind: int, family: str, size: float, leaving: float = 1.0) -> None:
         """Communicate the data that the next computation needs.
 
-        Arguments are those of `_add`; it waits for the last computation and for its messages.
+        The collective waits for the last operation and for messages that have been received.
+
+        Parameters
+        ----------
+        kind
+            The collective, an index of `OPERATIONS` such as `ALL_REDUCE`.
+        family
+            Which family of groups (all groups of one kind) communicates, as ``"tp"`` or ``"ep"``.
+        size
+            The size in bytes: of an all-gather the shard of a rank, else its whole buffer.
+        leaving
+            Which part of the size leaves the server, 0 to 1.
         """
         done = self._add(kind, family, size, (*self.last, *self.arrived), leaving)
         if done:
@@ -658,20 +737,22 @@ class _Program:
         Parameters
         ----------
         kind
-            An index of `OPERATIONS`.
+            The collective, an index of `OPERATIONS` such as `ALL_REDUCE`.
         family
-            The family of the group.
+            Which family of groups (all groups of one kind) communicates, as ``"tp"`` or ``"ep"``.
         size
-            The size in bytes, as in a `Step`.
+            The size in bytes: of an all-gather the shard of a rank, else its whole buffer.
         after
-            The operations that have to be over before.
+            The numbers in the program of the operations that have to be over before.
         leaving
-            The part of the size that needs rails.
+            Which part of the size leaves the server, 0 to 1. It is less than 1 where data for
+            several ranks of another server go there once.
 
         Returns
         -------
         tuple of int
-            The collective; empty if there is none.
+            The number of the collective in the program, as the only entry; empty if none was
+            added.
         """
         if size == 0 or count_members(self.split, family) == 1:
             return ()
@@ -691,6 +772,9 @@ class _Program:
         for message in _messages(self.split, self.stage, one_pass, self.micro_batches):
             if message.destination != self.stage:
                 continue
+
+            # Messages up to this one are received now. It may have been received before, if it was
+            # sent before one that was needed earlier.
             queue = self.incoming[message.source]
             while message.tag not in self.received:
                 (self.received[queue[0].tag],) = self._message(RECV, queue[0], ())
@@ -698,13 +782,36 @@ class _Program:
             self.arrived = (self.received[message.tag],)
 
     def _send(self, one_pass: Pass, after: tuple[int, ...]) -> None:
-        """Send what a pass gives to another stage, once `after` is over."""
+        """Send what a pass gives to another stage, if it gives anything.
+
+        Parameters
+        ----------
+        one_pass
+            The pass, which takes one micro-batch through one part of the model at this stage.
+        after
+            The numbers in the program of the operations that have to be over before.
+        """
         for message in _messages(self.split, self.stage, one_pass, self.micro_batches):
             if message.source == self.stage:
                 self._message(SEND, message, after)
 
     def _message(self, kind: int, message: _Message, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Add the end of a message that is at this stage: `kind` is `SEND` or `RECV`."""
+        """Add the end of a message that is at this stage to the program.
+
+        Parameters
+        ----------
+        kind
+            `SEND` if this stage sends it, `RECV` if it receives it.
+        message
+            The stages that send and receive it, and its tag.
+        after
+            The numbers in the program of the operations that have to be over before.
+
+        Returns
+        -------
+        tuple of int
+            The number of the operation in the program, as the only entry.
+        """
         toward = message.destination if kind == SEND else message.source
         size = self.sizes.message
         return self._put(Operation(kind, after, "pp", size, toward=toward, tag=message.tag))

@@ -64,7 +64,13 @@ class Group(Value):
     stream: str = field(default="", metadata={"brief": True})
 
     def __post_init__(self) -> None:
-        """Refuse a group without ranks, and one that has a rank twice."""
+        """Refuse a group without ranks, and one that has a rank twice.
+
+        Raises
+        ------
+        InputError
+            Naming the group, and the rank.
+        """
         check_fields(self)
         if not self.ranks:
             raise InputError(f"group {self.name}: it has no ranks", where="ranks")
@@ -164,7 +170,17 @@ class Step(_Derived):
     skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check columns, members and parts in this order, as later checks rely on earlier ones."""
+        """Check columns, members and parts in this order, as later checks rely on earlier ones.
+
+        Columns (rank, kind, group and others) have an entry for each operation; a member is a rank
+        of a group; the parts of a communication have the same number in `match`. `rank_start` and
+        `rail` are derived afterwards.
+
+        Raises
+        ------
+        InputError
+            Naming the first operation that is wrong.
+        """
         check_fields(self)
         check_size("ranks", 1 + _last_rank(self), "groups")
         _check_columns(self)
@@ -200,7 +216,12 @@ class Step(_Derived):
         return made
 
     def _derive(self) -> None:
-        """Set `rank_start` and `rail`, which follow from ranks and groups."""
+        """Set `rank_start` and `rail`, which follow from ranks and groups.
+
+        Rank r has the operations from ``rank_start[r]`` up to ``rank_start[r + 1]``, int64, shape
+        (ranks + 1,); ``rail[operation]`` is the rail of its group, -1 inside a server or without a
+        group, int32.
+        """
         counts = np.bincount(self.rank, minlength=1 + _last_rank(self))
         start = np.concatenate([[0], np.cumsum(counts)])
         object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))
@@ -218,7 +239,18 @@ class Step(_Derived):
         return len(self.rank)
 
     def describe(self, operation: int) -> str:
-        """Name an operation for a message."""
+        """Name an operation for a message, with its kind, rank and group.
+
+        Parameters
+        ----------
+        operation
+            The number of the operation in the step.
+
+        Returns
+        -------
+        str
+            Such as ``operation 12 (all-reduce) of rank 3 in group dp.0``.
+        """
         kind = OPERATIONS[self.kind[operation]]
         name = f" {self.names[operation]!r}" if self.names else ""
         group = self.group[operation]
@@ -243,10 +275,22 @@ def find_dimensions(groups: tuple[Group, ...]) -> NDArray[np.int64]:
 
 
 def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
-    """Return ``number[group]``, shape (groups + 1,): the same for groups that share their streams.
+    """Return a number for each group: the same for groups that share their streams.
 
-    Groups share the streams of their dimension, those with a `Group.stream` only with others of
-    that name. The last entry stands for no group: computation.
+    A stream is a queue of a rank, whose operations are done one after the other. Groups share the
+    streams of their dimension (kind of parallelism), those with a `Group.stream` only with others
+    of that name.
+
+    Parameters
+    ----------
+    groups
+        The groups of a step.
+
+    Returns
+    -------
+    int64 array, shape (groups + 1,)
+        ``number[group]``, from 0. The last entry, which is also that of group -1, stands for no
+        group: it is a number of its own, for computation.
     """
     names = [(DIMENSIONS.index(group.dimension), group.stream) for group in groups]
     number_of = {name: number for number, name in enumerate(sorted(set(names)))}
@@ -256,10 +300,24 @@ def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
     r"""Return the bytes that each member of a group sends to its successor on a ring.
 
-    The arguments are numbers or arrays, entry by entry: an index of `OPERATIONS`, the size in
-    bytes as in a `Step`, and the number of members of the group.
+    Parameters
+    ----------
+    kind
+        The kind of operation, an index of `OPERATIONS`; a number or an array.
+    size_bytes
+        Of an all-gather the shard of a member, of other collectives its whole buffer, and of a
+        message all of it; in bytes. All three arguments are broadcast together.
+    members
+        The number of members of the group.
 
-    Of :math:`n` members and size :math:`S`: all-reduce :math:`2 (n-1) S / n`, all-gather
+    Returns
+    -------
+    float64 array
+        Bytes, entry by entry.
+
+    Notes
+    -----
+    With :math:`n` members and size :math:`S`: all-reduce :math:`2 (n-1) S / n`, all-gather
     :math:`(n-1) S`, reduce-scatter :math:`(n-1) S / n`, broadcast :math:`S`. An all-to-all is no
     ring: the sum over all peers, :math:`(n-1) S / n`. A message :math:`S`, computation 0.
     """
@@ -267,6 +325,8 @@ def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> ND
     kinds = np.asarray(kind)
     part = (kinds == REDUCE_SCATTER) | (kinds == ALL_TO_ALL) | (kinds == ALL_REDUCE)
     factor = np.where(part, (n - 1) / n, np.where(kinds == ALL_GATHER, n - 1, 1.0))
+
+    # An all-reduce goes round twice: it reduces and scatters, and then gathers.
     factor *= np.where(kinds == ALL_REDUCE, 2.0, kinds != COMPUTE)
     sent_bytes: NDArray[np.float64] = factor * np.asarray(size_bytes, dtype=np.float64)
     return sent_bytes
@@ -404,6 +464,7 @@ def _check_matches(step: Step) -> None:
     InputError
         Naming the first operation that does not fit.
     """
+    # Computation has -1 in `match`, and nothing else has.
     communicates = step.kind != COMPUTE
     for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
         raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
@@ -431,6 +492,7 @@ def _check_matches(step: Step) -> None:
             where=f"match[{operations[k]}]",
         )
 
+    # A message has two parts, and a collective one for each member of its group.
     n_members = np.array([len(group.ranks) for group in step.groups])
     expected = np.where(is_message[first], 2, n_members[step.group[operations[first]]])
     for k in np.flatnonzero(n_parts != expected)[:1]:
@@ -449,6 +511,9 @@ def _check_pairs(
     is_message: NDArray[np.bool_],
 ) -> None:
     """Refuse messages without a sender and its receiver, and ranks twice in one collective.
+
+    A message has two parts, a send and a receive, each of which names the rank of the other as its
+    peer. A collective has one part at each member of its group.
 
     Parameters
     ----------

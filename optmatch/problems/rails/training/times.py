@@ -33,8 +33,21 @@ from optmatch.problems.rails.training.step import (
 def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, ...]:
     """List the rounds of a kind of operation; none if it goes around a ring, as that of two does.
 
-    `kind` is an index of `OPERATIONS`, and `members` the number of members of the group.
-    The list is empty, too, for operations that the algorithm does not know.
+    In a round some members of a group send a part of the data, each to one other.
+
+    Parameters
+    ----------
+    algorithm
+        ``"ring"``, ``"halving"`` (recursive halving and doubling) or ``"tree"``.
+    kind
+        The kind of operation, an index of `OPERATIONS`, such as `ALL_REDUCE`.
+    members
+        The number of members of the group.
+
+    Returns
+    -------
+    tuple of Round
+        In order; empty for a ring, and for operations that the algorithm does not know.
     """
     around = members <= 2 or algorithm == "ring"
     return () if around else steps.list_rounds(algorithm, OPERATIONS[kind], members)
@@ -45,12 +58,16 @@ def find_rounds(
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
     """List the operations on rails that are done in rounds, together with their rounds.
 
+    In a round some members of a group send a part of the data, each to one other; operations that
+    go around a ring have no rounds.
+
     Parameters
     ----------
     step
-        The step.
+        The operations of all ranks, with their kinds and groups.
     collectives
-        By dimension its algorithm; a dimension without one goes around a ring.
+        By dimension (kind of parallelism) its algorithm; a dimension without one goes around a
+        ring.
 
     Yields
     ------
@@ -69,7 +86,8 @@ def find_rounds(
     if not kinds:
         return
 
-    # An algorithm may have rounds for some kinds of operations only.
+    # An algorithm may have rounds for some kinds of operations only. Group -1, of computation,
+    # finds the last entry, which is -1 as well.
     kind_of_operation = np.array(kind_of_group)[step.group]
     for (algorithm, members), number in kinds.items():
         operations = np.flatnonzero(kind_of_operation == number)
@@ -104,11 +122,19 @@ class Events(NamedTuple):
 def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]) -> Events:
     """Join the parts of each communication, and list which event comes before which.
 
-    Computations are the first events, in descending order of their operations; communications
-    follow by `match`. A communication lasts as long as the bytes that a rank sends on the ring of
-    its group need over all its ports on the rail, or over its scale-up links, and `latency_s` for
-    each message of the ring; what goes in rounds, as long as the rounds together. Predecessors:
-    dependencies, and the operation before in program order in the same stream.
+    An operation is what one rank does: a computation, or its part in a communication. The parts of
+    one communication, which have the same number in `match`, become one event; each computation
+    is an event of its own. Computations are the first events, the last operation first;
+    communications follow, in the order of `match`.
+
+    A communication lasts as long as the bytes that a rank sends on the ring of its group need,
+    plus one latency for each message of the ring. The rate is that of all ports of a rank on the
+    rail or, inside a server, that of its scale-up links. A collective whose algorithm is no ring
+    is done in rounds, in each of which pairs of members exchange something, and lasts as long as
+    all rounds together.
+
+    An event waits for the dependencies of its operations, and for the operation before each of
+    them in the same stream, which is a queue of a rank.
 
     Parameters
     ----------
@@ -137,14 +163,18 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     n_computations = n - int(joined.sum())
     match = step.match[joined]
 
-    # Numbers in `match` may have gaps: the events of communications are counted without them.
+    # Numbers in `match` may have gaps: the events of communications are counted without them. With
+    # the numbers 0, 2 and 2 in `match` after two computations, `seen` is true of 0 and 2, and the
+    # operations have the events 1, 0, 2, 3 and 3.
     seen = np.zeros(1 + int(match.max(initial=-1)), dtype=bool)
     seen[match] = True
     event_of = np.empty(n, dtype=np.int32)
     event_of[~joined] = np.arange(n_computations)[::-1]
     event_of[joined] = n_computations + (np.cumsum(seen) - 1)[match]
     part = np.empty(n_computations + int(seen.sum()), dtype=np.int64)
-    part[event_of[::-1]] = np.arange(n)[::-1]  # the first of several operations stays
+
+    # Written from the last operation to the first, so that the first of several stays.
+    part[event_of[::-1]] = np.arange(n)[::-1]
 
     # Pairs of operations become pairs of their events.
     before, after = orders(step, np.arange(n))
@@ -157,10 +187,13 @@ def orders(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List which operations of some ranks come before which, as pairs.
 
+    An operation waits for its dependencies, and for the one before it in program order in the same
+    stream, which is a queue of a rank.
+
     Parameters
     ----------
     step
-        The step.
+        The step. The dependencies of operation k are ``dep[dep_start[k]:dep_start[k + 1]]``.
     operations
         All operations of these ranks, ascending.
 
@@ -169,7 +202,8 @@ def orders(
     before, after : int64 arrays, shape (pairs,)
         ``before[pair]`` has to end before ``after[pair]`` starts; both are operations of `step`.
     """
-    # The compressed rows of dependencies of these operations, one after the other.
+    # The compressed rows of dependencies of these operations, one after the other: entry k of all
+    # of them is entry `skipped + k` of ``step.dep``, with the `skipped` of its operation.
     counts = step.dep_start[operations + 1] - step.dep_start[operations]
     skipped = step.dep_start[operations] - np.cumsum(counts) + counts
     dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
@@ -187,10 +221,14 @@ def orders(
 def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
     """Return the stream of each operation: operations of one stream keep their order.
 
+    A stream is a queue of a rank, as in CUDA. A rank has one for computation, one for the
+    collectives of each dimension (kind of parallelism) inside its server and one for those on its
+    rail, and one for what it sends to, or receives from, each other rank.
+
     Parameters
     ----------
     step
-        The step.
+        The step: rank, kind, group, rail (-1 inside a server) and peer of each operation.
     operations
         Some operations, shape (n,); None for all.
 
@@ -208,13 +246,16 @@ def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[
     n_streams_of_rank = 2 * int(stream_of_group[-1]) + 2
     stream = step.rank[rows].astype(np.int64) * n_streams_of_rank + stream
 
-    # Messages have a stream for each other rank and direction.
+    # Messages have a stream for each other rank and direction; `peer` is -1 and `direction` 0 of
+    # all others.
     direction = np.where(kind >= SEND, kind, 0).astype(np.int64)
     return (stream * (step.n_ranks + 1) + step.peer[rows] + 1) * len(OPERATIONS) + direction
 
 
 def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:
     """Return the operations of some ranks as a step of its own, and their numbers.
+
+    Dependencies are between operations of one rank, so that none is lost.
 
     Parameters
     ----------
@@ -278,10 +319,12 @@ def durations_s(
     rate = np.where(step.rail >= 0, network.rail_bytes_per_s, network.scale_up_bytes_per_s)
 
     # On a ring of n an all-reduce goes round nearly twice, and other collectives once; messages
-    # and broadcasts are one message each.
+    # and broadcasts are one message each. Kinds from `SEND` on are sends and receives.
     messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
     messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
     sent = ring_bytes(step.kind, step.size_bytes, sizes)
+
+    # What goes in rounds sends its share of the size in each, as one message.
     for operations, rounds in find_rounds(step, collectives):
         share = sum(one_round.share for one_round in rounds)
         sent[operations] = step.size_bytes[operations] * share
@@ -301,12 +344,14 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     """Return when each event ends, each as early as what comes before it allows, in seconds.
 
     This is the longest path to the end of each event, level by level of the graph as in Kahn's
-    topological sort, each level at once: O(events + pairs).
+    topological sort, each level at once: O(events + pairs). An event is a computation, or a
+    communication of several ranks as one.
 
     Parameters
     ----------
     given
-        Events with their durations, and the pairs that order them.
+        Events with their durations in seconds (`duration_s`), the first operation of each
+        (`part`), and pairs of events of which ``before[k]`` has to end before ``after[k]`` starts.
     describe
         The step that the events are of, to name its operations in messages; None for numbers.
 
@@ -344,9 +389,10 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         # An event starts when the last one that it waits for ends, and is ready when none is left.
         np.maximum.at(start, reached, np.repeat(end[ready], counts))
         np.subtract.at(waits, reached, 1)
+        # An event may be reached by several edges at once: only the last of its entries stays.
         ready = reached[waits[reached] == 0]
         place[ready] = np.arange(len(ready))
-        ready = ready[place[ready] == np.arange(len(ready))]  # each once
+        ready = ready[place[ready] == np.arange(len(ready))]
 
     # An event that has never been ready waits, directly or through others, for a circle.
     if (end < 0).any():

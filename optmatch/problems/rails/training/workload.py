@@ -72,7 +72,14 @@ class TransformerModel(Value):
     expert_servers: Count | None = field(default=None, metadata={"brief": True})
 
     def __post_init__(self) -> None:
-        """Refuse sizes that do not divide each other."""
+        """Refuse sizes that do not divide each other.
+
+        Raises
+        ------
+        InputError
+            Naming the size: hidden units that are no multiple of the heads, heads that are no
+            multiple of those of keys and values, or more active experts than there are.
+        """
         check_fields(self)
         if self.hidden % self.heads:
             raise InputError(
@@ -175,7 +182,14 @@ class Workload(Value):
     recorded: Step | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse both or neither of model and recorded step, and loads of another number."""
+        """Refuse both or neither of model and recorded step, and loads of another number.
+
+        Raises
+        ------
+        InputError
+            Naming the option: model or recorded step, a micro-batch of 0, or loads of experts
+            (`skew`) of which there are not as many as experts.
+        """
         check_fields(self)
         if (self.model is None) == (self.recorded is None):
             both = "neither model nor recorded is" if self.model is None else "both are"
@@ -193,6 +207,17 @@ class Workload(Value):
 
         An all-to-all waits for this rank: in each of its matchings some rank sends to it.
 
+        Parameters
+        ----------
+        ranks
+            The number of ranks over which the experts are divided, consecutive ones together; it
+            divides the number of experts.
+
+        Returns
+        -------
+        float
+            At least 1, which is an even load.
+
         Examples
         --------
         >>> model = TransformerModel(layers=1, hidden=64, heads=1, sequence=8, vocabulary=100,
@@ -207,5 +232,5 @@ class Workload(Value):
         return float(loads.max() / loads.mean())
 
     def count_micro_batches(self, replicas: int) -> int:
-        """Count the micro-batches of one of so many replicas."""
+        """Count the micro-batches of one of so many replicas, which share the batch evenly."""
         return 1 if self.micro_batch == -1 else self.batch // replicas // self.micro_batch
