@@ -205,7 +205,15 @@ def _json_rows(
 
 
 def _check_names(names: list[str], place: str) -> None:
-    """Raise `FormatError` if a column is unknown or there twice; `place` is that of the names."""
+    """Refuse columns that are unknown or there twice.
+
+    Parameters
+    ----------
+    names
+        The names of the columns of a table of cells.
+    place
+        Where the names stand in the file, for errors.
+    """
     for name in names:
         if name not in ("cell", *CELL_FIELDS):
             columns = ", ".join(("cell", *CELL_FIELDS))
@@ -215,7 +223,7 @@ def _check_names(names: list[str], place: str) -> None:
 
 
 def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool = False) -> str:
-    """Return the text of a table with all cells, CSV or JSON.
+    """Write a table with the devices of all cells, CSV or JSON.
 
     Columns that are ideal in every cell are left out where `CellDevice` has a default for them.
 
@@ -227,6 +235,11 @@ def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool =
         What cells are called; their numbers if it is empty, or if numbers are their names.
     as_json
         Whether the table is JSON, else CSV.
+
+    Returns
+    -------
+    str
+        A row for each cell, in their order; the units are in the names of the columns.
     """
     keys: Sequence[int | str] = range(cells.n_cells)
     if names and list(names) != [str(cell) for cell in keys]:

@@ -38,7 +38,15 @@ Shape = tuple[int, ...]
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Read a file, or a pipe to its end.
 
-    A `FormatError` if it cannot be read, or is larger than `optmatch.model.SIZES` allows.
+    Parameters
+    ----------
+    path
+        The name of the file.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be read, or is larger than `optmatch.model.SIZES` allows.
     """
     name = path_name(path)
     try:
@@ -52,7 +60,15 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def _read_up_to(file: BinaryIO, most_bytes: int) -> bytes:
-    """Read so many bytes at most, in pieces: one large read allocates all of its buffer first."""
+    """Read a limited number of bytes, in pieces: one large read allocates all of its buffer first.
+
+    Parameters
+    ----------
+    file
+        An open file or pipe.
+    most_bytes
+        The limit. Fewer come if the file ends before.
+    """
     pieces = list[bytes]()
     n_bytes = 0
     while n_bytes < most_bytes:
@@ -65,7 +81,13 @@ def _read_up_to(file: BinaryIO, most_bytes: int) -> bytes:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a file; where that has to wait until a writer opens a pipe, say so."""
+    """Open a file to read its bytes; where that has to wait until a writer opens a pipe, say so.
+
+    Parameters
+    ----------
+    path
+        The file, or a named pipe.
+    """
     hint = Timer(_PATIENCE_S, _log.warning, ("%s: a pipe, waiting for a writer", path))
     try:
         if path.is_fifo():
@@ -86,10 +108,22 @@ def decode(content: bytes, name: str) -> str:
 def unzip(content: bytes, name: str) -> bytes:
     """Unpack what gzip has packed; other bytes stay what they are.
 
-    A damaged file, or one that unpacks to more than the largest size, is a `FormatError`.
+    Parameters
+    ----------
+    content
+        The content of a file.
+    name
+        The name of the file, for errors.
+
+    Raises
+    ------
+    FormatError
+        If it is damaged, or unpacks to more than the largest size.
     """
     if content[:2] != _GZIP_MAGIC:
         return content
+    # A large file states its size modulo 2**32 at its end; most of those too large are refused
+    # here.
     if len(content) > largest("bytes") // _MOST_PACKED:
         check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # the stated size
     try:
@@ -116,7 +150,12 @@ def read_arrays(
         The name of the file in messages.
     check_shape
         Called with the name and the shape of each array before it is read; raises `FormatError`
-        for a shape that its reader cannot use.
+        for a shape that its reader cannot use. None for no check.
+
+    Returns
+    -------
+    dict
+        The arrays by name.
 
     Raises
     ------
@@ -199,10 +238,27 @@ def check_content(kind: str, count: int, name: str) -> None:
 
 
 def _check_header(stream: Any, size_bytes: int, name: str) -> Shape:
-    """Return the shape that the header of an ``.npy`` array states.
+    """Return the shape that the header of an ``.npy`` array states, before the array is read.
 
-    An array that needs more bytes than there are is refused. An array without entries may not have
-    a side longer than any real array, since readers make other arrays as long.
+    Parameters
+    ----------
+    stream
+        The array, at its beginning.
+    size_bytes
+        How many bytes there are. An array that needs more is refused.
+    name
+        The name of the file, for errors.
+
+    Returns
+    -------
+    tuple of int
+        The shape. An array without entries may not have a side longer than any real array, since
+        readers make other arrays as long.
+
+    Raises
+    ------
+    FormatError
+        If the array is too large, or has objects of Python in it.
     """
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):

@@ -63,7 +63,27 @@ class Exporter(NamedTuple):
     def write(
         self, solution: Solution, rate_bytes_per_s: float | None, names: Mapping[str, Any]
     ) -> Exported | Document:
-        """Write a solution; one of another kind raises `InputError`."""
+        """Write a solution in the format of this exporter.
+
+        Parameters
+        ----------
+        solution
+            A solution of a kind that the format takes.
+        rate_bytes_per_s
+            The bandwidth of a circuit, for problems that state none; None if it is not needed.
+        names
+            Options of the format by name.
+
+        Returns
+        -------
+        Exported or Document
+            A text, contents by the endings of their files, or a tree of JSON.
+
+        Raises
+        ------
+        InputError
+            If the kind or an option does not suit the format.
+        """
         for option in names:
             if option not in self.options:
                 raise InputError(_no_option(option), where=option)
@@ -227,15 +247,36 @@ def export(
     rate_bytes_per_s: float | None = None,
     **names: Any,
 ) -> list[str]:
-    """Write a solution as a file, or as files, of another tool, and return their names.
+    """Write a solution as a file, or as files, of another tool.
 
-    `to` is a name in `EXPORTERS`; `path` the file, or what the names of several begin with. If the
-    format is unknown or does not suit the solution, or a file is there (without `force`) or cannot
-    be written, `InputError` is raised, and nothing is written. Bandwidths of a problem
-    without bytes need a rate. `names` has the `options` of the format: ``component``, the name of
-    a cell, and ``pins``, those of a1, a2, b1 and b2; ``ports``, a table of the ports of switches,
-    ``slot`` and ``from_slot``; ``heaters``, a file of calibrations, ``most_mw`` and ``cells``;
-    ``dialect``, the runtime that is to read a program of MSCCL.
+    Parameters
+    ----------
+    solution
+        The solution.
+    to
+        The format, a name in `EXPORTERS`.
+    path
+        The file, or what the names of several begin with.
+    force
+        Whether files that are there are replaced.
+    rate_bytes_per_s
+        The bandwidth of a circuit, for problems that state none.
+    **names
+        The options of the format: ``component``, the name of a cell, and ``pins``, those of a1,
+        a2, b1 and b2; ``ports``, a table of the ports of switches, ``slot`` and ``from_slot``;
+        ``heaters``, a file of calibrations, ``most_mw`` and ``cells``; ``dialect``, the runtime
+        that is to read a program of MSCCL.
+
+    Returns
+    -------
+    list of str
+        The names of the files.
+
+    Raises
+    ------
+    InputError
+        If the format is unknown or does not suit the solution, a file is there (without `force`),
+        or one cannot be written. Nothing is written then.
     """
     written = _write(solution, to, rate_bytes_per_s, names)
     if isinstance(written, Document):
@@ -246,6 +287,7 @@ def export(
             f"{to}: {len(files)} files cannot go into one stream", path=path_name(path)
         )
     targets = [check_target(path_name(path) + ending, force=force) for ending in files]
+    # If one file cannot be written, those that are new are taken away again.
     new = [target for target in targets if not target.exists()]
     try:
         for target, content in zip(targets, files.values(), strict=True):
@@ -260,7 +302,24 @@ def export(
 def exported(
     solution: Solution, to: str, rate_bytes_per_s: float | None = None, **names: Any
 ) -> Exported:
-    """Return what `export` writes, as one text where arrays would go to a file beside it."""
+    """Return what `export` writes, as text.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+    to
+        The format, a name in `EXPORTERS`.
+    rate_bytes_per_s
+        The bandwidth of a circuit, for problems that state none; None if it is not needed.
+    **names
+        The options of the format.
+
+    Returns
+    -------
+    str or dict
+        The text of the file, with all arrays in it; or contents by the endings of several files.
+    """
     written = _write(solution, to, rate_bytes_per_s, names)
     if isinstance(written, Document):
         return layout(detach(written.tree, None)[0]) + "\n"
@@ -270,6 +329,19 @@ def exported(
 def _write(
     solution: Solution, to: str, rate_bytes_per_s: float | None, names: Mapping[str, Any]
 ) -> Exported | Document:
+    """Write a solution in a format, after a check that it answers its problem.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+    to
+        The format, a name in `EXPORTERS`; an unknown one is an `InputError`.
+    rate_bytes_per_s
+        The bandwidth of a circuit, for problems that state none.
+    names
+        The options of the format.
+    """
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     check_solution_fits(solution)

@@ -32,15 +32,26 @@ T = TypeVar("T")
 def to_object(
     value: Any, *, keep_ndim: int | None = None, **nested: Callable[[Any], Any]
 ) -> dict[str, Any]:
-    """Write the fields of a data class, all of them, in their order.
+    """Turn a data class into a dict of its fields, in their order, for JSON.
 
-    A field with ``brief`` in its metadata is left out where it has its default: what came later
-    than the format changes no digest of what was written before. Data classes in fields, in
-    sequences and in mappings are written the same way; a fabric has its type in front, and one
-    that is not ours raises `InputError`.
+    A field with ``brief`` in its metadata is left out where it has its default: fields that came
+    later than the format change no digest of what was written before. Data classes in fields, in
+    sequences and in mappings are written the same way; a fabric has its type in front.
 
-    Arrays of at least `keep_ndim` dimensions stay arrays, to be laid beside the text if they are
-    large; None turns all into lists. `nested` has the writers of fields with a form of their own.
+    Parameters
+    ----------
+    value
+        A data class.
+    keep_ndim
+        Arrays of at least so many dimensions stay arrays, to be laid beside the text if they are
+        large; None turns all into lists.
+    **nested
+        Writers of fields with a form of their own, by the name of the field.
+
+    Raises
+    ------
+    InputError
+        If a fabric is not one of ours.
     """
     entries = {
         field.name: getattr(value, field.name)
@@ -54,6 +65,15 @@ def to_object(
 
 
 def _write(entry: Any, keep_ndim: int | None) -> Any:
+    """Turn the value of a field into plain values for JSON.
+
+    Parameters
+    ----------
+    entry
+        A fabric, a data class, an array, a mapping, a sequence or a plain value.
+    keep_ndim
+        Arrays of at least so many dimensions stay arrays; None turns all into lists.
+    """
     if isinstance(entry, Fabric):
         if FABRICS.get(entry.type) is not type(entry):
             raise InputError(f"{type(entry).__name__} has no file format", where="/fabric")
@@ -138,7 +158,17 @@ def check_object(tree: Any, where: str) -> None:
 def check_keys(
     tree: Mapping[str, Any], where: str, *, allowed: Collection[str], required: Collection[str]
 ) -> None:
-    """Refuse unknown keys, which may be misspelt ones, and the absence of required ones."""
+    """Refuse unknown keys, which may be misspelt ones, and the absence of required ones.
+
+    Parameters
+    ----------
+    tree
+        An object of JSON.
+    where
+        Its JSON pointer in the file, for errors.
+    allowed, required
+        The keys that may be there, and those that must.
+    """
     for key in tree:
         if key not in allowed:
             raise FormatError(
@@ -150,7 +180,24 @@ def check_keys(
 
 
 def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], where: str) -> T:
-    """Look up the class that a tag names; an absent or unknown one is a `FormatError`."""
+    """Look up the class that a tag names, such as ``"kind": "demand"``.
+
+    Parameters
+    ----------
+    tree
+        An object of JSON.
+    key
+        The key of the tag.
+    class_of_tag
+        The classes by what the tag may be.
+    where
+        The JSON pointer of the object in the file, for errors.
+
+    Raises
+    ------
+    FormatError
+        If the tag is absent or unknown.
+    """
     if key not in tree:
         raise FormatError(f"key {key!r} is missing", where=where or "/")
     name = tree[key]
@@ -163,7 +210,15 @@ def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], whe
 
 
 def check_numbers(tree: Any, where: str) -> None:
-    """Refuse strings, booleans and null inside an array, which NumPy would turn into numbers."""
+    """Refuse strings, booleans and null inside an array, which NumPy would turn into numbers.
+
+    Parameters
+    ----------
+    tree
+        A number, or lists of numbers in lists; an array of NumPy is left alone.
+    where
+        Its JSON pointer in the file, for errors.
+    """
     if isinstance(tree, np.ndarray):
         return
     if isinstance(tree, list):
@@ -188,7 +243,19 @@ def _is_required(field: Field[Any]) -> bool:
 
 @cache
 def _reader(form: Form) -> Callable[[Any, str], Any]:
-    """Find the reader of a form; plain values are left to the constructor, which checks them."""
+    """Find the function that reads values of a form, the type of a field.
+
+    Parameters
+    ----------
+    form
+        The form: an array, a class, a sequence, a mapping, a choice of forms, or plain values.
+
+    Returns
+    -------
+    callable
+        Takes the JSON value and its JSON pointer, and returns the value of the field. Plain
+        values are returned as they are, since the constructor checks them.
+    """
     match form:
         case Choice(parts):
             return _choice(parts)
@@ -211,12 +278,24 @@ def _reader(form: Form) -> Callable[[Any, str], Any]:
 
 
 def _choice(parts: tuple[Form, ...]) -> Callable[[Any, str], Any]:
-    """Read by the form that a value looks like; plain ones are left to the constructor."""
+    """Make a reader of values that may have one of several forms, by what a value looks like.
+
+    Parameters
+    ----------
+    parts
+        The forms. A list is read as an array or a sequence, an object as a class or a mapping.
+
+    Returns
+    -------
+    callable
+        Takes the JSON value and its JSON pointer. Plain values are left to the constructor.
+    """
     rows = [part for part in parts if isinstance(part, Array | Listed)]
     records = [part for part in parts if isinstance(part, Instance | Mapped)]
     plain = next((_reader(part) for part in parts if isinstance(part, Plain)), None)
 
     def read(tree: Any, where: str) -> Any:
+        """Read a value by the form that it looks like."""
         fitting = records if isinstance(tree, dict) else rows
         if (rows and isinstance(tree, list | np.ndarray)) or (records and tree is not None):
             return _reader((fitting or records)[0])(tree, where)

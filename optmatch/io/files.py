@@ -183,6 +183,22 @@ def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
 
 
 def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Solution:
+    """Read a problem or a solution from the text of a file.
+
+    Parameters
+    ----------
+    content
+        JSON.
+    path
+        The name of the file, for errors.
+    folder
+        Where large arrays lie, in a file that the text names; None for a stream.
+
+    Raises
+    ------
+    FormatError
+        If it is neither; the message says what it looks like instead.
+    """
     tree = parse_json(content, path)
     with naming(path):
         description = "" if isinstance(tree, dict) and "format" in tree else describe_tree(tree)
@@ -195,7 +211,19 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
 
 
 def _former_arrays(target: Path) -> Path | None:
-    """Find the file of arrays that the file to be replaced has named, if it is one of ours."""
+    """Find the file of arrays that a file which is to be replaced has named.
+
+    Parameters
+    ----------
+    target
+        The file that is to be replaced.
+
+    Returns
+    -------
+    Path or None
+        None if there is no such file, or its name shows that it is not one of ours, which may not
+        be deleted.
+    """
     if not target.is_file():
         return None
     try:

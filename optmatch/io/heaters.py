@@ -102,6 +102,7 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
             rows = _rows_of_json(content, name)
         else:
             rows = list(_rows_of_csv(decode(content, name)))
+        # A heater has one line with coefficients, or several lines with points of its curve.
         points: dict[tuple[int, int], dict[str, Any]] = {}
         places: dict[tuple[int, int], str] = {}
         for place, row in rows:
@@ -173,7 +174,20 @@ def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the JSON pointer of each row and its values by key; null is left out."""
+    """List the rows of a JSON file of heaters.
+
+    Parameters
+    ----------
+    content
+        ``{"format": ..., "heaters": [{...}, ...]}``.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    list of tuple
+        The JSON pointer of each row and its values by key; null is left out.
+    """
     tree = parse_json(content, path)
     check_object(tree, "")
     choose(tree, "format", {HEATERS_FORMAT: Heater}, "")
@@ -232,7 +246,17 @@ def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _number(name: str, entry: Any, place: str) -> float:
-    """Return a finite number, of a JSON value or a CSV entry."""
+    """Return a finite number, given as a JSON value or a CSV entry.
+
+    Parameters
+    ----------
+    name
+        The name of the column, for errors.
+    entry
+        A number, or a text that is one.
+    place
+        Where it stands in the file, for errors.
+    """
     message = f"{name} = {shorten(entry)}: a number is expected"
     if isinstance(entry, bool) or not isinstance(entry, str | int | float):
         raise FormatError(message, where=place)
@@ -287,7 +311,24 @@ def find_cell(fabric: Fabric, name: Any, place: str) -> int:
 
 
 def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
-    """Return an arm, 1 or 2, by its number or the name of a heater on it; 1 if none is stated."""
+    """Find the arm of an interferometer cell that a file names.
+
+    Parameters
+    ----------
+    fabric
+        The switch; the circuits of its cells may be known, with their heaters.
+    cell
+        The number of the cell.
+    name
+        The number of the arm, or the name of a heater on it; empty if none is stated.
+    place
+        Where it stands in the file, for errors.
+
+    Returns
+    -------
+    int
+        1 or 2; 1 if none is stated.
+    """
     text = str(name).strip()
     if text in ("", "1"):
         return 1
@@ -306,7 +347,22 @@ def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
 
 
 def arm_name(fabric: Fabric, cell: int, arm: int) -> str:
-    """Return the name of the heater on an arm; its number if it has no name of its own."""
+    """Return the name of the heater on an arm of a cell, as files have it.
+
+    Parameters
+    ----------
+    fabric
+        The switch; the circuits of its cells may be known, with their heaters.
+    cell
+        The number of the cell.
+    arm
+        1 or 2.
+
+    Returns
+    -------
+    str
+        The number of the arm, if it has no heater or several.
+    """
     circuit = cell_circuits(fabric)[cell]
     if circuit is not None and len(circuit.arms[arm - 1]) == 1:
         return str(circuit.arms[arm - 1][0])
@@ -314,7 +370,20 @@ def arm_name(fabric: Fabric, cell: int, arm: int) -> str:
 
 
 def write_heaters(heaters: Iterable[Heater], fabric: Fabric) -> str:
-    """Return calibrations by coefficients as CSV, as `read_heaters` reads it."""
+    """Write calibrations of heaters by coefficients as CSV, as `read_heaters` reads it.
+
+    Parameters
+    ----------
+    heaters
+        The cell, the arm, and the coefficients of each heater.
+    fabric
+        The switch, which has the names of cells and arms.
+
+    Returns
+    -------
+    str
+        A line for each heater; what is None is empty.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["cell", "arm", *_WRITTEN])
@@ -333,6 +402,18 @@ def read_sweeps(path: str | os.PathLike[str], fabric: Fabric) -> list[HeaterSwee
     output that gets the light in this state, in any unit. ``resistance_ohm`` may be stated, too.
     Only one heater is swept at a time; lines with the same cell and arm are one sweep.
 
+    Parameters
+    ----------
+    path
+        The name of the file.
+    fabric
+        The chip, for names of cells and heaters.
+
+    Returns
+    -------
+    list of HeaterSweep
+        One for each heater: voltages, shape (points,), and powers, shape (points, outputs).
+
     Raises
     ------
     FormatError
@@ -346,6 +427,7 @@ def read_sweeps(path: str | os.PathLike[str], fabric: Fabric) -> list[HeaterSwee
         outputs = [key for key in rows[0][1] if key in ("cross", "bar")]
         if not outputs:
             raise FormatError("a column cross or bar with powers is expected", where=rows[0][0])
+        # Points by the cell and the arm that is swept.
         lines: dict[tuple[int, int], list[list[float]]] = {}
         resistance_ohm: dict[tuple[int, int], float | None] = {}
         for place, row in rows:
@@ -398,17 +480,25 @@ def write_drive_table(
     solution
         A solution with cell states.
     heaters
-        The file of calibrations, see `read_heaters`.
+        The file of calibrations, see `read_heaters`; None is refused.
     most_mw
-        The power that all heaters together may take at any time.
+        The power that all heaters together may take at any time, in mW; None for no limit.
     cells
         The chip, for heat that reaches other cells, and for power and settling times of heaters
-        that the calibrations do not state.
+        that the calibrations do not state; None for ideal cells.
+
+    Returns
+    -------
+    str
+        A line for each step: slot, cell, arm, state, turn of the phase in rad, voltage, power of
+        the heater and of all heaters in mW, and settling time in seconds. Numbers that are not
+        known are empty.
 
     Raises
     ------
     InputError
-        If there are no cell states or no calibrations, or as of `plan_heater_steps`.
+        If there are no cell states or no calibrations, a set cell has no heater that reaches its
+        phase, or the power exceeds the limit.
     """
     states = stated_cells(solution)
     fabric = solution.problem.fabric

@@ -59,6 +59,7 @@ def read_measurement(
     archive, *state_files = (path_name(path) for path in paths)
 
     def check_shape(key: str, shape: Shape) -> None:
+        """Refuse an array that is unknown, or that cannot belong to the fabric."""
         _check_array_name(key, archive)
         _check_shape(fabric, key, shape, archive)
 
@@ -70,6 +71,7 @@ def read_measurement(
             if array.dtype.kind not in kinds:
                 raise FormatError(f"{key} of type {array.dtype}: {word} numbers", where=key)
         _check_which_arrays(list(arrays), bool(state_files))
+        # States alone need a file of powers for each of them.
         states = arrays["cell_states"]
         if state_files and (states.ndim == 0 or len(state_files) != len(states)):
             raise FormatError(f"cell_states {states.shape}: {len(state_files)} files of states")
@@ -86,7 +88,29 @@ def read_measurement(
 def _measure_states(
     fabric: Fabric, states: NDArray[np.int8], paths: Sequence[str], calibration_db: float
 ) -> Measurement:
-    """Put the files of all states together."""
+    """Put the files of all measured states of a chip together.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    states
+        ``states[state, cell]``: 0 bar, 1 cross, 2 half turned.
+    paths
+        The file of each state, with powers by frequency.
+    calibration_db
+        By how much powers may exceed what went in, in dB: errors of the calibration.
+
+    Returns
+    -------
+    Measurement
+        The powers at the middle frequency, and those of the whole band.
+
+    Raises
+    ------
+    InputError
+        If frequencies of files differ, or a value is out of range.
+    """
     spectra: list[TransferSpectrum] = []
     for path, states_of_file in zip(paths, states, strict=True):
         spectrum = read_transfer(fabric, path)
@@ -136,7 +160,16 @@ def _check_which_arrays(keys: Sequence[str], has_state_files: bool) -> None:
 def _check_shape(fabric: Fabric, key: str, shape: Shape, path: str) -> None:
     """Refuse an array that cannot belong to the fabric, before it is read.
 
-    Numbers of dimensions are left to `Measurement`.
+    Parameters
+    ----------
+    fabric
+        The switch.
+    key
+        The name of the array: "cell_states" has the shape (k, cells), others (k, ports, ports).
+    shape
+        The stated shape. Numbers of dimensions are left to `Measurement`.
+    path
+        The name of the file, for errors.
     """
     if key == "cell_states":
         expected: Shape = (fabric.n_cells,)

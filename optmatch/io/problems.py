@@ -19,7 +19,18 @@ PROBLEM_FORMAT = "optmatch/problem/1"
 def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]:
     """Return the JSON object of a problem, with every default written out.
 
-    With `arrays` they stay arrays, to be laid beside the text if they are large.
+    Parameters
+    ----------
+    problem
+        A problem of a kind in `PROBLEMS`.
+    arrays
+        Whether matrices stay arrays, to be laid beside the text if they are large; else they
+        become lists.
+
+    Raises
+    ------
+    InputError
+        If its class is none of ours.
     """
     cls = PROBLEMS.get(problem.kind)
     if cls is not type(problem):
@@ -32,7 +43,15 @@ def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]
 
 
 def problem_from_tree(tree: Any, where: str = "") -> Problem:
-    """Build a problem from its JSON object, whose JSON pointer is `where`."""
+    """Build a problem from its JSON object.
+
+    Parameters
+    ----------
+    tree
+        The object, whose ``kind`` names the class of the problem.
+    where
+        Its JSON pointer in the file, for errors.
+    """
     check_object(tree, where)
     check_format(tree, where, PROBLEM_FORMAT)
     cls: Callable[..., Problem] = choose(tree, "kind", PROBLEMS, where)

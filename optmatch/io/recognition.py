@@ -68,6 +68,7 @@ def describe_content(content: bytes) -> str:
     if content[:2] == b"PK":
         return _sentence("a zip archive: unpack it, and name the files in it")
 
+    # Binary formats have been told by their first bytes; texts follow by their beginnings.
     if _CHAKRA_MESSAGES.match(content):
         return _sentence(_CHAKRA_TRACE)
 
@@ -93,7 +94,13 @@ def describe_content(content: bytes) -> str:
 
 @contextmanager
 def describing(content: bytes) -> Iterator[None]:
-    """Add what the content of a file looks like to each `FormatError` of this block."""
+    """Add what the content of a file looks like to each `FormatError` of this context.
+
+    Parameters
+    ----------
+    content
+        The content of the file. If it looks like nothing known, errors stay as they are.
+    """
     try:
         yield
     except FormatError as exc:
@@ -140,7 +147,18 @@ def describe_tree(tree: Any) -> str:
 
 
 def _describe_list(entries: list[Any]) -> str:
-    """Say what a list looks like, by its first entry."""
+    """Say what a list of JSON looks like, by its first entry.
+
+    Parameters
+    ----------
+    entries
+        The list.
+
+    Returns
+    -------
+    str
+        A sentence for the end of an error message; empty if it looks like nothing known.
+    """
     first = entries[0] if entries else None
     if isinstance(first, dict) and "rank" in first and "operation" in first:
         return _sentence("a list of phases, which rail-trace reads by --phases")

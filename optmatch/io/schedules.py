@@ -54,7 +54,23 @@ CERTIFICATES: dict[str, type[Value]] = {
 
 
 def certificate_to_tree(certificate: Any) -> Any:
-    """Return the JSON form of a proof, of a sequence of them and None, or of None."""
+    """Return the JSON form of a certificate, the proof that comes with a solution.
+
+    Parameters
+    ----------
+    certificate
+        A proof, a sequence of proofs and None, or None.
+
+    Returns
+    -------
+    dict, list or None
+        A proof has its kind as ``"proof"``, except those of routings; arrays stay arrays.
+
+    Raises
+    ------
+    InputError
+        If there is no such kind.
+    """
     if certificate is None:
         return None
     if isinstance(certificate, RoutingProof):
@@ -68,9 +84,21 @@ def certificate_to_tree(certificate: Any) -> Any:
 
 
 def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
-    """Build a certificate from its JSON form; a list becomes a tuple.
+    """Build a certificate, the proof that comes with a solution, from its JSON form.
 
-    Prices are those of the links of `fabric`; None if there is no switch.
+    Parameters
+    ----------
+    tree
+        An object, a list of objects and null, or None.
+    where
+        Its JSON pointer in the file, for errors.
+    fabric
+        Prices in proofs are those of its links; None if there is no switch.
+
+    Returns
+    -------
+    proof, tuple or None
+        A list becomes a tuple.
     """
     if tree is None:
         return None
@@ -96,6 +124,16 @@ class Prices(Value):
     price: Annotated[NDArray[np.int64], Range(0)]
 
     def __post_init__(self) -> None:
+        """Check the prices of a proof by node: a sparse matrix in compressed rows.
+
+        The prices of node k are the entries ``starts[k]`` to ``starts[k + 1]`` of ``link`` and
+        ``price``.
+
+        Raises
+        ------
+        InputError
+            If starts do not ascend, lengths differ, or links of a node do not ascend.
+        """
         check_fields(self)
         count = len(self.link)
         steps = np.diff(self.starts, prepend=0, append=count)
@@ -105,6 +143,7 @@ class Prices(Value):
             )
         if len(self.price) != count:
             raise InputError(f"{len(self.price)} prices for {count} links", where="price")
+        # An entry whose link is not above that of the entry before it, within the same node.
         falling = np.append(False, (np.diff(self.link) <= 0) & (np.diff(self._node()) == 0))
         for index in np.flatnonzero((self.link >= self.links) | falling)[:1]:
             raise InputError(
@@ -124,6 +163,13 @@ class Prices(Value):
 
 
 def _prices_to_tree(dense: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the JSON object of the prices of a proof, of which most are 0.
+
+    Parameters
+    ----------
+    dense
+        ``price[node, link]``: whole numbers.
+    """
     node, link = np.nonzero(dense)
     starts = np.searchsorted(node, np.arange(len(dense) + 1))
     sparse = Prices(links=dense.shape[1], starts=starts, link=link, price=dense[node, link])
@@ -131,6 +177,22 @@ def _prices_to_tree(dense: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _prices_from_tree(links: int, tree: Any, where: str) -> NDArray[np.int64]:
+    """Build the prices of a proof from their JSON object.
+
+    Parameters
+    ----------
+    links
+        The number of links of the fabric; prices for another number are a `FormatError`.
+    tree
+        The object of `Prices`.
+    where
+        Its JSON pointer in the file, for errors.
+
+    Returns
+    -------
+    int64 array
+        ``price[node, link]``, with zeros filled in.
+    """
     if isinstance(tree, dict) and tree.get("links", links) != links:
         message = f"links = {shorten(tree['links'])}: the fabric has {links}"
         raise FormatError(message, where=pointer(where, "links"))
@@ -141,7 +203,14 @@ SCHEDULE_FORMAT = "optmatch/schedule/1"
 
 
 def solution_to_tree(solution: Solution) -> dict[str, Any]:
-    """Return the JSON object of a solution; arrays of schedule and certificate stay arrays."""
+    """Return the JSON object of a solution, with its problem.
+
+    Parameters
+    ----------
+    solution
+        The solution. Arrays of schedule and certificate stay arrays, to be laid beside the text
+        if they are large.
+    """
     answer = {} if solution.answer is None else {"answer": _answer_to_tree(solution)}
     schedule = solution.schedule and to_object(solution.schedule, keep_ndim=1)
     return {
@@ -166,8 +235,17 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
 def solution_from_tree(tree: Any) -> Solution:
     """Build a solution from its JSON object.
 
-    Another digest than that of the problem, and parts that contradict each other, are an
-    `InputError`; what breaks the format is a `FormatError`.
+    Parameters
+    ----------
+    tree
+        The object, with the problem in it and the digest of the problem.
+
+    Raises
+    ------
+    InputError
+        If the digest is another one, or parts contradict each other.
+    FormatError
+        If it breaks the format.
     """
     check_object(tree, "")
     check_format(tree, "", SCHEDULE_FORMAT)
@@ -197,7 +275,17 @@ def solution_from_tree(tree: Any) -> Solution:
 
 
 def _check_fits(problem: Problem, answer: Any, where: str) -> None:
-    """Refuse an answer of another problem, which nothing behind the reader expects."""
+    """Refuse an answer of another problem, which nothing behind the reader expects.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    answer
+        A schedule, or an answer of the class that the problem names.
+    where
+        The JSON pointer of the answer, for the error.
+    """
     try:
         check_answer_fits(problem, answer)
     except InputError as exc:
@@ -207,6 +295,17 @@ def _check_fits(problem: Problem, answer: Any, where: str) -> None:
 
 
 def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | None:
+    """Build a schedule from its JSON form, and check that it fits the problem.
+
+    Parameters
+    ----------
+    tree
+        An object; None for no schedule.
+    where
+        Its JSON pointer in the file, for errors.
+    problem
+        The problem, which has the number of ports and of cells.
+    """
     if tree is None:
         return None
     if problem.fabric is None:
@@ -221,6 +320,14 @@ def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | N
 
 
 def _answer_to_tree(solution: Solution) -> dict[str, Any]:
+    """Return the JSON object of an answer that is no schedule, such as a plan of a collective.
+
+    Parameters
+    ----------
+    solution
+        A solution whose answer has the class that its problem names; else `InputError` is raised.
+        Arrays stay arrays.
+    """
     if not isinstance(solution.answer, solution.problem.answer_class or ()):
         raise InputError(
             f"an answer of type {type(solution.answer).__name__} has no file format for"
@@ -234,12 +341,24 @@ def _answer_to_tree(solution: Solution) -> dict[str, Any]:
 
 
 def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
+    """Build an answer that is no schedule from its JSON form, and check that it fits the problem.
+
+    Parameters
+    ----------
+    tree
+        An object; None for no answer.
+    where
+        Its JSON pointer in the file, for errors.
+    problem
+        The problem, which names the class of its answers.
+    """
     if tree is None:
         return None
     if problem.answer_class is None:
         raise FormatError(f"a schedule is the whole answer to {problem.kind}", where=where)
 
     def schedules(parts: Any, place: str) -> Any:
+        """Build the schedules of several planes from a list of objects."""
         if not isinstance(parts, list):
             raise FormatError(f"{shorten(parts)}: a list is expected here", where=place)
         return [

@@ -35,6 +35,11 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
         ``departure_s``, ``plane`` and ``pod`` may be there; attributes whose names begin with
         ``private.`` are private.
 
+    Returns
+    -------
+    Resources
+        In the order of the lines; attributes have the shape (attributes, resources).
+
     Raises
     ------
     FormatError
@@ -67,16 +72,21 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
     Parameters
     ----------
     path
-        CSV or Parquet as for `read_resources`. An attribute without a column has no bound. The
-        columns ``rounds``, ``arrival_s``, ``all_or_nothing``, ``fair_share``, and for each plane
-        ``cap.0``, ``cap.1`` and so on, may be there.
+        CSV with a line of names, or Parquet; ``.gz`` is unpacked. An attribute without a column
+        has no bound. The columns ``rounds``, ``arrival_s``, ``all_or_nothing``, ``fair_share``,
+        and for each plane ``cap.0``, ``cap.1`` and so on, may be there.
     resources
         The resources whose attributes the columns name.
+
+    Returns
+    -------
+    Jobs
+        In the order of the lines.
 
     Raises
     ------
     FormatError
-        As of `read_resources`; or naming a column that is unknown or missing.
+        If the file cannot be read, or a column is unknown or missing.
     """
     name = path_name(path)
     columns = read_columns(name)
@@ -123,6 +133,16 @@ def _stack(columns: Columns, names: list[str]) -> NDArray[np.float64]:
 def read_columns(name: str) -> Columns:
     """Read all columns of a table, CSV or Parquet, as numbers.
 
+    Parameters
+    ----------
+    name
+        The name of the file, which may be packed by gzip.
+
+    Returns
+    -------
+    dict
+        An array for each column, by its name; all have shape (rows,).
+
     Raises
     ------
     FormatError
@@ -154,7 +174,20 @@ def read_columns(name: str) -> Columns:
 
 
 def _read_parquet(content: bytes, name: str) -> Any:
-    """Read Parquet, once the size that its metadata state is checked."""
+    """Read a Parquet file, once the size that its metadata state is checked.
+
+    Parameters
+    ----------
+    content
+        The content of the file.
+    name
+        Its name, for errors.
+
+    Returns
+    -------
+    pyarrow.Table
+        All its columns.
+    """
     from pyarrow import BufferReader, parquet
 
     source = BufferReader(content)
@@ -176,7 +209,24 @@ def _read_csv(content: bytes) -> Any:
 
 
 def _read_column(key: str, column: Any, n_rows: int, name: str) -> NDArray[Any]:
-    """Return a column of pyarrow as an array; refuse texts and empty entries."""
+    """Return a column of a table as an array; refuse texts and empty entries.
+
+    Parameters
+    ----------
+    key
+        The name of the column.
+    column
+        The column of pyarrow.
+    n_rows
+        The number of rows of the table.
+    name
+        The name of the file, for errors.
+
+    Returns
+    -------
+    array
+        Whole numbers or floats, shape (rows,).
+    """
     import pyarrow as pa
 
     kind = column.type

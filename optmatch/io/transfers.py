@@ -46,7 +46,21 @@ class TransferSpectrum(NamedTuple):
 
 
 def read_transfer(fabric: Fabric, path: str) -> TransferSpectrum:
-    """Read the transfer matrix of one state: a Touchstone, CSV or Lumerical file, by its ending.
+    """Read the transfer matrix of a chip in one state of its cells.
+
+    Parameters
+    ----------
+    fabric
+        The chip, which has the names of ports.
+    path
+        The name of the file; its ending tells the format: ``.csv``, ``.sparam`` or ``.dat`` of
+        Lumerical, else Touchstone.
+
+    Returns
+    -------
+    TransferSpectrum
+        Powers by frequency in Hz, source and destination, over the power that went in; NaN where
+        nothing was measured.
 
     Raises
     ------
@@ -64,7 +78,19 @@ def read_transfer(fabric: Fabric, path: str) -> TransferSpectrum:
 
 
 def matrix_port_names(fabric: Fabric) -> list[str]:
-    """Name the rows of a scattering matrix: ports, or all that send and then all that receive."""
+    """Name the rows of a scattering matrix of a fabric.
+
+    Parameters
+    ----------
+    fabric
+        The switch. A port is called ``sender>receiver`` where its two ends have names of their
+        own.
+
+    Returns
+    -------
+    list of str
+        The ports, if they are bidirectional; else all that send, and then all that receive.
+    """
     if fabric.bidirectional:
         return list(fabric.port_names)
     senders = []
@@ -77,10 +103,24 @@ def matrix_port_names(fabric: Fabric) -> list[str]:
 
 
 def order_of_ports(fabric: Fabric, names: Sequence[str], path: str) -> list[int]:
-    """Return for each row of a scattering matrix of the fabric its number in a file.
+    """Find for each row of a scattering matrix of the fabric its number in a file.
 
     Names are compared without blanks, underscores and case. Names that are but numbers in their
     order (``port 1, port 2``) say nothing, and leave the order as it is.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    names
+        The names of the ports in the file, in its order.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    list of int
+        ``place[row]``: the place of the port in `names`.
 
     Raises
     ------
@@ -117,7 +157,21 @@ def _plain_name(name: str) -> str:
 
 
 def _between_ports(fabric: Fabric, scattering_power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cut ``[frequency, source, destination]`` out of ``[frequency, entered, left]``."""
+    """Cut the powers between ports out of the powers of a scattering matrix.
+
+    Parameters
+    ----------
+    fabric
+        The switch. Where ports are not bidirectional, rows are all that send and then all that
+        receive.
+    scattering_power
+        ``power[frequency, terminal entered, terminal left]``.
+
+    Returns
+    -------
+    float64 array
+        ``power[frequency, source, destination]``.
+    """
     if fabric.bidirectional:
         return scattering_power
     n_ports = fabric.n_ports
@@ -136,6 +190,11 @@ def _read_touchstone(fabric: Fabric, path: str) -> TransferSpectrum:
         The chip, whose number of ports the file has to have.
     path
         The file; its ending states the number of ports, as in ``chip.s8p``.
+
+    Returns
+    -------
+    TransferSpectrum
+        Powers by frequency in Hz, source and destination.
 
     Raises
     ------
@@ -187,7 +246,20 @@ def _check_port_count(digits: str, n_ports: int, path: str) -> None:
 
 
 def _names_in_touchstone(text: str, n_ports: int) -> list[str] | None:
-    """Find the names of ports in comments: ``! Port[1] = in0``, or ``! ports: in0, in1``."""
+    """Find the names of ports in comments: ``! Port[1] = in0``, or ``! ports: in0, in1``.
+
+    Parameters
+    ----------
+    text
+        The file.
+    n_ports
+        The number of its ports.
+
+    Returns
+    -------
+    list of str or None
+        By the number of the port; None if not all have names.
+    """
     numbered: dict[int, str] = {}
     for line in text.splitlines():
         if match := _NUMBERED_NAME.match(line):
@@ -202,11 +274,23 @@ def _names_in_touchstone(text: str, n_ports: int) -> list[str] | None:
 
 
 def _read_db_table(fabric: Fabric, path: str) -> TransferSpectrum:
-    """Read a CSV of dB: rows ``source,destination,db``, or a matrix with names at two edges.
+    """Read a CSV of levels in dB: rows ``source,destination,db``, or a matrix with names.
 
     Rows may have a column ``wavelength_nm`` or ``frequency_hz``. In a matrix the first line names
     destinations and the first entry of each other line its source. Losses are negative, or all
     positive; an empty entry was not measured.
+
+    Parameters
+    ----------
+    fabric
+        The switch, which has the names of ports.
+    path
+        The name of the file.
+
+    Returns
+    -------
+    TransferSpectrum
+        Powers by frequency, source and destination; NaN where nothing was measured.
     """
     reader = csv.reader(io.StringIO(decode(read_bytes(path), path)))
     try:
@@ -228,7 +312,19 @@ def _read_db_table(fabric: Fabric, path: str) -> TransferSpectrum:
 def _read_matrix(fabric: Fabric, rows: list[tuple[int, list[str]]], path: str) -> TransferSpectrum:
     """Read a matrix of dB, whose first line names destinations and whose first column sources.
 
-    `rows` are the numbers of lines and their entries.
+    Parameters
+    ----------
+    fabric
+        The switch, which has the names of ports.
+    rows
+        The number of each line and its entries.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    TransferSpectrum
+        Powers at one frequency that is not stated (NaN); NaN where nothing was measured.
     """
     destinations = _port_places(fabric, rows[0][1][1:], path, receives=True)
     level_db = np.full((1, fabric.n_ports, fabric.n_ports), np.nan)
@@ -308,7 +404,24 @@ def _read_pairs(
 
 
 def _port_places(fabric: Fabric, names: Sequence[str], path: str, *, receives: bool) -> list[int]:
-    """Return the numbers of ports, which are named or numbered."""
+    """Find the ports that a file names or numbers.
+
+    Parameters
+    ----------
+    fabric
+        The switch, which has the names of ports.
+    names
+        Names, compared without blanks, underscores and case, or numbers from 0.
+    path
+        The name of the file, for errors.
+    receives
+        Whether they are ends that receive; else ends that send.
+
+    Returns
+    -------
+    list of int
+        Numbers of ports.
+    """
     port_names = matrix_port_names(fabric)
     port_names = port_names[-fabric.n_ports :] if receives else port_names[: fabric.n_ports]
     place_of_name = {_plain_name(name): port for port, name in enumerate(port_names)}
@@ -325,7 +438,17 @@ def _port_places(fabric: Fabric, names: Sequence[str], path: str, *, receives: b
 
 
 def _read_number(text: str, name: str, path: str, line: int) -> float:
-    """Return a number; NaN for an empty entry."""
+    """Return the number that an entry of a table is.
+
+    Parameters
+    ----------
+    text
+        The entry; an empty one was not measured, and is NaN.
+    name
+        The meaning of the number, for errors.
+    path, line
+        The file and the line, for errors.
+    """
     if not text:
         return float("nan")
     try:
@@ -336,7 +459,19 @@ def _read_number(text: str, name: str, path: str, line: int) -> float:
 
 
 def _power_of_db(level_db: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return powers of levels, or of losses: then no entry is negative and some are positive."""
+    """Turn levels in dB into powers; levels that look like losses change their sign.
+
+    Parameters
+    ----------
+    level_db
+        Levels, which are negative, or losses: then no entry is negative and some are above 1 dB.
+        NaN where nothing was measured.
+
+    Returns
+    -------
+    float64 array
+        Over the power that went in, of the same shape.
+    """
     measured = level_db[np.isfinite(level_db)]
     are_losses = len(measured) > 0 and measured.min() >= 0 and measured.max() > 1.0
     sign = -1.0 if are_losses else 1.0
@@ -345,10 +480,28 @@ def _power_of_db(level_db: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _read_lumerical(fabric: Fabric, path: str) -> TransferSpectrum:
-    """Read blocks of transmissions between ports: frequency, magnitude and phase.
+    """Read a file of Lumerical: blocks of transmissions between two ports.
 
     Each block begins with ``("port 2","mode 1",1,"port 1",1,"transmission")`` (the port left by
-    first) and ``(points,3)``. Of several modes the first one counts.
+    first) and ``(points,3)``; then come lines of frequency, magnitude and phase. Only the
+    first of several modes counts.
+
+    Parameters
+    ----------
+    fabric
+        The switch, which has the names of ports.
+    path
+        The name of the file.
+
+    Returns
+    -------
+    TransferSpectrum
+        Powers by rising frequency in Hz, source and destination; NaN where no block is.
+
+    Raises
+    ------
+    FormatError
+        If a block is cut off, or has other ports or frequencies.
     """
     n_rows = len(matrix_port_names(fabric))
     text = decode(read_bytes(path), path)
@@ -356,6 +509,8 @@ def _read_lumerical(fabric: Fabric, path: str) -> TransferSpectrum:
     lines = [(number, line) for number, line in lines if line]
     names = [match[1] for _, line in lines if (match := _LUMERICAL_PORT.match(line))]
 
+    # The frequencies and magnitudes of each block, shape (points, 2), by the ports left and
+    # entered.
     blocks: dict[tuple[str, str], NDArray[np.float64]] = {}
     index = 0
     while index < len(lines):
@@ -382,6 +537,7 @@ def _read_lumerical(fabric: Fabric, path: str) -> TransferSpectrum:
     if not blocks:
         raise FormatError("no block of transmissions", path=path)
 
+    # The row of the scattering matrix that each port of the file is.
     if not names:
         names = sorted({name for pair in blocks for name in pair})
     order = order_of_ports(fabric, names, path)

@@ -65,7 +65,13 @@ class Simulation(Value):
         return not self.left_bytes.any()
 
     def _repr_html_(self) -> str:
-        """Show the replay in Jupyter: whether all was carried, and its main figures."""
+        """Show the replay in Jupyter: whether all was carried, and its main figures.
+
+        Returns
+        -------
+        str
+            A table of HTML: times in seconds, amounts in bytes, and shares in per cent.
+        """
         figures = {
             "completion": write_amount(self.completion_s, "s"),
             "makespan": write_amount(self.makespan_s, "s"),
@@ -144,6 +150,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
         left_s > 0, np.maximum(replay.completion_s, packet_end_s), replay.completion_s
     )
 
+    # Shares of time are of the time of all planes until the last one ends.
     ends_s = [
         float(schedule.durations_s.sum()) + problem.delay_s * schedule.n_slots
         for schedule in schedules
@@ -189,6 +196,15 @@ class _Replay:
     """
 
     def __init__(self, planned_s: NDArray[np.float64], tolerance_s: float) -> None:
+        """Begin at time 0 with all data that circuits will carry.
+
+        Parameters
+        ----------
+        planned_s
+            ``planned_s[source, destination]``: what circuits will carry, in seconds of a circuit.
+        tolerance_s
+            A remainder up to this, in seconds, is a rounding error.
+        """
         self._n_ports = len(planned_s)
         self._tolerance_s = tolerance_s
         self._remaining_s = planned_s.reshape(-1).copy()
@@ -230,21 +246,22 @@ class _Replay:
     def list_queues(
         self, left_s: NDArray[np.float64], packet_end_s: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the queues at each event, for circuits and the packet network together.
+        """Return what waits at each source at each event, for circuits and the packet network.
 
         Parameters
         ----------
         left_s
-            ``left_s[source, destination]``: what goes over the packet network.
+            ``left_s[source, destination]``: what goes over the packet network, in seconds of a
+            circuit.
         packet_end_s
-            When the packet network has carried it; 0 if there is none.
+            When the packet network has carried it, in seconds; 0 if there is none.
 
         Returns
         -------
         times_s
             ``times_s[event]``, ascending.
         queue_s
-            ``queue_s[event, source]``.
+            ``queue_s[event, source]``, in seconds of a circuit. Between two events it is linear.
         """
         times_s = np.array(self._times_s)
         queue_s = np.array(self._queue_s)
@@ -261,7 +278,25 @@ class _Replay:
 def _list_schedules(
     problem: Demand, subject: Schedule | PlaneSchedules | Solution
 ) -> Sequence[Schedule]:
-    """Return the schedule of each plane; refuse those of another number of ports."""
+    """List the schedule of each plane; a plane is one of several switches side by side.
+
+    Parameters
+    ----------
+    problem
+        The demand, whose number of ports the schedules must have.
+    subject
+        A schedule of the only plane, the schedules of all planes, or a solution with either.
+
+    Returns
+    -------
+    sequence of Schedule
+        One for each plane.
+
+    Raises
+    ------
+    InputError
+        If there is no schedule, or one is of another number of ports.
+    """
     answer: object = subject
     if isinstance(subject, Solution):
         answer = subject.schedule or subject.answer
@@ -322,7 +357,21 @@ def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_
 def _list_plane_segments(problem: Demand, schedule: Schedule) -> Iterator[_Segment]:
     """List when the circuits of one plane send, in order.
 
-    With switching per circuit, circuits that a slot keeps send during its delay as well.
+    The light is off for a delay before each slot. With switching per circuit, circuits that a slot
+    keeps send during its delay as well.
+
+    Parameters
+    ----------
+    problem
+        The demand: its ports, its delay in seconds and its way of switching.
+    schedule
+        ``matchings[slot, source]``, the destination or -1, and ``durations_s[slot]``.
+
+    Yields
+    ------
+    _Segment
+        Begin and end in seconds, and the circuits that send between, each as the number
+        source * ports + destination.
     """
     n_ports = problem.fabric.n_ports
     now_s = 0.0
@@ -331,6 +380,7 @@ def _list_plane_segments(problem: Demand, schedule: Schedule) -> Iterator[_Segme
     for matching, duration_s in zip(schedule.matchings, durations_s, strict=True):
         sources = np.flatnonzero(matching != IDLE)
         light_s = now_s + problem.delay_s
+        # A circuit is the number source * ports + destination.
         kept = sources[matching[sources] == previous[sources]]
         if problem.switching == "per-circuit" and light_s > now_s and len(kept):
             yield _Segment(now_s, light_s, kept * n_ports + matching[kept])

@@ -50,12 +50,14 @@ class Part(NamedTuple):
 
 
 def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | None]:
-    """Judge some samples, wherever this runs.
+    """Judge whether a schedule can be repaired after each of some samples of broken cells.
+
+    It runs in this process or in a worker.
 
     Parameters
     ----------
     part
-        The samples.
+        The solution, the samples (sets of faults), and ``left_s``, the seconds that are left.
     on_event
         Hears a `Tick` after each.
 
@@ -118,6 +120,15 @@ class Table:
     """
 
     def __init__(self, n_cells: int, kinds: tuple[FaultKind, ...]) -> None:
+        """Begin all counts of samples with broken cells at 0, and know no fault alone yet.
+
+        Parameters
+        ----------
+        n_cells
+            The number of cells of the fabric.
+        kinds
+            The ways in which a cell can be broken; arrays have the shape (cells, kinds).
+        """
         shape = (n_cells, len(kinds))
         self.kinds = kinds
         self.counts: Counter[str] = Counter()
@@ -149,7 +160,14 @@ class Table:
         self.how[verdict.how] += 1
 
     def merge(self, later: Table) -> None:
-        """Count the samples of another table too."""
+        """Count the samples of another table too.
+
+        Parameters
+        ----------
+        later
+            The table of later samples of the same study, whose verdicts on single faults replace
+            earlier ones.
+        """
         self.counts += later.counts
         self.how += later.how
         self.broken += later.broken
@@ -273,10 +291,16 @@ class YieldStudy(Value):
         return share
 
     def ranking(self) -> list[int]:
-        """Order the cells by how certainly the schedule is lost with them, the worst first.
+        """Order the cells by how certainly the schedule is lost with them broken, the worst first.
 
-        Cells are compared by the lower end of the interval of `share_lost`, so that one unlucky
-        sample makes no cell critical.
+        Cells are compared by the lower end of the confidence interval of their share of lost
+        samples, so that one unlucky sample makes no cell critical.
+
+        Returns
+        -------
+        list of int
+            All cells by their numbers. Ties go to the cell lost more often, then to the smaller
+            number.
         """
         n_broken = self.broken.sum(axis=1).tolist()
         n_not_repaired = (self.lost + self.open_).sum(axis=1).tolist()
@@ -286,15 +310,26 @@ class YieldStudy(Value):
             lower_ends.append(lower_end)
 
         def badness(cell: int) -> tuple[float, int, int]:
+            """Return the key to sort cells by, the worst first."""
             return (-lower_ends[cell], -n_not_repaired[cell], cell)
 
         return sorted(range(len(lower_ends)), key=badness)
 
 
 def wilson(successes: int, samples: int) -> tuple[float, float]:
-    """Bound a probability from so many successes in samples, by the score interval of Wilson [1]_.
+    """Bound a probability from successes in samples, by the score interval of Wilson [1]_.
 
-    The confidence is 95 %. Without samples the interval is from 0 to 1.
+    Parameters
+    ----------
+    successes
+        How many samples succeeded.
+    samples
+        The number of samples, which are independent.
+
+    Returns
+    -------
+    low, high : float
+        The interval with a confidence of 95 %; from 0 to 1 without samples.
 
     References
     ----------
@@ -393,6 +428,7 @@ def study_yield(
     if not kinds or len(set(kinds)) < len(kinds):
         raise InputError("kinds: at least one, each once", where="kinds")
     time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
+    # Samples depend on the seed alone; one that was not given is drawn, and is in the result.
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     assert solution.schedule is not None
@@ -401,6 +437,7 @@ def study_yield(
     limit = None
 
     def remaining_s() -> float | None:
+        """Return the seconds that are left, None without a limit."""
         if time_limit_s is None:
             return None
         return started + time_limit_s - time.perf_counter()
@@ -413,6 +450,7 @@ def study_yield(
             drawn = [_draw_faults(rng, n_cells, faults, table.kinds) for _ in range(n_samples)]
             yield Part(solution, fixed, table.kinds, drawn, first, samples, remaining_s())
 
+    # Parts come back in their order, hence a study that stops early is the first part of it.
     try:
         for part_table, limit in in_order(judge_part, draw_parts(), executor, on_event=on_event):
             table.merge(part_table)
@@ -442,7 +480,19 @@ def study_yield(
 def _draw_faults(
     rng: np.random.Generator, n_cells: int, n_faults: int, kinds: Sequence[FaultKind]
 ) -> tuple[Fault, ...]:
-    """Draw faults of different cells, cells and kinds all equally likely."""
+    """Draw faults of different cells, cells and kinds all equally likely.
+
+    Parameters
+    ----------
+    rng
+        Draws the numbers.
+    n_cells
+        The number of cells of the fabric.
+    n_faults
+        How many cells break.
+    kinds
+        The ways in which a cell can break.
+    """
     places = rng.choice(n_cells, size=n_faults, replace=False).tolist()
     kind_numbers = rng.integers(len(kinds), size=n_faults).tolist()
     pairs = zip(kind_numbers, places, strict=True)
@@ -457,7 +507,19 @@ def _solve_subject(subject: Any, seed: int | None) -> Solution:
     subject
         A solution, which is verified, or a problem, which is solved.
     seed
-        Of the solve.
+        The seed of the solve; None draws one.
+
+    Returns
+    -------
+    Solution
+        A solution on a fabric without faults.
+
+    Raises
+    ------
+    InputError
+        If there are faults already, no schedule, or no cells.
+    VerificationError
+        If the solution is wrong.
     """
     from optmatch.entrances import solve
 

@@ -113,9 +113,20 @@ def study_collectives(
 
 
 def _choose_methods(problem: Collective, methods: Sequence[str]) -> list[str]:
-    """Return the methods to compare; refuse those that do not take the problem.
+    """Return the names of the methods to compare for a collective.
 
-    Without a choice these are all that take it, but the exact one, which may take long.
+    Parameters
+    ----------
+    problem
+        The collective.
+    methods
+        Names. Without any these are all that take the problem, but the exact one ("ilp"), which
+        may take long, and "best", which chooses among the others.
+
+    Raises
+    ------
+    InputError
+        If a method does not take the problem.
     """
     fitting_methods = [
         method.name
@@ -142,9 +153,24 @@ def _find_break_even(question: tuple[Collective, str], on_event: OnEvent = ignor
 
 
 def time_of(problem: Collective, method: str) -> float:
-    """Return the time of the verified plan of a method; infinite if it finds none.
+    """Return the time of the verified plan that a method finds.
 
-    `LimitReached` is raised if the search was interrupted.
+    Parameters
+    ----------
+    problem
+        The collective.
+    method
+        The name of the method.
+
+    Returns
+    -------
+    float
+        Seconds; infinite if it finds no plan.
+
+    Raises
+    ------
+    LimitReached
+        If the search was interrupted.
     """
     solution = solve(problem, method, seed=0)
     if solution.limit is Limit.INTERRUPTED:
@@ -157,6 +183,13 @@ def break_even_delay(problem: Collective, method: str, other: str = "ring") -> f
 
     Bisection on a logarithmic scale between a nanosecond and a thousand seconds.
 
+    Parameters
+    ----------
+    problem
+        The collective; its own delay of circuits does not matter.
+    method, other
+        The names of the method and of the one that it is compared with.
+
     Returns
     -------
     float
@@ -164,6 +197,7 @@ def break_even_delay(problem: Collective, method: str, other: str = "ring") -> f
     """
 
     def is_faster(delay_s: float) -> bool:
+        """Tell whether the method is faster than the other one with this delay in seconds."""
         question = replace(problem, delay_s=delay_s)
         return time_of(question, method) < time_of(question, other)
 
@@ -185,9 +219,23 @@ def break_even_delay(problem: Collective, method: str, other: str = "ring") -> f
 def late_speed_up(
     problem: Collective, rank: int, method: str = "stragglar", other: str = "ring"
 ) -> float:
-    """Return how much faster a method is than another, from when a late rank is ready.
+    """Return how much faster a method is than another, counted from when a late rank is ready.
 
     The rank is so late that the other ranks have done all that they can.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    rank
+        The rank that is late.
+    method, other
+        The names of the method and of the one that it is compared with.
+
+    Returns
+    -------
+    float
+        The time of the other method over that of the method; above 1 if the method is faster.
 
     Examples
     --------

@@ -141,6 +141,12 @@ def _measure(
         Draws the phase errors of the device.
     time_s
         How long all matchings took to route.
+
+    Returns
+    -------
+    FabricRow
+        Counts of cells, crossings and toggles (cells that change from one matching to the next),
+        and for each circuit its cells, its loss and its ratio of signal to crosstalk in dB.
     """
     # All matchings are measured together, as slots of one schedule; free cells leak least.
     schedules = [solution.schedule for solution in solutions if solution.schedule is not None]
@@ -242,7 +248,23 @@ def compare_methods(
 
 
 def _name_problems(problems: Mapping[str, Problem] | Iterable[Problem]) -> dict[str, Problem]:
-    """Return the problems by name; those of a list are named by kind and place."""
+    """Return the problems by name; those of a list are named by kind and place.
+
+    Parameters
+    ----------
+    problems
+        Problems by name, or in a list: then the second one is named as ``demand 1``.
+
+    Returns
+    -------
+    dict
+        The problems by name, in their order.
+
+    Raises
+    ------
+    InputError
+        If something is no problem.
+    """
     if not isinstance(problems, Mapping):
         listed = None
         if not isinstance(problems, Problem):
@@ -268,6 +290,23 @@ def _name_problems(problems: Mapping[str, Problem] | Iterable[Problem]) -> dict[
 
 
 def _try_method(name: str, problem: Problem, method: str, **limits: Any) -> MethodRow:
+    """Solve a problem by one method, and tabulate what came of it.
+
+    Parameters
+    ----------
+    name
+        The name of the problem in the table.
+    problem, method
+        The problem, and the name of the method.
+    **limits
+        Limits of `solve`, such as that of time.
+
+    Returns
+    -------
+    MethodRow
+        Its status is "refused", with the reason, if the method does not take the problem or is
+        not installed. An unknown bound or an infinite gap is None.
+    """
     try:
         solution = solve(problem, method, **limits)
     except (InputError, SolverUnavailable) as exc:
@@ -276,6 +315,7 @@ def _try_method(name: str, problem: Problem, method: str, **limits: Any) -> Meth
             name=name, kind=problem.kind, method=method, status="refused", reason=reason
         )
     answer = solution.schedule or solution.answer
+    # Several planes have a schedule each; other answers have none at all.
     schedules = getattr(answer, "schedules", (solution.schedule,) if solution.schedule else ())
     bound = solution.lower_bound
     return MethodRow(

@@ -22,7 +22,19 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Estimate a mean from independent runs, at 95 % by Student's t; NaNs are left out."""
+    """Estimate a mean from independent runs, at 95 % confidence by Student's t.
+
+    Parameters
+    ----------
+    values
+        The value of each run; NaNs are left out.
+
+    Returns
+    -------
+    Estimate
+        The mean, the half width of its interval (0 with fewer than two runs), and the number of
+        runs that count. The mean is NaN without any.
+    """
     numbers = [value for value in values if not math.isnan(value)]
     n_runs = len(numbers)
     if not n_runs:

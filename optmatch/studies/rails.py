@@ -95,6 +95,7 @@ def share_rails(
     if answer is None:
         raise LimitReached(f"method {solution.method}: {solution.stats.get('reason', 'no plan')}")
 
+    # Each job with its ports on each rail, and its plans as solutions of their own.
     steps_s = problem.measure_steps(answer)
     tenants = {}
     for number, named in enumerate(named_jobs):
@@ -119,7 +120,22 @@ def share_rails(
 def _make_solution(
     job: RailJob, share: RailShare, solution: Solution[RailShares]
 ) -> Solution[RailPlan]:
-    """Return the plan of a share as a solution of the job that has just this share."""
+    """Return the plan of a share of the switch as a solution of the job that has just this share.
+
+    Parameters
+    ----------
+    job
+        The job with all its replicas and ports.
+    share
+        Its ports for each GPU, its replicas, and its plan.
+    solution
+        The solution of all jobs together: its method and seed are those of the plan.
+
+    Returns
+    -------
+    Solution
+        A feasible one; its objective is the time of a step in seconds.
+    """
     part = give_share(job, share.ports_per_gpu, share.replicas)
     return Solution(
         problem=part,

@@ -78,6 +78,12 @@ def measure_blast(fabric: RackFabric, arrivals: list[Arrival]) -> BlastRadius:
     arrivals
         Slices that ask for a place, and stay. Those that find none are left out.
 
+    Returns
+    -------
+    BlastRadius
+        How many other chips a failure concerns, in the mean and at most: if a spare takes over
+        (spliced), if the slice moves (migrated), or if the rack is given up.
+
     Raises
     ------
     InputError
@@ -115,12 +121,19 @@ def measure_blast(fabric: RackFabric, arrivals: list[Arrival]) -> BlastRadius:
 
 
 def _fill_racks(fabric: RackFabric, arrivals: list[Arrival]) -> list[list[Allocation]]:
-    """Place slices by the optical allocator, without the last server of each rack.
+    """Place slices by the optical allocator, and keep the last server of each rack free.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    arrivals
+        Requests for slices, in order; those that do not fit are left out, and none leaves.
 
     Returns
     -------
     list of list of Allocation
-        By rack: its slices.
+        By rack: its slices. A rack of one server keeps none free.
     """
     servers_per_rack = fabric.n_servers // fabric.racks
     last_servers: Sequence[int] = ()
@@ -149,6 +162,12 @@ def _fail_each_chip(
         Its number among all racks, by which the slices count their servers and ports.
     slices
         The slices of the rack.
+
+    Returns
+    -------
+    list of _FailureEffect
+        One for each chip in use: other chips whose circuits change, circuits that change,
+        circuits of other slices among them, and whether a spare could take over.
     """
     state = state_of_rack(rack, number, slices)
     routing = RoutingState(state)
@@ -178,7 +197,7 @@ def _fail_each_chip(
 
 
 def state_of_rack(rack: RackFabric, number: int, slices: list[Allocation]) -> Reroute:
-    """Return the slices of a rack as a running state of that rack alone.
+    """Return the slices of a rack as a running state of that rack alone, for a repair.
 
     Parameters
     ----------
@@ -188,6 +207,12 @@ def state_of_rack(rack: RackFabric, number: int, slices: list[Allocation]) -> Re
         Its number among all racks, by which the slices count their servers, ports and fibres.
     slices
         The slices of the rack, which become the owners 0, 1, ... of its circuits.
+
+    Returns
+    -------
+    Reroute
+        The circuits (pairs of ports), their owners and routes (fibres), all numbered within the
+        rack, and all chips without a slice as spares.
     """
     circuits: list[list[int]] = []
     routes: list[tuple[int, ...]] = []
@@ -289,6 +314,7 @@ def cover_failures(
         raise InputError(f"spares = {spares}: a rack has {n_units} {unit}s", where="spares")
 
     # The distribution of the units that are down in one server.
+    # of_server[k] is the probability that k chips of a server are down.
     of_server = distribution_of_server(
         fabric.chips_per_server,
         _probability_of_down(chip_rate, repair_days),
@@ -409,7 +435,21 @@ def _measure_run(
     seed: np.random.SeedSequence,
     on_event: OnEvent = ignore,
 ) -> BlastRadius:
-    """Draw the slices of one run and measure it, wherever this runs."""
+    """Draw the slices of one run and measure what failures hit; also in a worker process.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    requests
+        The number of slices that are asked for.
+    mix
+        How often each shape is asked for, in any unit.
+    seed
+        The seed of the numbers of this run.
+    on_event
+        Not used; calls of a sweep have it.
+    """
     rng = np.random.default_rng(seed)
     return measure_blast(fabric, draw_arrivals(fabric, requests, rng, mix=mix))
 
@@ -459,6 +499,7 @@ def study_blast(
     if not radii:
         return Study("blast-radius", {"blast": []}, complete)
 
+    # A row of figures for each run, and one for each kind of repair: how many chips notice it.
     repairs = []
     for run, radius in enumerate(radii):
         figures = {name: getattr(radius, name) for name in _REPAIR_FIGURES}

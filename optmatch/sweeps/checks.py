@@ -66,7 +66,23 @@ def check_store(store: Store) -> Iterator[Checked]:
 
 
 def _check_row(row: Row, problem: Problem) -> tuple[Verdict, str]:
-    """Return the verdict on a row with an answer, and the complaint that goes with it."""
+    """Check one row of a store that has an answer.
+
+    Parameters
+    ----------
+    row
+        The row, with its packed answer.
+    problem
+        The problem of its task.
+
+    Returns
+    -------
+    verdict : str
+        "ok"; "damaged" if columns disagree with the answer; "violated" if the answer breaks a
+        rule; "unproved" if a claim could not be checked.
+    complaint : str
+        The reason; empty if nothing is wrong.
+    """
     # The key must be the digest of the columns that identify the task.
     if row.key != key_of(row.problem_sha256, row.method, row.seed, row.options, row.version):
         return "damaged", "its key is not that of its task"

@@ -95,6 +95,19 @@ class Library:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        """Read the index of a library of problems, with the best known solution of each.
+
+        Parameters
+        ----------
+        folder
+            The folder of the index. None takes the one that the environment names, or else the one
+            that is shipped.
+
+        Raises
+        ------
+        FormatError
+            If there is no index, or it has another format.
+        """
         self.folder: Path = Path(folder or os.environ.get(FOLDER) or _shipped_folder())
         path = self.folder / INDEX
         try:
@@ -118,7 +131,13 @@ class Library:
         return len(self._entries)
 
     def entry(self, name: str) -> Entry:
-        """Return an entry by its name; raise `InputError` if there is none."""
+        """Return an entry of the library by its name.
+
+        Parameters
+        ----------
+        name
+            The name. An unknown one is an `InputError` that names the nearest one.
+        """
         if name not in self._entries:
             from difflib import get_close_matches
 
@@ -183,7 +202,10 @@ class Library:
         return merged_entry, is_better
 
     def write(self) -> None:
-        """Write submitted improvements into the index, which others may have changed meanwhile."""
+        """Write submitted improvements into the index, which others may have changed meanwhile.
+
+        The index is locked, read anew, merged with the improvements, and replaced as a whole.
+        """
         with locked(self.folder):
             self._entries = Library(self.folder)._entries
             for name, solution in self._improvements:
@@ -194,7 +216,13 @@ class Library:
             replace_file(self.folder / INDEX, (layout(plain(tree)) + "\n").encode())
 
     def table(self) -> str:
-        """Return all entries as a page of Markdown."""
+        """Write all entries as a page of Markdown, with a table for each kind of problem.
+
+        Returns
+        -------
+        str
+            Each row has the name, the question, the best known solution and the source.
+        """
         lines = []
         for kind in sorted({entry.kind for entry in self}):
             lines.append(f"\n## {kind}\n")
@@ -226,6 +254,11 @@ def describe_best(entry: Entry, *, brief: bool = False) -> str:
         The instance.
     brief
         Whether to leave out the method that found the value, its time, and the names of levels.
+
+    Returns
+    -------
+    str
+        As ``12 cells; at least 10 cells (`ilp`, 3 s)``; "nothing" if no value is known.
     """
     best = entry.best
     if best is None or (best.objective is None and best.status != Status.INFEASIBLE.value):
@@ -291,7 +324,17 @@ def _merge_best(best: Record | None, solution: Solution) -> Record | None:
 
 
 def _make_record(solution: Solution, bound: Score | None, bound_by: str) -> Record:
-    """Return the record of a solution, with a bound that another method may have found."""
+    """Return the record of a solution, with a bound that another method may have found.
+
+    Parameters
+    ----------
+    solution
+        The solution. Its time is rounded to two digits.
+    bound
+        The best lower bound that is known, in the unit of the objective; None if none is.
+    bound_by
+        The name of the method that found the bound.
+    """
     return Record(
         status=solution.status.value,
         objective=solution.objective,

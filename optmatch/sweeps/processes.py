@@ -70,7 +70,16 @@ class Processes(Executor):
     def __init__(
         self, n: int | None = None, *, patience: Callable[..., float | None] = lambda *_: None
     ) -> None:
-        """Start a thread for each worker; its process starts with the first call."""
+        """Start a thread for each worker; its process starts with the first call.
+
+        Parameters
+        ----------
+        n
+            The number of workers; None for as many as there are cores.
+        patience
+            Returns, for the arguments of a call, after how many seconds it counts as lost; None
+            never.
+        """
         cores = _usable_cores()
         self.n = n or len(cores)
         self.ahead = 2 * self.n
@@ -100,7 +109,15 @@ class Processes(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes, after all calls or, with `cancel_futures`, at once."""
+        """End the processes, after all calls or at once.
+
+        Parameters
+        ----------
+        wait
+            Whether to return only when all threads have ended.
+        cancel_futures
+            Kill the processes at once; calls that have not ended are cancelled or lost.
+        """
         self._closed = True
         if cancel_futures:
             self._stopped = True
@@ -117,7 +134,13 @@ class Processes(Executor):
     def _serve_calls(self, cores: list[int]) -> None:
         """Take calls from the queue and run them in a worker process, until the queue ends.
 
-        Runs in a thread of this process. A worker that dies is replaced for the next call.
+        Runs in a thread of this process. A worker that dies is replaced for the next call, and a
+        call whose result is not there yet after that is tried once more.
+
+        Parameters
+        ----------
+        cores
+            The numbers of the cores that the worker may use.
         """
         worker = None
         while (call := self._calls.get()) is not None:
@@ -183,6 +206,13 @@ class _Worker:
     """
 
     def __init__(self, cores: list[int]) -> None:
+        """Start a process that serves calls through a pipe.
+
+        Parameters
+        ----------
+        cores
+            The numbers of the cores that it may use.
+        """
         self.pipe, child_pipe = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_serve_pipe, args=(child_pipe, cores), daemon=True)
         with _start_lock, _thread_limit(len(cores)):
@@ -195,7 +225,7 @@ class _Worker:
         child_pipe.close()
 
     def call(self, task: Any, patience_s: float | None) -> Any:
-        """Return the result of a call in the process, or raise its error.
+        """Run a call in the process, and return its result or raise its error.
 
         Parameters
         ----------
@@ -203,6 +233,16 @@ class _Worker:
             The call.
         patience_s
             Seconds until the process is killed; None to wait without a limit.
+
+        Returns
+        -------
+        Any
+            The value that the function has returned.
+
+        Raises
+        ------
+        WorkerDied
+            If the process ended before it answered.
         """
         try:
             self.pipe.send(task)
@@ -217,7 +257,13 @@ class _Worker:
         return result
 
     def _death(self) -> WorkerDied:
-        """Return the error that says how the process ended, which it is about to do."""
+        """Wait until the process has ended, and return the error that says how it ended.
+
+        Returns
+        -------
+        WorkerDied
+            With the exit code or the signal; a `WorkerKilled` if it was told to end or killed.
+        """
         self.process.join()
         exit_code = self.process.exitcode or 0
         if exit_code >= 0:
@@ -247,9 +293,15 @@ def _usable_cores() -> list[int]:
 
 @contextmanager
 def _thread_limit(n_threads: int) -> Iterator[None]:
-    """Limit the threads of numba and BLAS in processes that start meanwhile.
+    """Limit the threads of numba and BLAS in processes that start within this context.
 
-    A limit that the user has set stays.
+    The limit stands in variables of the environment, which are put back at the end. A limit that
+    the user has set stays.
+
+    Parameters
+    ----------
+    n_threads
+        The most threads of a process.
     """
     values_before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     for name, value in values_before.items():
@@ -265,13 +317,15 @@ def _thread_limit(n_threads: int) -> Iterator[None]:
 def _serve_pipe(pipe: Any, cores: list[int]) -> None:
     """Run the calls that come through a pipe: the main loop of a worker process.
 
+    It ends when the pipe is closed.
+
     Parameters
     ----------
     pipe
         Receives ``(function, args, kwargs)`` and answers each with ``(result, error)``, one of
         which is None.
     cores
-        The cores on which this process runs.
+        The numbers of the cores on which this process runs.
     """
     # Where signals have no masks, Ctrl-C would end the worker before its parent has decided.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -45,7 +45,14 @@ class Grid(NamedTuple):
     gaps: dict[str, dict[float, list[float]]]
 
     def table(self) -> list[dict[str, Any]]:
-        """Return a row for each number, with the tasks and the mean gap of each method."""
+        """Return a row for each number of a grid: problems whose names differ by a number.
+
+        Returns
+        -------
+        list of dict
+            Each row has ``number``, ``tasks`` (with a known gap), and the mean gap of each method
+            by its name, None without a task.
+        """
         numbers = sorted({number for of_number in self.gaps.values() for number in of_number})
         rows = []
         for number in numbers:
@@ -86,7 +93,13 @@ class KindReport(NamedTuple):
     grids: list[Grid]
 
     def shares(self) -> list[dict[str, Any]]:
-        """Return the share of the tasks that each method solved within each factor of the best."""
+        """Return the share of the tasks that each method solved within each factor of the best.
+
+        Returns
+        -------
+        list of dict
+            A row for each method: ``method``, and a share from 0 to 1 by each factor of `STEPS`.
+        """
         table: list[dict[str, Any]] = []
         for method, ratios in self.quality.items():
             row: dict[str, Any] = {"method": method}
@@ -109,11 +122,21 @@ class SweepReport(NamedTuple):
 
 
 def make_report(rows: Iterable[Row]) -> SweepReport:
-    """Tabulate rows by kind and method.
+    """Tabulate the rows of a sweep by kind of problem and method.
 
     A method has a row of the table for each set of limits and each version, where there are
     several. The rank of a method is the mean of its places on a problem with a seed; methods as
     good as each other share the mean of their places.
+
+    Parameters
+    ----------
+    rows
+        The results, one for each task.
+
+    Returns
+    -------
+    SweepReport
+        Counts of rows, problems and statuses, a table for each kind, and the rows that failed.
     """
     all_rows = list(rows)
 
@@ -150,6 +173,12 @@ def _report_kind(kind: str, rows: list[Row]) -> KindReport:
         The kind of all rows.
     rows
         The rows, none of them damaged.
+
+    Returns
+    -------
+    KindReport
+        A row of figures for each method; by method the sorted ratios of objectives and of times
+        over the best ones; and the grids of problems.
     """
     # A label is the name of a method, with limits and version only where these differ.
     settings = {(row.options, row.version) for row in rows}
@@ -162,6 +191,7 @@ def _report_kind(kind: str, rows: list[Row]) -> KindReport:
         rows_of_label[label].append(row)
         contests[row.problem_sha256, row.seed].append((label, row))
 
+    # A contest is the same problem and seed, solved by several methods.
     ratios = _Ratios(defaultdict(list), defaultdict(list), defaultdict(list))
     for contest in contests.values():
         _compare_methods(contest, ratios)
@@ -187,6 +217,12 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
     ----------
     rows_of_label
         The rows of each method.
+
+    Returns
+    -------
+    list of Grid
+        At most `_MAX_GRIDS`. As an example, ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are the
+        grid ``mesh-*-*``: by the first number that differs, the gaps of each method.
     """
     # Names by what is left of them without their numbers.
     names = {row.name for rows in rows_of_label.values() for row in rows}
@@ -223,7 +259,22 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
 
 
 def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
-    """Return the figures of one method as a row of the table; None where nothing is known."""
+    """Return the figures of one method as a row of the table; None where nothing is known.
+
+    Parameters
+    ----------
+    label
+        The name of the method, with its limits and version where there are several.
+    rows
+        Its results, one for each task.
+    ratios
+        By method: the objectives over the best ones, and the ranks.
+
+    Returns
+    -------
+    dict
+        Counts of tasks by what came of them, the mean rank, gaps, ratios, and times in seconds.
+    """
     gaps = [row.gap for row in rows if row.gap is not None and math.isfinite(row.gap)]
     times_s = [row.time_s for row in rows if row.done]
     ranks = ratios.rank[label]
@@ -253,7 +304,9 @@ def _compare_methods(contest: list[tuple[str, Row]], ratios: _Ratios) -> None:
     contest : list of (label, row)
         The rows of the methods.
     ratios
-        Gets one entry for each method; no rank for a method without an answer.
+        Gets one entry for each method: its objective over the best one, its time over the
+        shortest one (infinite unless it found the best objective), and its rank; no rank for a
+        method without an answer.
     """
     objectives = [row.objective for _, row in contest if row.objective is not None]
     if not objectives:
@@ -284,13 +337,24 @@ def _compare_methods(contest: list[tuple[str, Row]], ratios: _Ratios) -> None:
 
 
 def _objective_ratio(objective: Score | None, best: Score) -> float:
-    """Return an objective divided by the best one; infinite without an objective.
+    """Return an objective divided by the best one that any method found.
 
-    Two objectives of several levels compare by the first level that differs. The gap is
-    ``(objective - best) / objective``, hence the ratio ``1 / (1 - gap)``.
+    Parameters
+    ----------
+    objective
+        A number or, of an objective with several levels, a tuple; None without an answer. Two
+        tuples compare by the first level that differs.
+    best
+        The best objective.
+
+    Returns
+    -------
+    float
+        1 for the best, infinite without an objective.
     """
     if objective is None:
         return math.inf
+    # The gap is (objective - best) / objective, hence the ratio 1 / (1 - gap).
     gap = gap_between(objective, best)
     if gap <= _EQUAL_GAP:
         return 1.0
@@ -324,9 +388,18 @@ _MAX_FAILURES = 100
 
 
 def flat_row(row: Row) -> dict[str, Any]:
-    """Return a row as a line of a table, in which each cell is one number or text.
+    """Return a result as a line of a table, in which each cell is one number or text.
 
-    An objective of several levels stands as text in the column ``levels``.
+    Parameters
+    ----------
+    row
+        The result of a task.
+
+    Returns
+    -------
+    dict
+        Its columns. An objective of several levels stands as text in the column ``levels``, and
+        ``objective`` is None then.
     """
     cells: dict[str, Any] = {name: getattr(row, name) for name in COLUMNS}
     cells["levels"] = None
@@ -349,7 +422,23 @@ def csv_table(rows: Iterable[Row]) -> bytes:
 
 
 def parquet_table(rows: Iterable[Row]) -> bytes:
-    """Write rows as Parquet."""
+    """Write results as a table in the format Parquet.
+
+    Parameters
+    ----------
+    rows
+        The results, one for each line.
+
+    Returns
+    -------
+    bytes
+        The content of a file.
+
+    Raises
+    ------
+    SolverUnavailable
+        If pyarrow is not installed.
+    """
     try:
         from pyarrow import BufferOutputStream, Table, parquet
     except ImportError as exc:
@@ -372,6 +461,11 @@ def html_page(report: SweepReport, title: str) -> str:
         The figures of a store.
     title
         The title of the page, not yet escaped.
+
+    Returns
+    -------
+    str
+        The page.
     """
     counts = ", ".join(f"{count:,} {status}" for status, count in report.statuses.items())
     parts = [
@@ -414,7 +508,13 @@ def _describe_grid(grid: Grid) -> str:
 
 
 def _grid_rows(grid: Grid) -> list[dict[str, Any]]:
-    """Return the table of a grid with gaps in per cent."""
+    """Return the table of a grid with gaps in per cent.
+
+    Parameters
+    ----------
+    grid
+        Gaps, as parts of the objective, by method and number.
+    """
     rows = []
     for row in grid.table():
         shown = dict(row)
@@ -426,7 +526,18 @@ def _grid_rows(grid: Grid) -> list[dict[str, Any]]:
 
 
 def _gap_curves(grid: Grid) -> dict[str, Curve]:
-    """Return the mean, least and largest gap of each method over the numbers of a grid, in %."""
+    """Return the mean, least and largest gap of each method over the numbers of a grid.
+
+    Parameters
+    ----------
+    grid
+        Gaps, as parts of the objective, by method and number.
+
+    Returns
+    -------
+    dict
+        By method a curve, in per cent.
+    """
     curves = {}
     for method, gaps_of_number in grid.gaps.items():
         numbers = sorted(gaps_of_number)
@@ -438,7 +549,20 @@ def _gap_curves(grid: Grid) -> dict[str, Curve]:
 
 
 def _html_table(rows: Sequence[dict[str, Any]], style: str = "") -> str:
-    """Write rows of equal keys as a table of HTML; `style` is its class of CSS."""
+    """Write rows of equal keys as a table of HTML.
+
+    Parameters
+    ----------
+    rows
+        The keys of the first one are the titles. Shares become per cent, and texts are escaped.
+    style
+        The class of CSS of the table.
+
+    Returns
+    -------
+    str
+        Empty without rows.
+    """
     if not rows:
         return ""
     titles = [html.escape(_TITLES.get(name, name.replace("_", " "))) for name in rows[0]]

@@ -73,11 +73,21 @@ def _read_tasks(
     Parameters
     ----------
     tree
-        The parsed TOML file.
+        The parsed TOML file: problems, methods, seeds and limits.
     folder
         The folder of the file, from which patterns of problem files start.
     generate
         Makes a problem of a command.
+
+    Yields
+    ------
+    Task
+        A problem with one method and one seed.
+
+    Raises
+    ------
+    InputError
+        If the spec names what does not exist, or has no tasks.
     """
     # Everything is checked before the first problem is read, which may take long.
     _check_keys(tree)
@@ -111,7 +121,13 @@ def _read_tasks(
 
 
 def _check_keys(tree: dict[str, Any]) -> None:
-    """Refuse keys that a spec does not have, and values of a wrong type."""
+    """Refuse keys that a spec does not have, and values of a wrong type.
+
+    Parameters
+    ----------
+    tree
+        The parsed TOML file.
+    """
     for key, value in tree.items():
         types = _TYPES_OF_KEY.get(key)
         if types is None:
@@ -128,6 +144,11 @@ def _check_methods(methods: Any) -> None:
     ----------
     methods
         A list of names, for all kinds; or a table of such lists, by kind.
+
+    Raises
+    ------
+    InputError
+        It names the place in the spec.
     """
     by_kind: dict[str | None, Any] = methods if isinstance(methods, dict) else {None: methods}
     for kind, names in by_kind.items():
@@ -160,7 +181,22 @@ def _read_problems(
 def _read_files(patterns: list[Any], folder: Path) -> Iterator[tuple[str, Problem]]:
     """Yield the problems of all files that patterns such as ``mesh/*.json`` name.
 
-    A problem's name is its path from the folder, without the ending.
+    Parameters
+    ----------
+    patterns
+        Patterns of paths, as the spec has them.
+    folder
+        The folder of the spec, from which the paths go.
+
+    Yields
+    ------
+    name, problem
+        The name is the path from the folder, without the ending.
+
+    Raises
+    ------
+    InputError
+        If a pattern names no file, or a file is no problem.
     """
     for k, pattern in enumerate(patterns):
         try:
@@ -194,6 +230,11 @@ def _generate_problems(
         Its place in the spec, for errors.
     generate
         Makes a problem of a command.
+
+    Yields
+    ------
+    name, problem
+        The name is the template ``name`` (or the command) with its placeholders filled in.
     """
     if not isinstance(block, dict) or not isinstance(block.get("command"), str):
         raise InputError("a table with a command is expected", where=where)
@@ -215,9 +256,20 @@ def _generate_problems(
 
 
 def _fill_placeholders(template: str, value_of_key: dict[str, Any], where: str) -> str:
-    """Replace each ``{key}`` of a text by its value."""
+    """Replace each ``{key}`` of a text by its value.
+
+    Parameters
+    ----------
+    template
+        As ``mesh-{ports}``.
+    value_of_key
+        As ``{"ports": 8}``, which gives ``mesh-8``.
+    where
+        The place in the spec, for the error if a key has no value.
+    """
 
     def replacement(placeholder: re.Match[str]) -> str:
+        """Return the value of one placeholder as text."""
         key = placeholder[1]
         if key not in value_of_key:
             raise InputError(f"{placeholder[0]} has no list of values", where=where)

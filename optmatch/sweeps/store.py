@@ -64,7 +64,13 @@ class NotAStoreError(StoreError, InputError):
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file is a database of SQLite, as stores are."""
+    """Tell by its first bytes whether a file is a database of SQLite, as stores of results are.
+
+    Parameters
+    ----------
+    path
+        The name of the file; one that is absent or cannot be read is none.
+    """
     if not file_path(path).is_file():
         return False
     try:
@@ -95,6 +101,20 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        """Open a store of results, a database of SQLite, and make it if there is none.
+
+        Parameters
+        ----------
+        path
+            The file.
+        read_only
+            Whether it is opened for queries alone; then it must be there.
+
+        Raises
+        ------
+        StoreError
+            If it is absent, damaged, of a newer version, or another file.
+        """
         self.path: str = path_name(path)
         file = file_path(path)
         if read_only and not file.exists():
@@ -127,6 +147,16 @@ class Store:
         Even a reader of a write-ahead log needs to write beside the file. ``mode=rw`` removes such
         files at its end, ``mode=ro`` leaves them, ``immutable=1`` does without in folders where
         nothing can be written.
+
+        Returns
+        -------
+        sqlite3.Connection
+            It refuses to write.
+
+        Raises
+        ------
+        sqlite3.Error
+            If no mode works, or the file is damaged.
         """
         modes = ["mode=rw", "mode=ro", "immutable=1"]
 
@@ -152,7 +182,13 @@ class Store:
         return db
 
     def _prepare_tables(self, read_only: bool) -> None:
-        """Check that the database is a store, and write its tables if it is empty."""
+        """Check that the database is a store, and write its tables if it is empty.
+
+        Parameters
+        ----------
+        read_only
+            Whether it is only read; then an empty database is refused.
+        """
         with self._transaction("DEFERRED"):
             version = self._check_version(read_only)
         if read_only:
@@ -171,7 +207,16 @@ class Store:
                     self._db.execute(statement)
 
     def _use_write_ahead_log(self) -> None:
-        """Switch to a write-ahead log; SQLite itself does not wait here for others that do."""
+        """Switch to a write-ahead log, in which readers do not wait for a writer.
+
+        SQLite itself does not wait here for others that do the same, so it is tried again for
+        `_LOCK_WAIT_S` seconds.
+
+        Raises
+        ------
+        StoreError
+            If another program keeps the file locked for longer.
+        """
         for _ in range(int(_LOCK_WAIT_S / _LOCK_RETRY_S)):
             try:
                 self._db.execute("PRAGMA journal_mode = WAL")
@@ -185,6 +230,11 @@ class Store:
 
     def _check_version(self, read_only: bool) -> int:
         """Return the version of the tables, 0 if there are none yet.
+
+        Parameters
+        ----------
+        read_only
+            Whether the store is only read; then an empty database is refused.
 
         Raises
         ------
@@ -207,7 +257,7 @@ class Store:
 
     @contextmanager
     def _sqlite_errors_as_store_errors(self) -> Iterator[None]:
-        """Raise `StoreError`, with the name of the file, instead of errors of SQLite."""
+        """Raise `StoreError`, with the name of the file, where SQLite raises errors of its own."""
         try:
             yield
         except UnicodeDecodeError as exc:  # SQLite quotes damaged bytes in its message
@@ -220,7 +270,14 @@ class Store:
 
     @contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
-        """Write all or nothing; other writers wait."""
+        """Run the statements of this context as a transaction: all or nothing is written.
+
+        Parameters
+        ----------
+        kind
+            "IMMEDIATE" lets other writers wait from the beginning, "DEFERRED" from the first
+            write.
+        """
         self._db.execute(f"BEGIN {kind}")
         try:
             yield
@@ -244,7 +301,13 @@ class Store:
     def add(self, row: Row, problem: Problem) -> None:
         """Write a row and, if it is new, its problem.
 
-        A row with an answer is never replaced, one that was refused, failed or damaged is.
+        Parameters
+        ----------
+        row
+            The result of a task. One with an answer is never replaced; one that was refused,
+            failed or is damaged is.
+        problem
+            The problem of the task.
         """
         columns = _to_columns(row)
         with self._sqlite_errors_as_store_errors(), self._transaction():
@@ -270,7 +333,13 @@ class Store:
         return row is not None and row.done
 
     def row(self, key: str) -> Row:
-        """Return a row with its answer; raise `StoreError` if there is none."""
+        """Return the row of a task with its answer.
+
+        Parameters
+        ----------
+        key
+            The key of the task. One that is not there is a `StoreError`.
+        """
         with self._sqlite_errors_as_store_errors():
             row = self._find_row(key, with_answer=True)
         if row is None:
@@ -295,13 +364,14 @@ class Store:
         Yields
         ------
         Row
-            A row that is not what was written, or lies on a broken page of the file, has the
-            status ``"damaged"``; the others are not touched by it.
+            The result of a task. A row that is not what was written, or lies on a broken page of
+            the file, has the status ``"damaged"``; the others are not touched by it.
         """
         with self._sqlite_errors_as_store_errors():
             query = f"SELECT rowid, {_KEY_COLUMN} FROM results"
             rowids_and_keys = sorted(self._db.execute(query).fetchall())
 
+        # Rows are read by their numbers in batches, which lets others write meanwhile.
         select = f"SELECT {_selected_columns(answers)} FROM results WHERE rowid"
         for start in range(0, len(rowids_and_keys), _ROWS_PER_READ):
             batch = rowids_and_keys[start : start + _ROWS_PER_READ]
@@ -319,7 +389,22 @@ class Store:
                 yield _to_row(values, answers)
 
     def _read_or_blank(self, select: str, rowid: int, key: str) -> tuple[Any, ...]:
-        """Return the columns of one row; None for all but the key if it cannot be read."""
+        """Return the columns of one row, and blanks where damage keeps it from being read.
+
+        Parameters
+        ----------
+        select
+            A query of all columns that ends with the one that is compared.
+        rowid
+            The number of the row in the table.
+        key
+            The key of its task, which is known already.
+
+        Returns
+        -------
+        tuple
+            All columns, the seal and the answer; None for all but the key if it cannot be read.
+        """
         try:
             values = self._db.execute(f"{select} = ?", (rowid,)).fetchone()
         except sqlite3.DatabaseError:
@@ -331,7 +416,18 @@ class Store:
         return (key, *[None] * (len(COLUMNS) + 2))
 
     def problem(self, sha256: str) -> Problem:
-        """Return a problem by its digest."""
+        """Return a problem by its digest.
+
+        Parameters
+        ----------
+        sha256
+            The digest of the problem's canonical text, in hexadecimal digits.
+
+        Raises
+        ------
+        StoreError
+            If there is none, or it is damaged.
+        """
         with self._sqlite_errors_as_store_errors():
             query = "SELECT content FROM problems WHERE sha256 = ?"
             record = self._db.execute(query, (sha256,)).fetchone()
@@ -348,7 +444,13 @@ class Store:
         return problem_from_tree(parse_json(text, self.path))
 
     def discard(self, key: str) -> None:
-        """Remove a row, so that the next sweep runs its task again."""
+        """Remove a row, so that the next sweep runs its task again.
+
+        Parameters
+        ----------
+        key
+            The key of the row; ``rowid 7`` names a row by its number where the key is damaged.
+        """
         rowid = None
         if key.startswith(_ROWID_PREFIX):
             rowid = key.removeprefix(_ROWID_PREFIX)
@@ -376,7 +478,19 @@ def _digest(answer: bytes | None) -> bytes:
 
 
 def _is_intact(columns: Sequence[Any], seal: Any, answer: bytes | None, with_answer: bool) -> bool:
-    """Tell whether a row, and the answer if it was read, are as they were written."""
+    """Tell whether a row is what was written, by its seal.
+
+    Parameters
+    ----------
+    columns
+        The values of `COLUMNS`.
+    seal
+        Two digests that were written with them: of the columns, and of the answer.
+    answer
+        The answer, if it was read.
+    with_answer
+        Whether it was.
+    """
     try:
         answer_digest = seal[_DIGEST_SIZE:]
         if seal != _seal(columns, answer_digest):
@@ -393,14 +507,19 @@ def _to_columns(row: Row) -> list[Any]:
 
 
 def _to_row(values: Sequence[Any], with_answer: bool) -> Row:
-    """Return a row of the table, or a damaged one if it is not what was written.
+    """Turn the values of a query into a row, or into a damaged one if it is not what was written.
 
     Parameters
     ----------
     values
-        What a query for `_selected_columns` gave.
+        All columns of `COLUMNS`, then the seal (a digest of them) and the answer or its digest.
     with_answer
         Whether the last of them is the answer.
+
+    Returns
+    -------
+    Row
+        A damaged one has its key, the status `DAMAGED` and nothing else.
     """
     columns = values[: len(COLUMNS)]
     seal = values[len(COLUMNS)]

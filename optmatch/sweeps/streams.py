@@ -105,7 +105,24 @@ def in_order(
     *,
     on_event: OnEvent = ignore,
 ) -> Iterator[R]:
-    """Yield the results of `stream` in the order of the tasks, the first error in its place."""
+    """Yield the results of calls in the order of the tasks, the first error in its place.
+
+    Parameters
+    ----------
+    function
+        Is called for each task, as `stream` calls it.
+    tasks
+        Its arguments.
+    executor
+        Runs the calls; None runs them here, one after another.
+    on_event
+        Hears of progress; an interrupt that it raises ends the stream.
+
+    Yields
+    ------
+    R
+        The result of each task. Results that come early wait for those before them.
+    """
     waiting: dict[int, Callable[[], R]] = {}
     next_number = 0
     for number, _, outcome in stream(function, tasks, executor, on_event=on_event):

@@ -123,6 +123,16 @@ def _tasks_by_key(tasks: Iterable[Task]) -> dict[str, Task]:
     """Return the tasks by their keys, the first one of each key.
 
     Neighbouring tasks often have the same problem, whose digest is computed once for all of them.
+
+    Parameters
+    ----------
+    tasks
+        A problem, a method, a seed and limits each.
+
+    Returns
+    -------
+    dict
+        In the order of the tasks. A key is a digest of all that determines the result.
     """
     task_of_key: dict[str, Task] = {}
     last_problem: Problem | None = None
@@ -154,10 +164,16 @@ def _run_tasks(
         The number of such processes; all cores if None.
     store
         The open store; None to keep nothing.
+
+    Yields
+    ------
+    Row
+        One for each task, as they end; those that another sweep has done meanwhile come last.
     """
     keys_done_by_others: list[str] = []
 
     def missing_tasks() -> Iterator[Task]:
+        """Yield the tasks that the store has no row of yet."""
         # Another sweep on the same store may have done a task since this one began.
         for key, task in task_of_key.items():
             if store is not None and store.has(key):
@@ -185,6 +201,19 @@ def _run_tasks(
 def _row_of_outcome(task: Task, outcome: Callable[[], Row]) -> Row:
     """Return the row of a call that has ended; errors that concern the task alone become a row.
 
+    Parameters
+    ----------
+    task
+        The task of the call.
+    outcome
+        Returns the result of the call, or raises its error.
+
+    Returns
+    -------
+    Row
+        Its status is `FAILED`, with the reason, if the worker died, memory was too little, or
+        the call raised another error.
+
     Raises
     ------
     ExecutorLost
@@ -207,7 +236,19 @@ def _row_of_outcome(task: Task, outcome: Callable[[], Row]) -> Row:
 
 
 def _seconds_until_killed(task: Task) -> float | None:
-    """Return after how many seconds a task is ended from outside; None for never."""
+    """Return after how many seconds a task is ended from outside.
+
+    Parameters
+    ----------
+    task
+        Its limit of time is one that a method should keep by itself; twice of it, and some grace,
+        are too much.
+
+    Returns
+    -------
+    float or None
+        None for never, if the task has no limit of time.
+    """
     time_limit_s = task.limits.time_s
     if time_limit_s is None:
         return None
@@ -217,8 +258,24 @@ def _seconds_until_killed(task: Task) -> float | None:
 def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
     """Solve one task, wherever this runs, and return its row.
 
-    An interrupt raises `KeyboardInterrupt`: the task is not done. Where memory may have been too
-    little, `MemoryError` says that this process should take no further tasks.
+    Parameters
+    ----------
+    task
+        A problem, a method, a seed and limits.
+    on_event
+        Hears of progress; an interrupt that it raises ends the search.
+
+    Returns
+    -------
+    Row
+        The answer; or `REFUSED` or `FAILED` with the reason.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it was interrupted: the task is not done.
+    MemoryError
+        If memory may have been too little: this process should take no further tasks.
     """
     try:
         with _memory_limit(task.limits.memory_bytes):
@@ -240,7 +297,7 @@ def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
 
 @contextmanager
 def _memory_limit(max_growth_bytes: int | None) -> Iterator[None]:
-    """Limit how much the data segment of this process may grow meanwhile.
+    """Limit how much the data segment of this process may grow within this context.
 
     Nothing is limited in the process that a user has started, nor on systems other than Linux.
 

@@ -73,12 +73,18 @@ class Task(Value):
         return _limits_as_json(self.limits)
 
     def key(self, problem_sha256: str = "") -> str:
-        """Return the digest of problem, method, seed, limits and version.
+        """Return the key of this task in a store: a digest of all that determines its result.
 
         Parameters
         ----------
         problem_sha256
-            The digest of the problem, where it is at hand.
+            The digest of the problem, where it is at hand; it is computed if empty.
+
+        Returns
+        -------
+        str
+            The digest of problem, method, seed, limits and version of optmatch, in hexadecimal
+            digits.
         """
         sha256 = problem_sha256 or problem_digest(self.problem)
         return key_of(sha256, self.method or "", self.seed, self.options(), __version__)
@@ -147,7 +153,18 @@ class Row:
         return self.status not in (REFUSED, FAILED, DAMAGED)
 
     def solution(self, problem: Problem) -> Solution:
-        """Unpack the answer to `problem`."""
+        """Unpack the answer of this row as a solution of its problem.
+
+        Parameters
+        ----------
+        problem
+            The problem of the task.
+
+        Raises
+        ------
+        FormatError
+            If the row has no answer, or a damaged one.
+        """
         if self.answer is None:
             raise FormatError("the row has no answer", where=self.key)
         try:
@@ -173,9 +190,14 @@ def empty_row(task: Task, status: str, error: str, problem_sha256: str = "") -> 
     task
         The task.
     status, error
-        Columns of the row.
+        The status and the reason, as the columns of the row say it.
     problem_sha256
-        The digest of the problem, where it is at hand.
+        The digest of the problem, where it is at hand; it is computed if empty.
+
+    Returns
+    -------
+    Row
+        With the columns that identify the task, and without an answer.
     """
     sha256 = problem_sha256 or problem_digest(task.problem)
     return Row(
@@ -193,7 +215,21 @@ def empty_row(task: Task, status: str, error: str, problem_sha256: str = "") -> 
 
 
 def row_of(task: Task, solution: Solution) -> Row:
-    """Return the row of a task that was solved, with its answer packed."""
+    """Return the row of a task that was solved, with its answer packed.
+
+    Parameters
+    ----------
+    task
+        The task.
+    solution
+        Its solution.
+
+    Returns
+    -------
+    Row
+        Its ``answer`` is the compressed canonical text of the solution, without the problem,
+        which the store keeps by its digest.
+    """
     tree = solution_to_tree(solution)
     del tree["problem"]
     tree = plain(tree)

@@ -94,7 +94,15 @@ def check_solution(
 
 
 def _answer_of(solution: Solution, form: str) -> Any:
-    """Return what is replayed: the schedule, the answer, or the solution that has both."""
+    """Return the part of a solution that is replayed.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+    form
+        "schedule" for its schedule, "answer" for its answer, "both" for the solution itself.
+    """
     if form == "schedule":
         return solution.schedule
     if form == "answer":
@@ -103,7 +111,17 @@ def _answer_of(solution: Solution, form: str) -> Any:
 
 
 def _check_form(solution: Solution, form: str, findings: Findings) -> None:
-    """Check that the answer is in the field `form` alone, and that the status tells of it."""
+    """Check that the answer is in its own field alone, and that the status tells of it.
+
+    Parameters
+    ----------
+    solution
+        The solution. Its status is optimal or feasible if it has an answer.
+    form
+        The field that has the answer: "schedule", "answer", or "both".
+    findings
+        Violations are added to it.
+    """
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     for name, part in (("schedule", solution.schedule), ("answer", solution.answer)):
         if form not in (name, "both"):
@@ -116,7 +134,27 @@ def _check_form(solution: Solution, form: str, findings: Findings) -> None:
 def _check_certificate(
     solution: Solution, findings: Findings, prove: Callable[[Any], Score] | None
 ) -> Score:
-    """Return the best lower bound that was counted or that the certificate shows."""
+    """Return the best proved lower bound of a solution: counted anew, or shown by its certificate.
+
+    A certificate is the proof of optimality that a solver hands over. One that does not hold is
+    a violation of a rule, which is noted in `findings`; the bound that was counted then stays.
+
+    Parameters
+    ----------
+    solution
+        The solution, whose ``certificate`` is None if it has none.
+    findings
+        Has the counted bound as a figure: ``lower_bound_checked`` if there is one, else
+        ``lower_bound_recomputed``.
+    prove
+        Returns the bound that a certificate shows, or raises `ProofError`. None if solutions of
+        this kind have no certificates; then one that is there is a violation.
+
+    Returns
+    -------
+    Score
+        The larger of both bounds, in the unit of the objective.
+    """
     figures = findings.figures
     counted: Score = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
     if prove is None:
@@ -176,10 +214,22 @@ def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int |
 
 
 def _count_steps(number: float, step: float) -> float:
-    """Return ``number / step``, as a whole number if it is one up to rounding.
+    """Return a number in steps, as a whole number if it is one up to rounding.
 
     Rounding is that of one product and one division of floats. What is further from a whole number
     stays as it is, and then equals no other count.
+
+    Parameters
+    ----------
+    number
+        An objective or a bound.
+    step
+        The resolution, such as one tick in seconds.
+
+    Returns
+    -------
+    float
+        ``number / step``.
     """
     if step == 1.0 or not math.isfinite(number):
         return number
@@ -202,12 +252,15 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
     solution
         Claims a status and a lower bound, which may be any value, also one that is no number.
     checked
-        The best bound that was counted or that the certificate shows.
+        The best bound that was counted or that the certificate shows, in the unit of the
+        objective.
     findings
-        Has the figure ``lower_bound_recomputed``, the bound that anybody can count.
+        Has the figure ``lower_bound_recomputed``, the bound that anybody can count. Violations
+        and doubts are added to it, and the kind of proof that supports the claim.
     floor
-        As for `check_solution`. A run that was stopped before it could count claims the bound
-        minus infinity, and is exempt.
+        The rule that an answer claims at least the bound that anybody can count; empty if it need
+        not. A run that was stopped before it could count claims the bound minus infinity, and is
+        exempt.
     """
     infeasible = solution.status is Status.INFEASIBLE
     claimed: Any = solution.lower_bound
@@ -215,6 +268,8 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
         findings.expect(INFEASIBLE_BOUND_IS_INFINITE, "lower_bound", claimed, math.inf)
         claimed = math.inf
 
+    # compare tells -1, 0 or 1 for a claim below, equal to or above the other; None if it is no
+    # number. The claim is supported by counting, by a certificate, or by nothing but a search.
     counted = findings.figures["lower_bound_recomputed"]
     over_counted = compare(claimed, counted, findings.step)
     over_checked = compare(claimed, checked, findings.step)
@@ -234,6 +289,7 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
     else:
         findings.refuse(BOUND_IS_SUPPORTED, "lower_bound", claimed, checked)
 
+    # Claims below what anybody can count.
     stopped = solution.limit in (Limit.TIME, Limit.INTERRUPTED) and claimed == -math.inf
     if floor and over_counted in (None, -1) and not stopped:
         findings.refuse(floor, "lower_bound", claimed, counted)
@@ -242,7 +298,13 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
 def check_objective(solution: Solution, findings: Findings) -> None:
     """Check the objective, that the bound is not above it, and that optimal means they meet.
 
-    `findings` has the recomputed objective as the figure ``objective``.
+    Parameters
+    ----------
+    solution
+        Claims an objective, a lower bound and a status.
+    findings
+        Has the recomputed objective as the figure ``objective``, and the resolution of objectives
+        as ``step``. Each claim that does not hold is added to it as a violation.
     """
     objective = findings.figures["objective"]
     claimed = solution.objective
@@ -260,17 +322,28 @@ def check_objective(solution: Solution, findings: Findings) -> None:
 def check_stats(solution: Solution, findings: Findings) -> None:
     """Check the statistics that were recomputed too, and the kind of proof that is stated.
 
-    A solution may state a weaker kind of proof than was found, and no stronger one.
+    Parameters
+    ----------
+    solution
+        Its ``stats`` are numbers by name; ``proof`` is the kind of proof that it claims, one of
+        `PROOFS`, or None. A weaker kind than was found may be stated, and no stronger one.
+    findings
+        Its ``figures`` are the recomputed numbers by name; statistics without a figure are not
+        checked. Its ``proof`` is the kind that was found; if None, any may be stated. Violations
+        are added to it.
     """
     for name, claimed in solution.stats.items():
         recomputed = findings.figures.get(name)
         if recomputed is None:
             continue
+        # Counts have to agree exactly; other numbers to rounding errors.
         step = 1.0 if type(recomputed) is int else None
         if compare(claimed, recomputed, step) != 0:
             findings.refuse(STATISTICS_ARE_RECOMPUTED, f"stats[{name!r}]", claimed, recomputed)
 
     stated = solution.proof
+    # PROOFS lists the kinds from the strongest to the weakest: from the found one on, all may be
+    # stated.
     strongest = PROOFS.index(findings.proof or PROOFS[0])
     if stated not in (None, findings.proof) and stated not in PROOFS[strongest:]:
         findings.refuse(PROOF_IS_AS_STATED, "proof", stated, findings.proof)

@@ -48,6 +48,7 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
     list of list of Loop
         For each slot its loops, each once, from the lowest of its terminals, and in that order.
     """
+    # A cell guides light if it is set or stuck in a state; cells of four terminals each.
     guides = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
     guides_at = np.repeat(guides, 4, axis=1)  # (slots, terminals): of the cell of the terminal
     crossed_at = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
@@ -75,10 +76,25 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
 def _find_dark_terminals(
     graph: CellGraph, guides_at: NDArray[np.bool_], next_at: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return ``dark[slot, terminal]``: set cells are not entered there by light from outside.
+    """Find the entries of set cells that no light from outside reaches: loops of light.
 
-    ``guides_at[slot, terminal]`` says whether the cell of the terminal is set, and
-    ``next_at[slot, terminal]`` where light goes on that entered there, -1 out of the graph.
+    Light is followed from each entry of a set cell that no other set cell feeds. Entries that
+    are never met are dark.
+
+    Parameters
+    ----------
+    graph
+        The cells and links; ``mate[terminal]`` is the other end of a link, -1 without one.
+    guides_at
+        ``guides_at[slot, terminal]``: whether the cell of the terminal is set.
+    next_at
+        ``next_at[slot, terminal]``: the entry to which light goes on that entered here, -1
+        if it leaves the graph.
+
+    Returns
+    -------
+    bool array
+        ``dark[slot, terminal]``, of the shape of `guides_at`.
     """
     fed_by_set_cell = (graph.mate >= 0) & guides_at[:, graph.mate]
     dark = guides_at.copy()

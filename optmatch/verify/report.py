@@ -126,7 +126,14 @@ class Report:
         return next(map(str, (*self.violations, *self.skipped)), "")
 
     def _verdict(self) -> str:
-        """Return what came of the replay, in a few words."""
+        """Return what came of the replay, in a few words.
+
+        Returns
+        -------
+        str
+            "verified" if all is proved, "unproved" if no rule is violated, else "refused"; and the
+            number of violations.
+        """
         if self.ok:
             verdict = "verified"
         elif self.valid:
@@ -138,7 +145,13 @@ class Report:
         return f"{verdict}: {count or 'no'} violation{plural}"
 
     def _repr_html_(self) -> str:
-        """Show the report in Jupyter: the verdict, every objection, and a table of figures."""
+        """Show the report in Jupyter: the verdict, every objection, and a table of figures.
+
+        Returns
+        -------
+        str
+            HTML.
+        """
         lines = _cut_list([str(violation) for violation in self.violations])
         lines += [f"not checked: {check}" for check in self.skipped]
         lines += [f"unproved: {claim}" for claim in self.unproved]
@@ -147,6 +160,7 @@ class Report:
         return html_summary(self._verdict(), figures, lines)
 
     def __str__(self) -> str:
+        """Return the verdict, then objections, figures and notes, one on a line."""
         lines = [self._verdict()]
         lines += _cut_list([f"  {violation}" for violation in self.violations])
         lines += [f"  not checked: {check}" for check in self.skipped]
@@ -156,7 +170,13 @@ class Report:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON; an infinite figure becomes None.
+        """Return the report as plain values for JSON.
+
+        Returns
+        -------
+        dict
+            Violations with their rule, their place, and what was found and expected; an infinite
+            figure becomes None.
 
         Examples
         --------
@@ -229,6 +249,7 @@ class Findings:
     """
 
     def __init__(self) -> None:
+        """Begin a report without violations, figures or notes; comparisons allow for rounding."""
         self.step: float | None = None
         self.violations: list[Violation] = []
         self.figures: dict[str, Any] = {}
@@ -238,7 +259,22 @@ class Findings:
         self.proof: Proof | None = None
 
     def expect(self, rule: str, where: str, got: Any, expected: Any) -> bool:
-        """Add a violation unless `got` equals `expected`; return whether they are equal."""
+        """Add a violation unless a value is the expected one.
+
+        Parameters
+        ----------
+        rule
+            The text of the rule.
+        where
+            The place in the answer.
+        got, expected
+            The value that is there, and the one that has to be.
+
+        Returns
+        -------
+        bool
+            Whether both are equal.
+        """
         if got == expected:
             return True
         self.refuse(rule, where, got, expected)
@@ -272,7 +308,13 @@ class Findings:
         self.unproved += [where + claim for claim in inner.unproved]
 
     def report(self) -> Report:
-        """Return everything that was found so far as an immutable report."""
+        """Return everything that was found so far as an immutable report.
+
+        Returns
+        -------
+        Report
+            Later findings do not change it.
+        """
         return Report(
             violations=tuple(self.violations),
             figures=FrozenMap(self.figures),
@@ -291,7 +333,15 @@ def agree(claimed: Any, recomputed: float) -> bool:
 def as_number(claimed: Any) -> float:
     """Return a claimed number as a float.
 
-    A claim that is no real number becomes NaN, which equals nothing.
+    Parameters
+    ----------
+    claimed
+        Anything that a file may hold.
+
+    Returns
+    -------
+    float
+        NaN, which equals nothing, for a claim that is no real number.
     """
     if isinstance(claimed, bool) or not isinstance(claimed, Real):
         return math.nan

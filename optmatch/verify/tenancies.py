@@ -48,9 +48,18 @@ EPOCHS_IN_ORDER = Rule(
 def verify_tenancy(
     problem: Tenancy, subject: Schedule | TenancyPlan | Solution, findings: Findings
 ) -> None:
-    """Replay the jobs side by side and check the claims of a solution.
+    """Replay jobs side by side on one switch, and check the claims of a solution.
 
-    A schedule or a plan alone is refused: ports and schedule answer the question together.
+    Parameters
+    ----------
+    problem
+        The jobs (tenants), and the switch that they share.
+    subject
+        A solution: its plan gives each job ports, and its schedule has the circuits of all. A
+        schedule or a plan alone is refused, since only both together answer the question.
+    findings
+        Violations and figures are added to it, among them the bounds ``lower_bound_recomputed``
+        in seconds and ``slots_lower_bound``.
     """
     findings.figures["lower_bound_recomputed"] = problem.lower_bound()
     findings.figures["slots_lower_bound"] = problem.min_slots
@@ -66,7 +75,20 @@ def verify_tenancy(
 def _replay(problem: Tenancy, solution: Solution, findings: Findings) -> bool:
     """Apply all rules: to ports and times, to the light of all jobs, and to each job alone.
 
-    Returns False if the answer defines no circuits.
+    Parameters
+    ----------
+    problem
+        The jobs and their switch.
+    solution
+        Its answer is the plan, the ports of each job; its schedule has the circuits of all slots.
+    findings
+        Violations are added to it, and figures: slots, circuits that change, the makespan and
+        the objective in seconds, and cells and toggles of the whole schedule.
+
+    Returns
+    -------
+    bool
+        False if the answer defines no circuits.
     """
     plan = solution.answer
     schedule = solution.schedule
@@ -89,6 +111,7 @@ def _replay(problem: Tenancy, solution: Solution, findings: Findings) -> bool:
         _check_job(problem, job, plan, schedule, job_findings)
         findings.include(job_findings, f"job {tenant.name!r}: ")
 
+    # The objective is the end of the last slot plus a delay for each circuit that changes.
     changed_circuits = problem.changed_circuits(plan.ports, schedule.matchings)
     findings.figures |= {
         "slots": schedule.n_slots,
@@ -103,7 +126,17 @@ def _replay(problem: Tenancy, solution: Solution, findings: Findings) -> bool:
 
 
 def _check_times(problem: Tenancy, schedule: Schedule, findings: Findings) -> None:
-    """Check that all slots last equally long, with the delay of the problem between them."""
+    """Check that all slots last equally long, with the delay of the problem between them.
+
+    Parameters
+    ----------
+    problem
+        The duration of a slot and the delay, in seconds.
+    schedule
+        The schedule of all jobs.
+    findings
+        Violations are added to it.
+    """
     for slot, duration_s in enumerate(schedule.durations_s.tolist()):
         findings.expect(SLOT_LASTS_SLOT_S, f"durations_s[{slot}]", duration_s, problem.slot_s)
     findings.expect(DELAY_IS_GIVEN, "delay_s", schedule.delay_s, problem.delay_s)
@@ -113,7 +146,19 @@ def _check_times(problem: Tenancy, schedule: Schedule, findings: Findings) -> No
 def _check_ports(problem: Tenancy, plan: TenancyPlan, findings: Findings) -> bool:
     """Check that each job has its number of live ports, and that no other job has them.
 
-    Returns False if a rule is broken: then it is not known whose circuits are whose.
+    Parameters
+    ----------
+    problem
+        The jobs and their switch.
+    plan
+        ``ports[job]``: the ports of a job; ``plans[job]``: its plan of a collective, or None.
+    findings
+        Violations are added to it.
+
+    Returns
+    -------
+    bool
+        False if a rule is broken: then it is not known whose circuits are whose.
     """
     n_jobs = len(problem.tenants)
     for parts in ("ports", "plans"):
@@ -139,7 +184,19 @@ def _check_ports(problem: Tenancy, plan: TenancyPlan, findings: Findings) -> boo
 def _check_separation(
     problem: Tenancy, plan: TenancyPlan, matchings: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Check that each circuit stays within one job; ``matchings[slot, source]``."""
+    """Check that each circuit stays within one job.
+
+    Parameters
+    ----------
+    problem
+        The switch of the jobs.
+    plan
+        ``ports[job]``: the ports of a job.
+    matchings
+        ``matchings[slot, source]``: the destination, -1 if idle.
+    findings
+        Gets a violation for each circuit between two jobs, or of a port without a job.
+    """
     job_of_port = np.full(problem.fabric.n_ports, -1)
     for job, ports in enumerate(plan.ports):
         job_of_port[list(ports)] = job
@@ -164,6 +221,19 @@ def _check_job(
 
     The question is a collective, a demand, or all pairs; the answer is the schedule restricted to
     the ports of the job, without the slots in which it has no circuit.
+
+    Parameters
+    ----------
+    problem
+        The jobs and their switch.
+    job
+        The number of the job.
+    plan
+        ``ports[job]``: its ports; ``plans[job]``: its plan, if the question is a collective.
+    schedule
+        The circuits of all jobs.
+    findings
+        Those of this job; violations are added to it.
     """
     ports = list(plan.ports[job])
     try:
@@ -203,7 +273,23 @@ def _check_epochs(
 ) -> None:
     """Check that the slots of a collective are the epochs of its plan, long enough for them.
 
-    ``matchings[slot, rank]`` are those of the job, without slots in which it has no circuit.
+    An epoch is a time in which the circuits of the plan stay. Its rounds of messages need a number
+    of slots.
+
+    Parameters
+    ----------
+    problem
+        ``rate_bytes_per_s`` of a circuit and ``alpha_s``, the latency of a round; all slots have
+        the same length.
+    question
+        The collective of the job.
+    plan
+        Its plan; None, as where it is missing, is a violation.
+    matchings
+        ``matchings[slot, rank]``: the partner of a rank of the job, -1 if idle; without slots in
+        which the job has no circuit.
+    findings
+        Violations are added to it.
     """
     if plan is None:
         findings.refuse(COLLECTIVE_HAS_PLAN, "plans", None, "a CollectivePlan")
@@ -232,7 +318,20 @@ def _check_epochs(
 
 
 def _count_shortest_cells(problem: Tenancy, matchings: NDArray[np.int32]) -> int:
-    """Add up the cells on the shortest routes of all circuits, each as if it were alone."""
+    """Add up the cells on the shortest routes of all circuits, each as if it were alone.
+
+    Parameters
+    ----------
+    problem
+        The switch of the jobs.
+    matchings
+        ``matchings[slot, source]``: the destination, -1 if idle.
+
+    Returns
+    -------
+    int
+        Over all slots; a circuit between bidirectional ports counts once.
+    """
     slots, sources = np.nonzero(matchings != IDLE)
     destinations = matchings[slots, sources]
     cells = problem.fabric.route_cells()[sources, destinations].astype(np.int64)

@@ -58,7 +58,24 @@ class Layout:
     """
 
     def __init__(self, runtime: str, solution: Solution) -> None:
-        """Size the chunks in units; the scratch buffers of ranks are empty."""
+        """Size the chunks of a plan in units, and begin with empty scratch buffers.
+
+        In an all-to-all with blocks of different sizes a unit is the greatest common divisor of
+        their bytes; in all else a chunk is a unit.
+
+        Parameters
+        ----------
+        runtime
+            The name of the runtime that will run the plan, for errors.
+        solution
+            A solution of a collective.
+
+        Raises
+        ------
+        InputError
+            If the plan sends parts of chunks or keeps them in places, or blocks are no whole
+            bytes.
+        """
         self.plan = plan_of(solution)
         problem = solution.problem
         assert isinstance(problem, Collective)
@@ -86,6 +103,18 @@ class Layout:
 
         In an all-to-all a chunk is in the input of its source, in the output of its destination,
         and in the scratch buffer of ranks between, which grows for it.
+
+        Parameters
+        ----------
+        rank
+            The rank.
+        chunk
+            The number of the chunk; in an all-to-all source * ranks + destination.
+
+        Returns
+        -------
+        Slot
+            The buffer ("i" input, "o" output, or scratch) and the first unit in it.
         """
         if not self.is_all_to_all:
             is_in_output = self.problem.operation in ("all-gather", "broadcast")
@@ -95,8 +124,23 @@ class Layout:
         return self._slots[rank, chunk]
 
     def _new_slot(self, rank: int, chunk: int) -> Slot:
-        """Choose where a rank has a chunk of an all-to-all."""
+        """Choose where a rank has a chunk of an all-to-all: in its input, output or scratch.
+
+        Parameters
+        ----------
+        rank
+            The rank.
+        chunk
+            The number of the chunk: source * ranks + destination. Only the source has it in its
+            input and only the destination in its output; others on its way have it in scratch.
+
+        Returns
+        -------
+        Slot
+            The buffer ("i" input, "o" output, or scratch) and the first unit in it.
+        """
         n_ranks = self.problem.n_ranks
+        # Blocks lie in the input by destination, and in the output by source.
         blocks = self.units.reshape(n_ranks, n_ranks)
         source, destination = divmod(chunk, n_ranks)
         if rank == source:
@@ -112,7 +156,19 @@ class Layout:
         return Slot("s", first_unit)
 
     def own_block(self, rank: int) -> LocalCopy | None:
-        """Return the copy of a rank's own block of an all-to-all; None if it has none."""
+        """Return the copy of a rank's own block of an all-to-all, from its input to its output.
+
+        Parameters
+        ----------
+        rank
+            The rank.
+
+        Returns
+        -------
+        LocalCopy or None
+            Where the block is, where it goes, and its units. None if it is empty, or the operation
+            is another one.
+        """
         if not self.is_all_to_all:
             return None
         n_ranks = self.problem.n_ranks
@@ -124,7 +180,19 @@ class Layout:
         return LocalCopy(self.find_slot(rank, chunk), Slot("o", first_unit), n_units)
 
     def buffer_units(self, rank: int) -> tuple[int, int]:
-        """Return the units of input and output of a rank."""
+        """Return the sizes of the input and of the output of a rank.
+
+        Parameters
+        ----------
+        rank
+            The rank.
+
+        Returns
+        -------
+        n_input, n_output : int
+            In units. In an all-gather the input is one rank's part of all chunks, in a
+            reduce-scatter the output is; else both have all chunks.
+        """
         n_ranks = self.problem.n_ranks
         if self.is_all_to_all:
             blocks = self.units.reshape(n_ranks, n_ranks)

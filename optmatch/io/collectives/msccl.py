@@ -107,7 +107,7 @@ class _Gpu:
         copy: LocalCopy,
         waits_for: Sequence[StepNumber],
     ) -> StepNumber:
-        """Append a step, as several ones where it moves many units; return the last one.
+        """Append a step of MSCCL, as several ones where it moves many units.
 
         A step waits for one other step at most. Each further one has a step of its own before it
         that does nothing (``nop``). Steps of the same block run in order and need no wait.
@@ -115,13 +115,19 @@ class _Gpu:
         Parameters
         ----------
         channel
-            The block of this channel gets the step.
+            The thread block of this channel gets the step.
         kind
-            MSCCL's name: ``s``, ``r``, ``rrc`` (receive, reduce, copy) or ``cpy``.
+            MSCCL's name: ``s`` (send), ``r`` (receive), ``rrc`` (receive, reduce, copy) or
+            ``cpy``.
         copy
             Where it reads and writes, and how many units.
         waits_for
-            Steps that have to be done before.
+            Steps that have to be done before, of any block.
+
+        Returns
+        -------
+        StepNumber
+            The last of the steps: its block and its place there.
         """
         block = self.block_of_channel.setdefault(channel, len(self.steps))
         if block == len(self.steps):
@@ -146,7 +152,21 @@ class _Gpu:
     def _append(
         self, block: int, kind: str, copy: LocalCopy, waits_for: StepNumber | None
     ) -> None:
-        """Append one step of MSCCL."""
+        """Append one step of MSCCL to a thread block.
+
+        Parameters
+        ----------
+        block
+            The number of the thread block.
+        kind
+            The type of the step, as MSCCL calls it.
+        copy
+            From where to where, and how many units.
+        waits_for
+            The step of another thread block that has to be over before; None for none.
+        """
+        # Attributes of the XML: -1 for a step that waits for none; hasdep is set when another
+        # waits for it.
         self.steps[block].append(
             {
                 "s": len(self.steps[block]),
@@ -175,6 +195,11 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
     dialect
         A name in `DIALECTS`: the runtime that is to read the program.
 
+    Returns
+    -------
+    str
+        The program as XML.
+
     Raises
     ------
     InputError
@@ -187,6 +212,8 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
     for sends in layout.rounds():
         # All reads of a round come before its writes: what is sent is what was there before.
         reads = []
+        # `last_writer` has the step that wrote a slot of a rank last, `readers` those that have
+        # read it since.
         for send in sends:
             gpu = gpus[send.source]
             slot = layout.find_slot(send.source, send.chunk)
@@ -208,6 +235,7 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
             channel = _Channel("recv", send.source)
             gpu.last_writer[slot] = gpu.add_step(channel, kind, copy, waits_for)
 
+    # The block that a rank keeps does not wait for anything.
     for rank, gpu in enumerate(gpus):
         own_block = layout.own_block(rank)
         if own_block is not None:
@@ -217,7 +245,20 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
 
 
 def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
-    """Refuse a program that the runtime of a dialect cannot hold."""
+    """Refuse a program that the runtime of a dialect of MSCCL cannot hold.
+
+    Parameters
+    ----------
+    gpus
+        By rank: its thread blocks and their steps.
+    dialect
+        A name in `DIALECTS`, which has the limits.
+
+    Raises
+    ------
+    InputError
+        If a rank has too many thread blocks, steps in a block, or elements of XML.
+    """
     limits = DIALECTS[dialect]
     for rank, gpu in enumerate(gpus):
         n_blocks = len(gpu.steps)
@@ -227,6 +268,7 @@ def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
                 f"MSCCL ({dialect}): rank {rank} needs {n_blocks} thread blocks of {longest}"
                 f" steps, {limits.most_blocks} of {limits.most_steps} are possible"
             )
+        # Elements: the root, one for each rank, and the blocks and steps of this rank.
         n_nodes = 1 + len(gpus) + n_blocks + sum(map(len, gpu.steps))
         if limits.most_nodes is not None and n_nodes > limits.most_nodes:
             raise InputError(
@@ -295,6 +337,20 @@ def _channel_number(rank: int, channel: _Channel, n_ranks: int) -> int:
     """Return the number of the channel of a thread block, which is the same at both of its ends.
 
     It follows from how far data go around all ranks, so that no channel has too many peers.
+
+    Parameters
+    ----------
+    rank
+        The rank of the thread block.
+    channel
+        Its role ("copy", "send" or another one, which receives) and its peer.
+    n_ranks
+        The number of ranks.
+
+    Returns
+    -------
+    int
+        From 0 on; 0 for copies.
     """
     if channel.role == "copy":
         return 0

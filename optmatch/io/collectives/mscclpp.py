@@ -71,7 +71,20 @@ _NOTHING = Operation("nop")
 def write_mscclpp(solution: Solution) -> str:
     """Write the sends of a plan as an execution plan of MSCCL++.
 
-    Takes what `write_msccl` takes. What the executor cannot hold raises `InputError`.
+    Parameters
+    ----------
+    solution
+        A solution of a collective, as `write_msccl` takes it.
+
+    Returns
+    -------
+    str
+        JSON, with the operations of each rank in thread blocks.
+
+    Raises
+    ------
+    InputError
+        If the executor cannot hold it.
     """
     layout = Layout("MSCCL++", solution)
     n_ranks = layout.problem.n_ranks
@@ -80,6 +93,7 @@ def write_mscclpp(solution: Solution) -> str:
     if not np.all(buffer_units):
         raise InputError("MSCCL++: each rank has to send and to receive something")
 
+    # Buffers are sized in units, which MSCCL++ calls chunks.
     gpus = []
     for rank, (n_input, n_output) in enumerate(buffer_units):
         buffers = {
@@ -102,7 +116,18 @@ def write_mscclpp(solution: Solution) -> str:
 
 
 def _list_operations(layout: Layout) -> list[list[Operation]]:
-    """List the operations of each rank."""
+    """List the operations of each rank for all rounds of a plan.
+
+    Parameters
+    ----------
+    layout
+        The plan, and where each rank has each chunk.
+
+    Returns
+    -------
+    list of list of Operation
+        By rank, in order.
+    """
     n_ranks = layout.problem.n_ranks
     rounds = list(layout.rounds())
     programs = [_begin_program(layout, rank, rounds) for rank in range(n_ranks)]
@@ -117,6 +142,20 @@ def _begin_program(layout: Layout, rank: int, rounds: Sequence[Sequence[Send]]) 
 
     Its buffers may be written from outside once it runs: it signals those that will send to it,
     and waits for those that it will send to.
+
+    Parameters
+    ----------
+    layout
+        Where each rank has each chunk.
+    rank
+        The rank.
+    rounds
+        The sends of each round of the plan.
+
+    Returns
+    -------
+    list of Operation
+        Ending with an operation that does nothing, which keeps later ones behind them.
     """
     pairs = {(send.source, send.target) for sends in rounds for send in sends}
     sources = sorted(source for source, target in pairs if target == rank)
@@ -137,18 +176,21 @@ def _add_round(
     sends: Sequence[Send],
     filled: set[tuple[int, Slot]],
 ) -> None:
-    """Add the operations of one round to the programs of all ranks.
+    """Add the operations of one round of a plan to the programs of all ranks.
+
+    Each rank puts data into buffers of others, waits for those that send to it, and then reduces
+    or copies what came into scratch.
 
     Parameters
     ----------
     layout
-        Its scratch buffers grow for what may not be written in place.
+        Where ranks have chunks; its scratch buffers grow for what may not be written in place.
     programs
-        ``programs[rank]``: extended.
+        ``programs[rank]``: operations so far; those of the round are appended.
     sends
-        The sends of the round.
+        The sends of the round: source, target, chunk and kind.
     filled
-        Ranks and places that have something; those of the round are added.
+        Pairs of a rank and a slot that has data already; those of the round are added.
     """
     n_ranks = len(programs)
     puts: list[list[tuple[Slot, RemoteEnd]]] = [[] for _ in range(n_ranks)]
@@ -186,12 +228,17 @@ def _add_round(
 
 
 def _put(puts: Sequence[tuple[Slot, RemoteEnd]]) -> Iterator[Operation]:
-    """Yield the operations that put data into buffers of others, tell them, and wait until done.
+    """Put data into buffers of other ranks, tell them, and wait until all is done.
 
     Parameters
     ----------
     puts
-        From where, and into which place of another rank.
+        From where, and into which place of another rank. `MOST_AT_ONCE` go into one operation.
+
+    Yields
+    ------
+    Operation
+        Puts, then signals to the peers, then flushes; nothing if there are no puts.
     """
     if not puts:
         return
@@ -215,7 +262,18 @@ def _put(puts: Sequence[tuple[Slot, RemoteEnd]]) -> Iterator[Operation]:
 
 
 def _filled_at_first(layout: Layout) -> set[tuple[int, Slot]]:
-    """Return the places of ranks that have something at first."""
+    """List the places of ranks that have data before the collective begins.
+
+    Parameters
+    ----------
+    layout
+        Where each rank has each chunk.
+
+    Returns
+    -------
+    set
+        Pairs of a rank and a slot of its buffers.
+    """
     n_ranks = layout.problem.n_ranks
     chunks = np.arange(layout.n_chunks)
     owners = {
@@ -254,7 +312,13 @@ class _Block:
     """Rank and buffer."""
 
     def has_room_for(self, operation: Operation) -> bool:
-        """Tell whether one more operation is within the limits of a block."""
+        """Tell whether one more operation is within the limits of a thread block.
+
+        Parameters
+        ----------
+        operation
+            The operation, with the peers and the remote buffers that it needs.
+        """
         if len(self.operations) >= MOST_OPERATIONS - _RESERVED_OPERATIONS:
             return False
         n_peers = len(self.peers.union(operation.peers))
@@ -274,7 +338,25 @@ def _remote_buffers(operation: Operation) -> set[tuple[int, str]]:
 
 
 def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
-    """Cut the operations of a rank into thread blocks."""
+    """Cut the operations of a rank into thread blocks, each as full as it may be.
+
+    Parameters
+    ----------
+    rank
+        The rank, for errors.
+    program
+        Its operations in order.
+
+    Returns
+    -------
+    list of _Block
+        They run one after another, kept in order by semaphores.
+
+    Raises
+    ------
+    InputError
+        If there are more blocks than semaphores allow.
+    """
     blocks = [_Block()]
     for operation in program:
         if not blocks[-1].has_room_for(operation):
@@ -297,6 +379,11 @@ def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
     blocks
         The thread blocks of the rank, which do their operations one after another: each waits for
         a semaphore that the one before it releases.
+
+    Returns
+    -------
+    dict
+        For JSON, as MSCCL++ reads it.
     """
     peers = sorted(set[int]().union(*(block.peers for block in blocks)))
     buffers = sorted(set[tuple[int, str]]().union(*(block.remote_buffers for block in blocks)))
@@ -320,6 +407,7 @@ def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
                 "remote_buffer_refs": [references],
             }
         )
+    # The semaphores between neighbouring blocks are taken at first.
     return {
         "threadblocks": threadblocks,
         "channels": [{"channel_type": "port", "connected_to": peers}],
@@ -332,10 +420,19 @@ def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
 
 
 def _format_operations(block: _Block, number: int, n_blocks: int) -> list[dict[str, Any]]:
-    """Return the operations of a thread block, between those of its semaphores.
+    """Return the operations of a thread block for JSON, between those of its semaphores.
 
     All blocks but the first one wait for the semaphore of the block before them, and all but the
     last one release their own. A `nop` keeps the operations of a block from passing these.
+
+    Parameters
+    ----------
+    block
+        Its operations, peers and buffers of others.
+    number
+        The place of the block among those of its rank, from 0 on.
+    n_blocks
+        The number of blocks of the rank.
     """
     peers = sorted(block.peers)
     buffers = sorted(block.remote_buffers)
@@ -353,16 +450,21 @@ def _format_operations(block: _Block, number: int, n_blocks: int) -> list[dict[s
 def _format_operation(
     operation: Operation, peers: Sequence[int], buffers: Sequence[tuple[int, str]]
 ) -> dict[str, Any]:
-    """Return an operation with the numbers of its block.
+    """Return an operation for JSON, with the numbers that its thread block gives to peers.
 
     Parameters
     ----------
     operation
-        The operation.
+        Its name, sources, target, and the ranks and remote places that it is about.
     peers
-        The ranks of the channels of the block, by number.
+        The ranks of the channels of the block; their places are the numbers.
     buffers
-        Rank and buffer of the remote buffers of the block, by number.
+        Rank and buffer of the remote buffers of the block; their places are the numbers.
+
+    Returns
+    -------
+    dict
+        As MSCCL++ reads it; offsets and sizes in units.
     """
     entry: dict[str, Any] = {"name": operation.name}
     if operation.sources:

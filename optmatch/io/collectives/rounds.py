@@ -16,11 +16,20 @@ from optmatch.problems.collectives.plan import KINDS, plan_of
 
 
 def write_rounds(solution: Solution) -> str:
-    """Write the rounds of a plan, one on a line.
+    """Write the rounds of a plan as JSON, one on a line.
 
-    It is ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``; a send is
-    ``[source, destination, chunk, "copy" | "reduce" | "keep"]``, circuits are by lane and rank.
-    Plans that have ``parts`` or ``places`` have them in each round, a row for each send.
+    Parameters
+    ----------
+    solution
+        A solution of a collective.
+
+    Returns
+    -------
+    str
+        ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``. A send is
+        ``[source, destination, chunk, "copy" | "reduce" | "keep"]``, and circuits are
+        ``[lane][rank]``. Plans that have ``parts`` or ``places`` have them in each round, a row
+        for each send.
     """
     plan = plan_of(solution)
     sends_of_round: list[list[list[Any]]] = [[] for _ in range(plan.n_rounds)]
@@ -57,7 +66,17 @@ class _RankTrace:
     """The nodes of the round before it, for which all nodes of that round wait."""
 
     def append(self, round_: int, kind: int, attributes: dict[str, bool | int | str]) -> None:
-        """Add a node of a round, which waits for all nodes of the last round before it."""
+        """Add a node of a round, which waits for all nodes of the last round before it.
+
+        Parameters
+        ----------
+        round_
+            The number of the round, not below that of the node before.
+        kind
+            Whether it sends or receives, as Chakra numbers it.
+        attributes
+            The bytes, the tag and the two ranks.
+        """
         if round_ != self.round_:
             self.round_ = round_
             self.nodes_before = self.nodes_of_round
@@ -73,6 +92,16 @@ def write_traces(solution: Solution) -> dict[str, bytes]:
     Data that go from one rank to another in a round are one node that sends and one that receives,
     with the round as tag. Both wait for all that their rank did in the last round in which it took
     part, so rounds keep their order. Chakra knows no circuits: `astra.files` writes these.
+
+    Parameters
+    ----------
+    solution
+        A solution of a collective.
+
+    Returns
+    -------
+    dict
+        The content of each file by the ending of its name: ``.0.et`` for rank 0.
     """
     plan = plan_of(solution)
     n_ranks = plan.circuits.shape[2]

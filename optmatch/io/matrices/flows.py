@@ -231,7 +231,19 @@ def _deadline(text: str, place: str) -> float:
 def _as_flows(
     time_s: NDArray[np.float64], edges: Edges, coflows: NDArray[np.int64], names: tuple[str, ...]
 ) -> FlowList:
-    """Return flows without weights and deadlines, in the order that they have."""
+    """Return flows without weights and deadlines, in the order that they have.
+
+    Parameters
+    ----------
+    time_s
+        When each flow arrives, in seconds, shape (flows,).
+    edges
+        The source, destination and bytes of each flow.
+    coflows
+        The coflow (group) of each flow, shape (flows,).
+    names
+        The names of the ports.
+    """
     return FlowList(
         time_s,
         edges.sources,
@@ -244,7 +256,13 @@ def _as_flows(
 
 
 def _in_order(flows: FlowList) -> FlowList:
-    """Sort flows by arrival; those of the same time keep their order."""
+    """Sort flows by arrival; those of the same time keep their order.
+
+    Parameters
+    ----------
+    flows
+        Columns by flow: arrival, ends, bytes, coflow, and weights and deadlines unless None.
+    """
     order = np.argsort(flows.time_s, kind="stable")
     return flows._replace(
         time_s=flows.time_s[order],
@@ -258,7 +276,15 @@ def _in_order(flows: FlowList) -> FlowList:
 
 
 def is_coflow_benchmark(content: bytes) -> bool:
-    """Tell whether a text is a trace of coflow-benchmark: two counts, then lines with a colon."""
+    """Tell whether a text is a trace of coflow-benchmark.
+
+    Its first line has two counts, and its second one ends with a reducer, ``rack:megabytes``.
+
+    Parameters
+    ----------
+    content
+        The content of a file, of which the first 100 000 bytes are looked at.
+    """
     first, _, rest = content[:100_000].decode(errors="replace").partition("\n")
     counts = first.split()
     second = rest.partition("\n")[0].split()
@@ -267,10 +293,28 @@ def is_coflow_benchmark(content: bytes) -> bool:
 
 
 def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
-    """Read a trace of coflow-benchmark; see `read_flows`.
+    """Read a trace of coflow-benchmark: groups of flows, all from some racks to some racks.
 
     A line has the number of the coflow, its arrival in ms, the number of mappers and their racks,
-    the number of reducers, and for each ``rack:megabytes``. Racks count from 0.
+    the number of reducers, and for each ``rack:megabytes``. Racks count from 0. The first line has
+    the number of racks and of coflows.
+
+    Parameters
+    ----------
+    content
+        The content of the file.
+    path
+        Its name, for errors.
+
+    Returns
+    -------
+    FlowList
+        By arrival: a flow for each mapper and reducer of each coflow. Racks are ports.
+
+    Raises
+    ------
+    FormatError
+        It names the line that is wrong.
     """
     numbered = enumerate(decode(content, path).splitlines(), start=1)
     lines = [(f"{path}:{number}", line.split()) for number, line in numbered if line.strip()]
@@ -280,6 +324,7 @@ def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
         raise FormatError(
             f"{len(lines) - 1} coflows, but {n_coflows} are announced", path=lines[0][0]
         )
+    # One entry for each flow, that is for each mapper and reducer of a coflow.
     arrivals_s: list[float] = []
     coflows: list[int] = []
     pairs: list[tuple[int, int]] = []
@@ -299,7 +344,23 @@ def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
 
 
 def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[int, int, float]]:
-    """Yield mapper, reducer and bytes of all flows of one line."""
+    """Yield the flows of one coflow: each mapper sends its part to each reducer.
+
+    Parameters
+    ----------
+    words
+        A line: number, ms, number of mappers, their racks, number of reducers,
+        ``rack:megabytes`` of each.
+    n_ports
+        The number of racks.
+    place
+        The file and line, for errors.
+
+    Yields
+    ------
+    mapper, reducer, size_bytes
+        Two racks, and bytes: those of the reducer divided by the number of mappers.
+    """
     n_mappers = int(words[2]) if len(words) > 2 and is_whole(words[2]) else len(words)
     mappers = words[3 : 3 + n_mappers]
     reducers = words[4 + n_mappers :]

@@ -37,10 +37,25 @@ class Line(NamedTuple):
 
 
 def read_market(content: bytes, path: str) -> Any:
-    """Read a matrix; entries that occur twice add up, as the format wants it.
+    """Read a matrix in the format Matrix Market.
 
-    Coordinates become a sparse array of SciPy, a full matrix an array of NumPy. A line that is not
-    what the first ones announce is a `FormatError` that names it.
+    Parameters
+    ----------
+    content
+        The content of the file.
+    path
+        Its name, for errors.
+
+    Returns
+    -------
+    array
+        A sparse array of SciPy of coordinates, an array of NumPy of a full matrix. Entries that
+        occur twice add up, as the format wants it.
+
+    Raises
+    ------
+    FormatError
+        It names the line that is not what the first ones announce.
     """
     numbered = enumerate(decode(content, path).split("\n"), start=1)
     lines = [(f"{path}:{number}", line) for number, line in numbered if line.strip()]
@@ -60,7 +75,20 @@ def read_market(content: bytes, path: str) -> Any:
 
 
 def _read_banner(line: str, place: str) -> Banner:
-    """Read the first line, and refuse kinds of matrices that are no demand."""
+    """Read the first line, and refuse kinds of matrices that are no demand.
+
+    Parameters
+    ----------
+    line
+        As ``%%MatrixMarket matrix coordinate real general``.
+    place
+        The file and line, for errors.
+
+    Returns
+    -------
+    Banner
+        The layout (coordinate or array), the kind of entries, and whether one half is listed.
+    """
     words = line.lower().split()
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
         raise FormatError(f"not Matrix Market: {_HEADER} is expected", path=place)
@@ -77,7 +105,24 @@ def _read_banner(line: str, place: str) -> Banner:
 def _read_coordinates(
     lines: Sequence[Line], shape: tuple[int, int], banner: Banner, path: str
 ) -> Any:
-    """Read entries by row and column, both from 1; of a symmetric matrix one half."""
+    """Read entries by row and column, both from 1; of a symmetric matrix one half.
+
+    Parameters
+    ----------
+    lines
+        A line for each entry: row, column and value; without value in a pattern, where it is 1.
+    shape
+        Rows and columns.
+    banner
+        The kind of entries, and whether the other half is the same.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    csr_array
+        A sparse array of SciPy, in float64.
+    """
     is_pattern = banner.field == "pattern"
     places: list[tuple[int, int]] = []
     values: list[float] = []
@@ -99,7 +144,24 @@ def _read_coordinates(
 def _read_array(
     lines: Sequence[Line], shape: tuple[int, int], symmetric: bool, path: str
 ) -> NDArray[np.float64]:
-    """Read all entries column by column, of a symmetric matrix from the diagonal downwards."""
+    """Read all entries of a full matrix column by column, of a symmetric one half of each column.
+
+    Parameters
+    ----------
+    lines
+        Values, in any number on a line. A column of a symmetric matrix begins at the diagonal.
+    shape
+        Rows and columns.
+    symmetric
+        Whether only half of the matrix is listed.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    float64 array
+        The matrix of this shape.
+    """
     rows, columns = shape
     needed = rows * (rows + 1) // 2 if symmetric else rows * columns
     entries = [(line.place, word) for line in lines for word in line.words]
@@ -109,6 +171,7 @@ def _read_array(
     if not symmetric:
         return values.reshape(rows, columns, order="F")
     matrix = np.zeros((rows, rows))
+    # The lower half by columns is, transposed, the upper half by rows.
     row_of, column_of = np.triu_indices(rows)
     matrix[row_of, column_of] = values
     matrix[column_of, row_of] = values
@@ -116,7 +179,17 @@ def _read_array(
 
 
 def _counted(entries: Sequence[T], count: int, path: str) -> Sequence[T]:
-    """Return entries, each with its place in front, if there are as many as announced."""
+    """Return entries, if they are as many as were announced.
+
+    Parameters
+    ----------
+    entries
+        Tuples with the place of an entry in front.
+    count
+        The number that was announced; another one is a `FormatError`.
+    path
+        The name of the file, for errors.
+    """
     if len(entries) != count:
         place = entries[count][0] if len(entries) > count else path  # type: ignore[index]
         raise FormatError(f"{len(entries)} entries, but {count} are announced", path=place)
@@ -124,7 +197,15 @@ def _counted(entries: Sequence[T], count: int, path: str) -> Sequence[T]:
 
 
 def _read_sizes(line: Line, count: int) -> list[int]:
-    """Read the line of sizes: rows, columns, and of coordinates the number of entries."""
+    """Read the line of sizes: rows, columns, and of coordinates the number of entries.
+
+    Parameters
+    ----------
+    line
+        The place and the words of the line.
+    count
+        How many numbers are expected: 2, or 3 of coordinates.
+    """
     place, words = line
     if len(words) != count or not all(word.isascii() and word.isdecimal() for word in words):
         message = f"{shorten(' '.join(words))}: {count} whole numbers are expected"

@@ -27,10 +27,27 @@ class NodeDemand(NamedTuple):
 
 
 def read_sndlib_xml(content: bytes, path: str) -> Traffic:
-    """Read the demands between the nodes of a network of SNDlib.
+    """Read the demands between the nodes of a network of SNDlib [1]_.
 
     All nodes are ports, in the order of the file, whether they have a demand or not. Demands of
     one pair add up.
+
+    Parameters
+    ----------
+    content
+        XML.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    Traffic
+        A sparse matrix in the unit of the file, and the names of the nodes.
+
+    Raises
+    ------
+    FormatError
+        If it is no such network.
 
     References
     ----------
@@ -107,7 +124,17 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
 
 
 def _traffic_of_nodes(nodes: list[str], demands: list[NodeDemand], path: str) -> Traffic:
-    """Make a sparse matrix of demands between the nodes of a network, which are its ports."""
+    """Make a sparse matrix of demands between the nodes of a network, which are its ports.
+
+    Parameters
+    ----------
+    nodes
+        The ids of the nodes.
+    demands
+        Source, target and amount of each; those of one pair add up.
+    path
+        The name of the file, for errors.
+    """
     if len(set(nodes)) != len(nodes):
         raise FormatError("two nodes have the same id", path=path)
     port_of = {node: port for port, node in enumerate(nodes)}
@@ -124,10 +151,27 @@ def _traffic_of_nodes(nodes: list[str], demands: list[NodeDemand], path: str) ->
 
 
 def read_repetita(content: bytes, path: str) -> Traffic:
-    """Read a ``.demands`` file of REPETITA: numbers of nodes, from 0, and a bandwidth.
+    """Read a ``.demands`` file of REPETITA [1]_: numbers of nodes, from 0, and a bandwidth.
 
     Nodes have the labels of the ``.graph`` file beside it, if there is one: ``Abilene.graph`` of
     ``Abilene.0000.demands``.
+
+    Parameters
+    ----------
+    content
+        The content of the file.
+    path
+        Its name, for errors and for the graph beside it.
+
+    Returns
+    -------
+    Traffic
+        A sparse matrix in the unit of the file, and the labels of the nodes, None without a graph.
+
+    Raises
+    ------
+    FormatError
+        It names the line that is wrong.
 
     References
     ----------
@@ -147,6 +191,7 @@ def read_repetita(content: bytes, path: str) -> Traffic:
         raise FormatError(
             f"{len(body)} demands, but {shorten(header[1])} are announced", path=lines[0][0]
         )
+    # Each line: a label, source, target, bandwidth.
     nodes = _repetita_labels(path)
     sources, targets, amounts = [], [], []
     for place, words in body:
@@ -168,7 +213,18 @@ def read_repetita(content: bytes, path: str) -> Traffic:
 
 
 def _repetita_labels(path: str) -> list[str] | None:
-    """Return the labels of the nodes in the graph beside a file of demands; None without one."""
+    """Return the labels of the nodes in the graph beside a file of demands.
+
+    Parameters
+    ----------
+    path
+        The file of demands: the graph of ``Abilene.0000.demands`` is ``Abilene.graph``.
+
+    Returns
+    -------
+    list of str or None
+        By the number of the node; None if there is no graph.
+    """
     stem = file_path(path).name.partition(".")[0]
     graph = file_path(path).with_name(f"{stem}.graph")
     if not graph.is_file():

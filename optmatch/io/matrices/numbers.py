@@ -28,11 +28,17 @@ def is_whole(text: str) -> bool:
 def read_number(text: str, path: str) -> float:
     """Return the number that a text is.
 
+    Parameters
+    ----------
+    text
+        As ``3``, ``-0.5e3``, or ``1d6`` as Fortran writes it.
+    path
+        The file and line that an error names.
+
     Raises
     ------
     FormatError
-        If the text is no number, or a whole number that float64 would round; `path` is the file
-        and line that the message names.
+        If the text is no number, or a whole number that float64 would round.
     """
     if text == "":
         raise FormatError(

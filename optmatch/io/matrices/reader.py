@@ -117,6 +117,7 @@ def read_traffic(
     content = unzip(_read_stdin() if is_stdin else read_bytes(path), file)
     if reader is None:
         reader = _reader_of_content(content)
+    # Whatever was read becomes one matrix of float64, and errors name the file.
     with naming(file):
         if layout is not None and reader is not _read_text:
             raise FormatError(f"layout = {layout!r}: for tables of text")
@@ -200,7 +201,13 @@ def _read_stdin() -> bytes:
 
 
 def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
-    """Return the reader of a file by its ending, without that of gzip."""
+    """Return the function that reads a matrix from files with this ending, without that of gzip.
+
+    Parameters
+    ----------
+    path
+        As ``a.csv`` or ``a.csv.gz``. An unknown ending is a `FormatError`.
+    """
     endings = [suffix.lower() for suffix in file_path(path).suffixes]
     if endings[-1:] == [".gz"]:
         endings = endings[:-1]
@@ -212,7 +219,14 @@ def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
 
 
 def _reader_of_content(content: bytes) -> Reader:
-    """Return the reader of what begins so."""
+    """Return the function that reads a matrix from content that begins as this one does.
+
+    Parameters
+    ----------
+    content
+        The content of a file; a text that begins as no other format is a table.
+    """
+    # Without the byte order mark of UTF-8, and without blanks.
     start = content[:64].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     for beginning, reader in (
         (b"\x93numpy", _read_npy),
@@ -228,7 +242,15 @@ def _reader_of_content(content: bytes) -> Reader:
 
 
 def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:
-    """Return the one matrix of a file, or that of a name."""
+    """Return the one matrix of a file, or that of a name.
+
+    Parameters
+    ----------
+    matrices
+        The matrices by name.
+    name
+        The name of one; None if there is but one. Everything else is a `FormatError`.
+    """
     if name is None and len(matrices) == 1:
         return next(iter(matrices.values()))
     known = ", ".join(sorted(matrices, key=lambda key: (len(key), key)))
@@ -240,6 +262,13 @@ def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:
 
 
 def _read_text(request: _Request) -> Traffic:
+    """Read a table of text, or a trace of coflow-benchmark, whose coflows are added up.
+
+    Parameters
+    ----------
+    request
+        The content and the name of a file, and the layout of the table, None to find out.
+    """
     if is_coflow_benchmark(request.content) and request.layout is None:
         flows = read_coflow_benchmark(request.content, request.path)
         return traffic_of_flows(flows, request.path)
@@ -260,7 +289,13 @@ def _read_repetita(request: _Request) -> Traffic:
 
 
 def _read_npy(request: _Request) -> Any:
-    """Read one array, arrays by name, or the sparse matrix that SciPy saves as several arrays."""
+    """Read an array, arrays by name, or the sparse matrix that SciPy saves as several arrays.
+
+    Parameters
+    ----------
+    request
+        The content and the name of a file of NumPy.
+    """
     arrays = read_arrays(request.content, request.path)
     if {"format", "shape", "data"} <= set(arrays):
         return _read_sparse_arrays(arrays, request.path)
@@ -293,6 +328,7 @@ def _read_sparse_arrays(arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
     layout = arrays["format"].item()
     layout = layout.decode() if isinstance(layout, bytes) else str(layout)
     compressed = {"csr": csr_array, "csc": csc_array, "bsr": bsr_array}
+    # Arrays that contradict each other make SciPy raise errors of several kinds.
     try:
         shape = tuple(int(side) for side in arrays["shape"])
         if arrays["data"].dtype.kind not in "iufb" or len(shape) != 2:
@@ -313,7 +349,18 @@ def _read_sparse_arrays(arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
 
 
 def _read_json(request: _Request) -> Any:
-    """Read instances of QOBLIB, or a network of SNDlib."""
+    """Read instances of QOBLIB, or a network of SNDlib.
+
+    Parameters
+    ----------
+    request
+        The content and the name of a JSON file.
+
+    Returns
+    -------
+    Traffic or dict
+        The demands of a network; or the matrices of instances by their names.
+    """
     tree = parse_json(request.content, request.path)
     if is_sndlib_json(tree):
         return read_sndlib_json(tree, request.path)
@@ -328,7 +375,15 @@ def _read_json(request: _Request) -> Any:
 
 
 def _unstack(entry: dict[str, Any], where: str) -> NDArray[np.float64]:
-    """Return the matrix of an instance of QOBLIB, which lists it column by column."""
+    """Return the matrix of an instance of QOBLIB, which lists it column by column.
+
+    Parameters
+    ----------
+    entry
+        ``n``, the number of rows and columns, and a list of n * n numbers.
+    where
+        Its JSON pointer in the file, for errors.
+    """
     stacked, n = entry[_QOBLIB], entry.get("n")
     if type(n) is not int or n < 1 or not isinstance(stacked, list) or len(stacked) != n * n:
         raise FormatError(f"n = {shorten(n)} does not fit its matrix", where=pointer(where, "n"))

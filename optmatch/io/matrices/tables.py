@@ -81,6 +81,11 @@ def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
     layout
         A key of `LAYOUTS`, for a table that could be two things; None to find out.
 
+    Returns
+    -------
+    Traffic
+        The matrix, full or, of edges, sparse; and the names of ports, None if they have none.
+
     Raises
     ------
     FormatError
@@ -99,7 +104,23 @@ def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
 
 
 def split_rows(content: bytes, path: str) -> list[Row]:
-    """Split a text into lines of fields, without comments and empty lines."""
+    """Split a text into lines of fields, without comments and empty lines.
+
+    Fields are separated by the first of semicolon, tab and comma that occurs at all, else by
+    blanks. With semicolons or tabs, numbers may have decimal commas.
+
+    Parameters
+    ----------
+    content
+        The content of a file; comments begin with ``#``.
+    path
+        Its name, for errors.
+
+    Returns
+    -------
+    list of Row
+        The place and the fields of each line.
+    """
     lines = []
     for number, line in enumerate(decode(content, path).splitlines(), start=1):
         without_comment = re.sub(r"(^|\s)#.*", "", line).rstrip()
@@ -118,9 +139,22 @@ def split_rows(content: bytes, path: str) -> list[Row]:
 
 
 def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
-    """Write numbers with decimal commas with points.
+    """Write numbers that have decimal commas with points.
 
-    A `FormatError` where all of them could as well be thousands, as 1,234.
+    Parameters
+    ----------
+    rows
+        Lines of fields, which commas do not separate.
+
+    Returns
+    -------
+    list of Row
+        With ``1,5`` as ``1.5``.
+
+    Raises
+    ------
+    FormatError
+        If all of them could as well have commas before thousands, as 1,234.
     """
     with_comma = [
         (row.place, field)
@@ -137,6 +171,7 @@ def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
             " thousands: write one of them",
             path=place,
         )
+    # Not all commas can stand before thousands, hence all of them are decimal commas.
     return [
         Row(
             row.place,
@@ -150,7 +185,15 @@ def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
 
 
 def _refuse_times(header: Row, path: str) -> None:
-    """Refuse a list of flows with times, which is no matrix."""
+    """Refuse a list of flows with times, which is no matrix.
+
+    Parameters
+    ----------
+    header
+        The first line of a table.
+    path
+        The name of the file, for messages.
+    """
     words = {field.lower() for field in header.fields}
     if words & TIME_WORDS and words & SOURCE_WORDS and words & DESTINATION_WORDS:
         raise FormatError(
@@ -161,7 +204,26 @@ def _refuse_times(header: Row, path: str) -> None:
 
 
 def _only_layout(rows: Sequence[Row], path: str) -> str:
-    """Return the layout that fits, or the nearest one if none does."""
+    """Return the layout of a table that fits, or the nearest one if none does.
+
+    Parameters
+    ----------
+    rows
+        Lines of fields.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    str
+        A name in `LAYOUTS`: "numbers" alone, "header" with names in the first line, "index" with
+        names in the first column, "labelled" with both, or "edges", a list.
+
+    Raises
+    ------
+    FormatError
+        If several layouts fit.
+    """
     layouts = possible_layouts(rows)
     if len(layouts) > 1:
         readings = " or ".join(LAYOUTS[layout] for layout in layouts)
@@ -218,7 +280,13 @@ def possible_layouts(rows: Sequence[Row]) -> list[str]:
 
 
 def _has_header(rows: Sequence[Row]) -> bool:
-    """Tell whether the first line can have names of columns, above lines of numbers alone."""
+    """Tell whether the first line can have names of columns, above lines of numbers alone.
+
+    Parameters
+    ----------
+    rows
+        Lines of fields, one at least.
+    """
     first = rows[0].fields
     body = [row.fields for row in rows[1:]]
     if not body or not all(is_number(field) for fields in body for field in fields):
@@ -231,7 +299,13 @@ def _has_header(rows: Sequence[Row]) -> bool:
 
 
 def _has_index(rows: Sequence[Row]) -> bool:
-    """Tell whether the first column can have names of rows, beside numbers alone."""
+    """Tell whether the first column can have names of rows, beside numbers alone.
+
+    Parameters
+    ----------
+    rows
+        Lines of fields, one at least.
+    """
     labels = [row.fields[0] for row in rows]
     if not all(len(row.fields) > 1 and all(map(is_number, row.fields[1:])) for row in rows):
         return False
@@ -243,7 +317,13 @@ def _has_index(rows: Sequence[Row]) -> bool:
 
 
 def _is_labelled(rows: Sequence[Row]) -> bool:
-    """Tell whether both the first line and the first column can have names."""
+    """Tell whether both the first line and the first column can have names.
+
+    Parameters
+    ----------
+    rows
+        Lines of fields, one at least. The first line may have a field in the corner, or none.
+    """
     body = [row.fields for row in rows[1:]]
     if not body or not all(len(fields) > 1 and all(map(is_number, fields[1:])) for fields in body):
         return False
@@ -261,6 +341,20 @@ def _split_header(fields: list[str], width: int) -> tuple[str, list[str]]:
     """Split a header into what stands above the names of rows, and the names of columns.
 
     R's `write.table` puts nothing above the names of rows, not even a separator.
+
+    Parameters
+    ----------
+    fields
+        The first line.
+    width
+        The number of fields of the other lines.
+
+    Returns
+    -------
+    corner : str
+        Empty if nothing stands there.
+    columns : list of str
+        The names of the columns.
     """
     if len(fields) == width - 1:
         return "", fields
@@ -274,9 +368,20 @@ def _counts(labels: Sequence[str]) -> bool:
 
 
 def _header_of_edges(first: list[str], body: Sequence[list[str]]) -> EdgeColumns | None:
-    """Find the columns of a list of edges by their names; None if they have others.
+    """Find the columns of a list of edges by their names.
 
-    A column before them without a name may count the edges, as pandas writes it.
+    Parameters
+    ----------
+    first
+        The fields of the first line.
+    body
+        The fields of all other lines. A column before them without a name may count the edges, as
+        pandas writes it.
+
+    Returns
+    -------
+    EdgeColumns or None
+        The numbers of the columns source, destination and amount; None if names are others.
     """
     words = [field.lower() for field in first]
     columns = []
@@ -297,6 +402,11 @@ def _could_be_edges(rows: Sequence[Row]) -> bool:
     Ports are all words, or all whole numbers. Numbers could be a matrix of three columns just as
     well; they are taken for edges only if at least half of the ports up to the largest number
     occur, and three of them only if they have no other trait of a matrix of three ports.
+
+    Parameters
+    ----------
+    rows
+        Lines of fields: source, destination, amount. The first one may be a header.
     """
     body = [row.fields for row in rows]
     if not is_number(body[0][-1]):
@@ -313,6 +423,8 @@ def _could_be_edges(rows: Sequence[Row]) -> bool:
         return False
     if len(body) != 3:
         return True
+    # Three rows of three numbers: no port sends to itself, all amounts are positive, no pair
+    # twice.
     pairs = [tuple(fields[:2]) for fields in body]
     no_loops = all(source != destination for source, destination in pairs)
     all_positive = all(read_number(fields[2], "") > 0 for fields in body)
@@ -320,7 +432,20 @@ def _could_be_edges(rows: Sequence[Row]) -> bool:
 
 
 def _read_edges(rows: Sequence[Row], path: str) -> Traffic:
-    """Read a list of edges: by the names of its columns, or as source, destination, bytes."""
+    """Read a list of edges: by the names of its columns, or as source, destination, bytes.
+
+    Parameters
+    ----------
+    rows
+        Lines of fields.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    Traffic
+        A sparse matrix of bytes, in which edges of one pair add up, and the names of ports.
+    """
     columns = _header_of_edges(rows[0].fields, [row.fields for row in rows[1:]])
     if columns is not None or not is_number(rows[0].fields[-1]):
         width = len(rows[0].fields)
@@ -380,6 +505,7 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
     if not matrix or not matrix[0]:
         raise FormatError("no numbers in it", path=path)
 
+    # The names of columns stand in the first line, beside a corner or not.
     columns: list[str] = []
     if layout == "header":
         columns = rows[0].fields
@@ -397,7 +523,27 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
 def _common_names(
     row_labels: Sequence[str], column_labels: Sequence[str], n_rows: int, path: str
 ) -> tuple[str, ...] | None:
-    """Return the names of the ports that rows and columns are; None if they have none."""
+    """Return the names of the ports that rows and columns are.
+
+    Parameters
+    ----------
+    row_labels, column_labels
+        Those of the table; empty where it has none. No label may occur twice.
+    n_rows
+        The number of rows of the matrix.
+    path
+        The name of the file, for errors.
+
+    Returns
+    -------
+    tuple of str or None
+        None if ports have no names.
+
+    Raises
+    ------
+    FormatError
+        If a label is there twice, or rows and columns are in another order.
+    """
     for labels in (row_labels, column_labels):
         for label, count in Counter(labels).most_common(1):
             if count > 1:

@@ -192,6 +192,16 @@ def make_valid(names: Iterable[str]) -> list[str]:
     Other characters become underscores, and a digit in front gets one. Names that are valid stay
     as they are; a new name that is taken gets a number from 2 on.
 
+    Parameters
+    ----------
+    names
+        Any names, all different.
+
+    Returns
+    -------
+    list of str
+        A valid name for each of them.
+
     Examples
     --------
     >>> make_valid(["c1+c2", "c1.c2", "m", "3"])
@@ -219,7 +229,20 @@ def make_valid(names: Iterable[str]) -> list[str]:
 def _list_changed(
     key: str, written: Sequence[str], originals: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return an entry of info with the names that are written in another way, if there are any."""
+    """Return an entry of ``info`` with the names that are written in another way.
+
+    Parameters
+    ----------
+    key
+        The name of the entry.
+    written, originals
+        Names as they are written and as they were, in the same order.
+
+    Returns
+    -------
+    dict
+        ``{key: {written: original}}``; empty if no name has changed.
+    """
     changed = {
         name: original
         for name, original in zip(written, originals, strict=True)
@@ -243,7 +266,18 @@ def _list_settings(graph: CellGraph, states: NDArray[np.int8] | None) -> list[di
 
 
 def _list_placements(graph: CellGraph) -> list[dict[str, float]]:
-    """Return the middle of each cell in lengths of a cell, and its rotation in degrees."""
+    """Return where each cell lies in a layout, and how it is turned.
+
+    Parameters
+    ----------
+    graph
+        ``ends[cell]``: the points of end a and of end b, in lengths of a cell.
+
+    Returns
+    -------
+    list of dict
+        ``x`` and ``y`` of the middle in lengths of a cell, and ``rotation`` in degrees.
+    """
     placements = []
     for a, b in graph.ends.tolist():
         rotation = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
@@ -255,6 +289,11 @@ def _list_placements(graph: CellGraph) -> list[dict[str, float]]:
 
 def _list_ports(fabric: Fabric) -> list[tuple[str, int]]:
     """List the name and the terminal of each port, such that a reader finds the same ports again.
+
+    Parameters
+    ----------
+    fabric
+        A switch with cells.
 
     Returns
     -------
@@ -289,8 +328,23 @@ def layout_tree(
 ) -> dict[str, Any]:
     """Write a fabric as a layout that gdsfactory builds: cells on a staircase, joins as routes.
 
-    Cells have no settings, which the component would refuse; their states are in ``info``. The
-    parameters are those of `netlist_tree`.
+    Cells have no settings, which the component would refuse; their states are in ``info``.
+
+    Parameters
+    ----------
+    fabric
+        The switch, with its cells.
+    states
+        ``states[cell]``: 0 bar, 1 cross, -1 free; None if none are stated.
+    component
+        The name of the component of gdsfactory that each cell is.
+    pins
+        Its pins for the terminals a1, a2, b1 and b2.
+
+    Returns
+    -------
+    dict
+        For a YAML file: instances, placements in micrometres, routes, ports and info.
     """
     tree = netlist_tree(fabric, states, component, pins)
     joins = tree.pop("connections")

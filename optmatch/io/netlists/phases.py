@@ -29,7 +29,18 @@ _SMARTLIGHT = {BAR: "=", CROSS: "x"}
 
 
 def stated_cells(solution: Solution) -> NDArray[np.int8]:
-    """Return the cell states of a schedule; `InputError` without a schedule, or without cells."""
+    """Return the states of all cells in the schedule of a solution.
+
+    Parameters
+    ----------
+    solution
+        A solution; one without a schedule, or of a switch without cells, is an `InputError`.
+
+    Returns
+    -------
+    int8 array
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
+    """
     if solution.schedule is None:
         outcome = f"{solution.problem.kind}, {solution.status.value}"
         raise InputError(f"{outcome}: there is no schedule with cell states")
@@ -61,7 +72,19 @@ class CellPhases(NamedTuple):
 
 
 def find_phases(solution: Solution) -> Iterator[CellPhases]:
-    """Yield the phases of every cell that is set, slot by slot."""
+    """Yield the phases of every cell that is set, slot by slot.
+
+    Parameters
+    ----------
+    solution
+        A solution whose schedule has states of cells.
+
+    Yields
+    ------
+    CellPhases
+        The slot, the label of the cell, its state, and its phases in rad: theta, half the
+        difference of both arms, and phi. Free cells are left out.
+    """
     fabric = solution.problem.fabric
     labels = _cell_labels(solution)
     circuits = cell_circuits(fabric)
@@ -112,9 +135,16 @@ def _share_phase(circuit: CellCircuit | None, theta_rad: float) -> tuple[float, 
 def write_smartlight(solution: Solution) -> str:
     """Write the set cells of each slot as the SmartLight API takes them.
 
-    A line for each slot: a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
-    ``manual_circuit_configuration``. Free cells are left out. A solution without cell states is
-    refused, as by `stated_cells`.
+    Parameters
+    ----------
+    solution
+        A solution whose schedule has states of cells; one without is refused.
+
+    Returns
+    -------
+    str
+        A line for each slot: a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
+        ``manual_circuit_configuration``. Free cells are left out.
     """
     states = stated_cells(solution)
     labels = _cell_labels(solution)
@@ -128,7 +158,19 @@ def write_smartlight(solution: Solution) -> str:
 
 
 def write_phases_csv(solution: Solution) -> str:
-    """Write slot, cell, state and both phases of every set cell, by lines."""
+    """Write slot, cell, state and both phases of every set cell as CSV.
+
+    Parameters
+    ----------
+    solution
+        A solution whose schedule has states of cells.
+
+    Returns
+    -------
+    str
+        The convention of the phases as a comment, a line of names, and a line for each set cell of
+        each slot, with phases in rad.
+    """
     text = io.StringIO()
     text.write(f"# {CONVENTION}\n")
     writer = csv.writer(text, lineterminator="\n")
@@ -140,9 +182,18 @@ def write_phases_csv(solution: Solution) -> str:
 
 
 def write_phases_json(solution: Solution) -> str:
-    """Write the same as one JSON object with the convention.
+    """Write the phases of every set cell as one JSON object, with the convention of the phases.
 
-    Cells whose parts are known have the phase of each of their shifters too.
+    Parameters
+    ----------
+    solution
+        A solution whose schedule has states of cells.
+
+    Returns
+    -------
+    str
+        ``slots`` is a list of cells for each slot: the cell, its state, and its phases in rad.
+        Cells whose parts are known have the phase of each of their shifters too.
     """
     slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
     for entry in find_phases(solution):

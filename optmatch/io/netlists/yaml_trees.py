@@ -92,7 +92,20 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
 
 
 def _text_loader(yaml: Any) -> Any:
-    """Return a loader of PyYAML for which all scalars but null are texts."""
+    """Make a loader of PyYAML for which all scalars but null are texts.
+
+    Otherwise a cell that is called ``on`` or ``1e3`` would become a boolean or a number.
+
+    Parameters
+    ----------
+    yaml
+        The module PyYAML.
+
+    Returns
+    -------
+    class
+        A safe loader.
+    """
     fast: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 10 times as fast
 
     class TextLoader(fast):  # type: ignore[misc]
@@ -148,7 +161,9 @@ def _fill_template(content: bytes, yaml: Any) -> bytes:
 
 
 def _check_events(events: Iterable[Any], path: str) -> None:
-    """Refuse a document that is too deep, refers to itself, or grows, before it is built.
+    """Refuse a YAML document that is too deep, refers to itself, or grows, before it is built.
+
+    A small file with aliases may stand for a huge tree, since each alias repeats what it names.
 
     Parameters
     ----------
@@ -156,6 +171,11 @@ def _check_events(events: Iterable[Any], path: str) -> None:
         The events of PyYAML's parser.
     path
         The name of the file, for messages.
+
+    Raises
+    ------
+    FormatError
+        If it does.
     """
     levels: list[tuple[str | None, int, bool]] = [(None, 0, False)]  # anchor, first event, inside
     size_of_anchor: dict[str, int] = {}

@@ -77,7 +77,13 @@ class RailSimulation(Value):
     circuits_changed: int
 
     def _repr_html_(self) -> str:
-        """Show the step in Jupyter: its policy, its time, and what changed in it."""
+        """Show the step in Jupyter: its policy, its time, and what changed in it.
+
+        Returns
+        -------
+        str
+            A table of HTML, with times in seconds.
+        """
         figures = {
             "step": write_amount(self.step_s, "s"),
             "reconfiguration delay": write_amount(self.delay_s, "s"),
@@ -88,7 +94,18 @@ class RailSimulation(Value):
         return html_summary(f"one training step, policy {self.policy}", figures)
 
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
-        """Count the boundaries with a change that each rank sees; of several rails, on all."""
+        """Count the boundaries with a change of circuits that each rank sees.
+
+        Parameters
+        ----------
+        job
+            The job of the step.
+
+        Returns
+        -------
+        int64 array
+            ``count[rank]``, over all rails.
+        """
         counts = np.zeros(job.step().n_ranks, np.int64)
         for phase, switched in zip(job.phases(), self.switched.tolist(), strict=True):
             counts[list(phase.ranks)] += switched
@@ -176,18 +193,25 @@ def simulate_rails(
 
 
 def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
-    """Measure a plan at the boundaries of phases.
+    """Measure a plan of a training step at the boundaries of phases.
 
-    Whether the plan is true is checked by ``verify``. A boundary is switched if a port of its
-    stage has another partner when the phase begins than it had in the last operation of the one
-    before.
+    A phase is a run of communications of a stage of the pipeline that use the same circuits. A
+    boundary is switched if a port of its stage has another partner when the phase begins than it
+    had in the last operation of the phase before. Whether the plan is true is checked by
+    ``verify``.
 
     Parameters
     ----------
     job
         The job.
     plan
-        A plan of its step.
+        A plan of its step: times of all operations, and the circuits of each rail in time.
+
+    Returns
+    -------
+    RailSimulation
+        Times of all operations in seconds; and for each boundary when circuits were asked for,
+        began to change and were ready, and how long it waited for them.
 
     Raises
     ------
@@ -204,6 +228,7 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
     boundaries = [replay.measure_boundary(phase) for phase in job.phases()]
 
     def column(name: str, dtype: type) -> NDArray[Any]:
+        """Return one figure of all boundaries as an array, shape (boundaries,)."""
         return np.array([getattr(boundary, name) for boundary in boundaries], dtype=dtype)
 
     return RailSimulation(
@@ -284,6 +309,16 @@ class _PlanReplay:
         phase
             Communications of a stage over one rail that use the same circuits. Phases of a stage
             have to come in their order, since each is compared with the one before.
+
+        Returns
+        -------
+        _Boundary
+            Times in seconds, and the number of circuits that are new.
+
+        Raises
+        ------
+        InputError
+            If the plan lacks the rail of the phase.
         """
         plan = self._plan
         if phase.rail not in self._timeline_of_rail:
@@ -303,7 +338,13 @@ class _PlanReplay:
         return boundary
 
     def _begin_stage(self, phase: Phase) -> None:
-        """Go on to another stage; the circuits of the first state are up before it."""
+        """Go on to another stage of the pipeline; circuits of the first state are up before it.
+
+        Parameters
+        ----------
+        phase
+            Its first phase, whose ranks have the ports that are looked at from now on.
+        """
         self._phase_end_s = 0.0
         self._phase_holds_s = -np.inf
         members = np.searchsorted(self._ranks_of_rail[phase.rail], phase.ranks)
@@ -320,12 +361,14 @@ class _PlanReplay:
         wanted_s
             When the data of the operation are ready, in seconds.
         started_s
-            When it starts in the plan.
+            When it starts in the plan, in seconds.
 
         Returns
         -------
         _Boundary
-            `exposed_s` is how long the operation waits for circuits and nothing else.
+            Whether a circuit changed, when that was asked for, begun and ready, the ``window_s``
+            between the end of the phase before and ready data, and ``exposed_s``, how long the
+            operation waits for circuits and nothing else; all in seconds.
         """
         timeline = self._timeline_of_rail[rail]
         partners = self._partners[id(timeline)]
@@ -362,7 +405,19 @@ def _count_new_circuits(timeline: RailTimeline) -> int:
 
 
 def _partners_both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return ``[state, way, port]``: the port to which a port sends, or from which it receives."""
+    """Return the partners of all ports, as senders and as receivers.
+
+    Parameters
+    ----------
+    matchings
+        ``matchings[state, port]``: the port that a port sends to, -1 if dark.
+
+    Returns
+    -------
+    int32 array
+        ``partner[state, way, port]``: way 0 is the port that it sends to, way 1 the port that it
+        receives from; -1 for none.
+    """
     receives_from = np.full_like(matchings, IDLE)
     state, source = np.nonzero(matchings != IDLE)
     receives_from[state, matchings[state, source]] = source
@@ -378,12 +433,28 @@ def draw_factors(rng: np.random.Generator, jitter: float, count: int) -> NDArray
 def simulate_jitter(
     job: RailJob, plan: RailPlan | None, jitter: float, *, runs: int = 100, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Run a step again and again, in the order of a plan and with other times.
+    """Run a step again and again, in the order of a plan and with computations of random length.
 
     The circuits of a plan change in its order, each as soon as what it waits for is over
-    (`derive_triggers`); without a plan all links are there at once. `jitter` is the standard
-    deviation of the factor of each computation. Returns ``step_s[run]``; plans of one job get the
-    same factors from a seed.
+    (`derive_triggers`).
+
+    Parameters
+    ----------
+    job
+        The job, whose step is a graph of computations and communications.
+    plan
+        When circuits change; None if all links are there at once.
+    jitter
+        The standard deviation of the factor by which each computation is longer; 0 for none.
+    runs
+        How often the step is run.
+    seed
+        Plans of one job get the same factors from the same seed.
+
+    Returns
+    -------
+    float64 array
+        ``step_s[run]``: the time of each step in seconds, shape (runs,).
     """
     jitter = number("jitter", jitter)
     runs = integer("runs", runs, at_least=1)

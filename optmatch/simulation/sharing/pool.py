@@ -156,7 +156,31 @@ def draw_jobs(
 ) -> tuple[Jobs, NDArray[np.float64]]:
     """Draw jobs of one of `MIXES`, and the deadlines of their rounds.
 
-    Rounds, and the times between arrivals, are divided by `scale`.
+    A job asks for a number of devices in each of its rounds. It comes an exponential time after
+    the one before it.
+
+    Parameters
+    ----------
+    mix
+        The name of a mix: which kinds of jobs there are.
+    count
+        The number of jobs.
+    rng
+        Draws the numbers.
+    scale
+        Rounds, and the times between arrivals, are divided by it.
+
+    Returns
+    -------
+    jobs : Jobs
+        Demands in devices, numbers of rounds, and arrivals in seconds.
+    deadline_s : float64 array, shape (jobs,)
+        How long a round may last: 300 s below 200 devices, 600 s below 400, else 1000 s.
+
+    Raises
+    ------
+    InputError
+        If the mix is unknown, or the scale is 0.
     """
     if mix not in MIXES:
         raise InputError(f"mix {mix!r}: one of {', '.join(MIXES)}", where="mix")
@@ -167,6 +191,7 @@ def draw_jobs(
     between_s = rng.exponential(_MEAN_BETWEEN_S, count - 1)
     waits_s = np.concatenate(([_FIRST_ARRIVAL_S], between_s)) / scale
     rounds = np.maximum(1, np.rint(np.array(_ROUNDS)[chosen] / scale))
+    # Jobs belong to the groups of requirements in turn.
     group_of_job = np.arange(count) % len(GROUPS)
     jobs = Jobs(
         demand,
@@ -189,8 +214,25 @@ def draw_workload(
 ) -> Workload:
     """Draw devices, unless a trace has them, and jobs of one of `MIXES`.
 
-    The published size is divided by `scale`: rounds, times between jobs, length of the trace.
-    Devices that are drawn check in at `supply` times the published rate.
+    Parameters
+    ----------
+    mix
+        The name of a mix: which kinds of jobs there are.
+    seed
+        The seed of all numbers that are drawn.
+    jobs
+        The number of jobs.
+    scale
+        The published size is divided by it: rounds, times between jobs, length of the trace.
+    supply
+        Devices that are drawn check in at this many times the published rate.
+    trace
+        Devices with their check-ins and response times; None draws them.
+
+    Returns
+    -------
+    Workload
+        Devices, jobs, and the deadline of each job's rounds in seconds.
     """
     rng = np.random.default_rng(seed)
     n_jobs = integer("jobs", jobs, at_least=1)
@@ -245,7 +287,14 @@ class Pool(Value):
     period_s: Annotated[float, Range(0)] = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse arrays of other lengths, times out of order, and jobs that nobody may serve."""
+        """Check the arrays of a pool of devices and jobs.
+
+        Raises
+        ------
+        InputError
+            If arrays have other lengths than they must, times are out of order, a class does not
+            exist, or nobody may serve some job.
+        """
         check_fields(self)
         n_classes, n_jobs = self.eligible.shape
         lengths = {
@@ -263,6 +312,7 @@ class Pool(Value):
             raise InputError("arrival_s: later than the period", where="arrival_s")
         if (self.class_of >= n_classes).any():
             raise InputError(f"class_of: there are {n_classes} classes", where="class_of")
+        # Classes without a device serve nobody.
         is_served = self.eligible[np.unique(self.class_of)].any(axis=0)
         for job in np.flatnonzero(~is_served)[:1].tolist():
             raise InputError(f"job {job}: no device may serve it", where=f"demand[{job}]")
@@ -284,11 +334,33 @@ def make_pool(
     *,
     period_s: float = 0.0,
 ) -> Pool:
-    """Sort devices by their check-ins, and into classes.
+    """Sort devices by their check-ins, and into classes that serve the same jobs as fast.
 
-    Plane caps and the like are not looked at. `response_s` is of each device and `deadline_s` of
-    each job, or one number for all. The response times `TIER_LIMITS_S` cut the devices into tiers.
-    After `period_s` the trace starts anew, unless it is 0.
+    Caps of planes and the like are not looked at.
+
+    Parameters
+    ----------
+    devices
+        When each device checks in and leaves, in seconds, and its attributes.
+    jobs
+        Requests, demands and rounds, and the bounds of attributes that each job asks for.
+    response_s
+        Seconds until the result of each device, shape (devices,), or one number for all.
+        `TIER_LIMITS_S` cut them into tiers.
+    deadline_s
+        Seconds that a round of each job may last, shape (jobs,), or one number for all.
+    period_s
+        After so many seconds the trace of devices starts anew; 0 for never.
+
+    Returns
+    -------
+    Pool
+        Arrays by device in the order of check-ins, and by job.
+
+    Raises
+    ------
+    InputError
+        If a device never leaves.
     """
     departure_s = devices.departures_s
     if not np.isfinite(departure_s).all():
@@ -318,7 +390,13 @@ def make_pool(
 
 
 def pool_of(workload: Workload) -> Pool:
-    """Make the pool of a drawn workload."""
+    """Make the pool of a drawn workload: its devices sorted by check-ins and into classes.
+
+    Parameters
+    ----------
+    workload
+        A trace of devices, jobs, and the deadlines of their rounds in seconds.
+    """
     trace = workload.trace
     return make_pool(
         trace.devices,

@@ -105,7 +105,13 @@ class PoolRun(Value):
         self.completion_s.setflags(write=False)
 
     def _repr_html_(self) -> str:
-        """Show the run in Jupyter: how many jobs are done, and the use of the devices."""
+        """Show the run in Jupyter: how many jobs are done, and the use of the devices.
+
+        Returns
+        -------
+        str
+            A table of HTML.
+        """
         done = int(np.isfinite(self.completion_s).sum())
         figures = {
             "rounds asked for": str(self.n_requests),
@@ -140,22 +146,44 @@ def simulate_pool(
     record: bool = False,
     on_event: OnEvent = ignore,
 ) -> PoolRun:
-    """Let devices serve jobs as a policy says, until all rounds are done, or until `until_s`.
+    """Let devices serve jobs as a policy says, until all rounds are done.
 
     A job asks for its demand times `over_selection` devices. The round succeeds with the result
     that makes up the part `enough` of the demand, and the next one asks at once. At its deadline,
     counted from the request, it fails, its devices are lost, and it asks anew. A device serves one
-    job; if it is `patient` it waits until one wants it or it leaves, else it leaves at once; if it
-    leaves before its result, that is lost.
-
-    The policy is asked whenever a job asks, has all its devices, or a round ends. The seed is that
-    of the numbers that are drawn for requests; the same arguments give the same run in any
-    process. With `record` the run has a log of the job of each device. `on_event` hears a `Tick`
-    now and then; an interrupt that it raises ends the simulation.
+    job. If it leaves before its result, that is lost.
 
     Between two events the job that a class serves is fixed, so devices are handled by thousands:
     the cost grows with the events, not with the devices. At one time devices come first, then
     results, deadlines, and first requests; jobs in their order.
+
+    Parameters
+    ----------
+    pool
+        Devices by classes of those that may serve the same jobs, and jobs.
+    policy
+        Gives each job a priority for each class of devices. It is asked whenever a job asks, has
+        all its devices, or a round ends.
+    seed
+        The seed of numbers for requests; the same arguments give the same run in any
+        process.
+    over_selection
+        Devices that a job asks for, over its demand; at least 1.
+    enough
+        The part of the demand whose results make a round succeed, above 0 and at most 1.
+    patient
+        Whether a device waits until a job wants it or it leaves; else it leaves at once.
+    until_s
+        The simulation ends at this time in seconds, whatever is left.
+    record
+        Whether the run has a log of the job of each device.
+    on_event
+        Hears a `Tick` now and then; an interrupt that it raises ends the simulation.
+
+    Returns
+    -------
+    PoolRun
+        When each job was complete, how long it waited, and the use of devices.
     """
     if number("over_selection", over_selection) < 1:
         raise InputError(f"over_selection = {over_selection:g}: >= 1", where="over_selection")
@@ -303,8 +331,18 @@ class _PoolReplay:
         return True
 
     def result(self) -> PoolRun:
-        """Return the figures of the run."""
+        """Return the figures of the run, with what devices had to offer until now.
+
+        Returns
+        -------
+        PoolRun
+            Times in seconds by job, and counts of devices and rounds. Its ``log`` has a row
+            (device, job, request) for each device that served, shape (entries, 3), empty if none
+            was kept.
+        """
         pool = self.pool
+        # Time that devices were present: whole turns of the trace, and the first ones of this
+        # turn.
         turns, rest = divmod(self.n_came, max(1, len(pool.arrival_s)))
         stays_s = pool.departure_s - pool.arrival_s
         present_s = turns * float(stays_s.sum()) + float(stays_s[:rest].sum())
@@ -330,8 +368,18 @@ class _PoolReplay:
         )
 
     def _next_devices(self) -> tuple[_Devices, bool]:
-        """Return the next devices until the next event, and whether they reach up to it."""
+        """Take the next devices of the trace that check in before the next event.
+
+        Returns
+        -------
+        devices : _Devices
+            At most `_DEVICES_AT_ONCE`: places in the trace, numbers over all turns of the trace,
+            and when they come and leave in seconds.
+        reaches_event : bool
+            Whether they are all that come up to the event.
+        """
         pool = self.pool
+        # The trace starts anew after each period; without a period it is over after one turn.
         turn, first = divmod(self.n_came, max(1, len(pool.arrival_s)))
         is_over = turn > 0 and not pool.period_s
         last = first if is_over else first + _DEVICES_AT_ONCE
@@ -359,7 +407,16 @@ class _PoolReplay:
         return not len(self._waiting_devices().places)
 
     def _waiting_devices(self) -> _Devices:
-        """Return the devices that wait and have not left."""
+        """Return the devices that wait for a job and have not left.
+
+        Those that have left are taken out of ``waiting``.
+
+        Returns
+        -------
+        _Devices
+            Places in the trace, numbers over all turns of the trace, the time now, and when they
+            leave, in seconds.
+        """
         numbers = np.concatenate([np.zeros(0, np.int64), *self.waiting])
         turns, places = np.divmod(numbers, max(1, len(self.pool.arrival_s)))
         leaves_s = self.pool.departure_s[places] + turns * self.pool.period_s
@@ -371,9 +428,19 @@ class _PoolReplay:
     def _serve(self, devices: _Devices) -> int:
         """Let devices serve the jobs of their classes, or wait.
 
-        Returns how many of them, the first ones, were handled: those up to the device with which a
-        job has all that it wants, and up to the moment in which a round succeeds. An answer that
-        comes after a success cannot have made it.
+        They are handled up to the device with which a job has all that it wants, and up to the
+        moment in which a round succeeds. An answer that comes after a success cannot have made it.
+
+        Parameters
+        ----------
+        devices
+            Devices in the order in which they come.
+
+        Returns
+        -------
+        int
+            How many of them, the first ones, were handled. ``is_filled`` tells whether a job has
+            all its devices now.
         """
         classes = self.pool.class_of[devices.places]
         job_of_device = self.job_of_class[classes]
@@ -395,6 +462,7 @@ class _PoolReplay:
             n_before = int(devices.times_s.searchsorted(success_s, side="right"))
             n_served = min(n_served, n_before)
 
+        # Now the devices up to there serve their jobs.
         self.is_filled = False
         for job, of_job in devices_of_job.items():
             served = of_job[: of_job.searchsorted(n_served)]
@@ -417,7 +485,19 @@ class _PoolReplay:
         times_s: NDArray[np.float64],
         answers_s: NDArray[np.float64],
     ) -> None:
-        """Give devices to the round of a job; `answers_s` is of those that stay long enough."""
+        """Give devices to the current round of a job.
+
+        Parameters
+        ----------
+        job
+            The job; it wants at least so many devices still.
+        numbers
+            The numbers of the devices, shape (devices,).
+        times_s
+            When each of them comes, in seconds and in order, shape (devices,).
+        answers_s
+            When the results come, in seconds, of those devices that stay long enough.
+        """
         self.residual[job] -= len(numbers)
         self.given[job] += len(numbers)
         self.success_s[job] = self._success_time_s(job, answers_s)
@@ -429,7 +509,20 @@ class _PoolReplay:
             self.log.append(_LogEntry(numbers, job, int(self.requests[job]), times_s))
 
     def _success_time_s(self, job: int, more_answers_s: NDArray[np.float64]) -> float:
-        """Return when the round of a job succeeds, if more devices answer at these times."""
+        """Return when the round of a job succeeds: with the last result that it needs.
+
+        Parameters
+        ----------
+        job
+            The job.
+        more_answers_s
+            When results come of devices that would be given to it now, in seconds.
+
+        Returns
+        -------
+        float
+            Seconds; infinite while fewer results are to come than it needs.
+        """
         n_needed = self.rules.needed[job]
         known_s = self.answers_s[job]
         if len(known_s) + len(more_answers_s) < n_needed:
@@ -439,7 +532,11 @@ class _PoolReplay:
         return float(all_answers_s[n_needed - 1])
 
     def _end_rounds(self) -> None:
-        """Let rounds succeed or fail that are due now, and jobs ask for the first time."""
+        """Let rounds succeed or fail that are due now, and jobs ask for the first time.
+
+        A round that succeeds or fails is followed by a request at once. Results count before
+        deadlines of the same moment.
+        """
         for job in np.flatnonzero(self.success_s <= self.now_s).tolist():
             self.n_useful += int(self.rules.needed[job])
             self.rounds_left[job] -= 1
@@ -477,7 +574,10 @@ class _PoolReplay:
         self.draws[job] = self.rng.random()
 
     def _ask_policy(self) -> None:
-        """Ask the policy, and let waiting devices serve; again while that fills a job."""
+        """Ask the policy which job each class serves, and let waiting devices serve.
+
+        A job that thus gets all its devices wants no more, so the policy is asked again after it.
+        """
         self.is_filled = True
         while self.is_filled:
             self.job_of_class = self._choose_jobs()
@@ -492,7 +592,13 @@ class _PoolReplay:
             self.may_wait[self.pool.class_of[devices.places[n_served:]]] = True
 
     def _choose_jobs(self) -> NDArray[np.intp]:
-        """Return the job of the highest priority for each class, -1 for none."""
+        """Choose for each class of devices the job of the highest priority.
+
+        Returns
+        -------
+        int array
+            ``job[class]``: -1 if no job asks that the class may serve.
+        """
         asks = self.residual > 0
         moment = Moment(
             time_s=self.now_s,

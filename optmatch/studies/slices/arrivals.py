@@ -44,10 +44,30 @@ def draw_arrivals(
     load: float = 0.8,
     mix: Mapping[Shape, float] = EQUAL_MIX,
 ) -> list[Arrival]:
-    """Draw requests that come at random, a Poisson process, and stay for exponential times.
+    """Draw requests for slices that come at random, a Poisson process, and stay exponential times.
 
-    `load` is the part of all servers that is asked for at a time on average; stays last 1 on
-    average. `mix` says how often each shape comes, in any unit.
+    Parameters
+    ----------
+    fabric
+        The racks; each shape of the mix has to fit into one.
+    count
+        The number of requests.
+    rng
+        Draws the numbers.
+    load
+        The part of all servers that is asked for at a time on average.
+    mix
+        How often each shape (chips along each axis) comes, in any unit.
+
+    Returns
+    -------
+    list of Arrival
+        In the order of their times. Stays last 1 on average, which is the unit of time.
+
+    Raises
+    ------
+    InputError
+        If the load is 0, a shape does not fit, or the weights are not valid.
     """
     if number("load", load) == 0:
         raise InputError("load = 0: must be > 0", where="load")
@@ -62,6 +82,7 @@ def draw_arrivals(
             name = "x".join(map(str, shape))
             raise InputError(f"mix: {name} does not fit into a rack", where="mix")
         sizes.append(cut_shape(turned[0], fabric.server).n_slots)
+    # Little's law: servers in use = rate * mean servers of a request * mean stay, which is 1.
     weights /= weights.sum()
     rate = load * fabric.n_servers / float(weights @ sizes)
     times = np.cumsum(rng.exponential(1 / rate, count))
@@ -74,10 +95,23 @@ def draw_arrivals(
 
 
 def read_arrivals(path: str | os.PathLike[str]) -> list[Arrival]:
-    """Read a trace: CSV with the columns ``arrival_time``, ``shape`` (as 2x2x4) and ``duration``.
+    """Read a trace of requests for slices from a CSV file.
 
-    Times may have any unit, the same one for both. A `FormatError` names the line that cannot be
-    read, or the column that is missing.
+    Parameters
+    ----------
+    path
+        Its columns are ``arrival_time``, ``shape`` (as 2x2x4) and ``duration``. Times may have
+        any unit, the same one for both.
+
+    Returns
+    -------
+    list of Arrival
+        By the time of arrival.
+
+    Raises
+    ------
+    FormatError
+        It names the line that cannot be read, or the column that is missing.
     """
     name = path_name(path)
     reader = csv.DictReader(decode(read_bytes(path), name).splitlines())
@@ -88,6 +122,7 @@ def read_arrivals(path: str | os.PathLike[str]) -> list[Arrival]:
     for column in COLUMNS:
         if column not in (reader.fieldnames or ()):
             raise FormatError(f"column {column!r} is missing", path=name, where="line 1")
+    # Each line is read for itself, so that an error names it.
     arrivals = []
     for place, row in rows:
         try:

@@ -66,7 +66,7 @@ def replay(
     warm_up: float = 0.0,
     on_event: OnEvent = ignore,
 ) -> Outcome:
-    """Let slices come and go; one that finds no place is rejected.
+    """Let slices come to racks and go; one that finds no place is rejected.
 
     A free server counts as usable for a request if some free aligned block holds it or, with the
     optical allocator, if the slice can be placed in its rack at all. In joined racks, of those
@@ -75,14 +75,25 @@ def replay(
 
     Parameters
     ----------
+    fabric
+        The racks.
+    arrivals
+        Requests for slices in the order of their times: shape and duration.
     rule
-        ``"first-fit"`` or ``"optical"``; see
-        `optmatch.solvers.slices.pod.Pod.allocate`. Blocks have the bandwidth of fixed torus
-        links, the optical allocator steers. ``"optical-joined"``: optical, and the racks joined.
+        ``"first-fit"``: the first aligned block of free servers, which has the bandwidth of fixed
+        torus links. ``"optical"``: any servers of a rack, whose links are steered by optical
+        switches. ``"optical-joined"``: optical, and the racks joined.
     probe
         Whether to ask, of each request that is rejected, if scattered servers would do.
     warm_up
         The first requests, as a part of all, that fill the racks and are not counted.
+    on_event
+        Hears a `Tick` now and then; an interrupt ends the replay with what there is.
+
+    Returns
+    -------
+    Outcome
+        Requests and rejections by shape, and means of utilisation, fragmentation and bandwidth.
     """
     run = _Replay(join_racks(fabric, rule), rule, probe)
     complete = True
@@ -138,6 +149,7 @@ def count_usable(
     for plan in plans:
         if pod.carries(plan):
             blocks = aligned_blocks(pod.fabric.server_grid, plan.grid)
+            # A block is a box of servers of the slice's size; blocks[block] are its servers.
             rack, block = np.nonzero(is_free[:, blocks].all(axis=2))
             is_usable[rack[:, None], blocks[block]] = True
 
@@ -170,7 +182,13 @@ class _Sums:
     """The sums over the requests that are counted, from which an `Outcome` has its means."""
 
     def __init__(self, start: float) -> None:
-        """Begin to count at this time."""
+        """Begin all sums at 0.
+
+        Parameters
+        ----------
+        start
+            The time from which on servers in use are counted.
+        """
         self.start = start
         self.server_time = 0.0  # servers in slices times the time they are
         self.fragmentation = 0.0  # a share of the free servers for each request
@@ -227,7 +245,13 @@ class _Replay:
         self.sums = _Sums(time)
 
     def wait_until(self, time: float) -> None:
-        """Let slices leave that are due."""
+        """Let time pass, and let slices leave that are due.
+
+        Parameters
+        ----------
+        time
+            The time that it is then.
+        """
         while self._leaving and self._leaving[0][0] <= time:
             end, _, slice_ = heapq.heappop(self._leaving)
             self._pass_time(end)
@@ -265,7 +289,14 @@ class _Replay:
         self._count_slice(slice_, n_chips=int(np.prod(shape)))
 
     def _count_fragmentation(self, plans: list[SliceShape]) -> None:
-        """Add the shares of the free servers where a slice cannot lie."""
+        """Add the shares of the free servers where a slice cannot lie, as a request finds them.
+
+        Parameters
+        ----------
+        plans
+            The slice that is asked for, as it may be turned. Nothing is added if there is none, or
+            no server is free.
+        """
         n_free = int(self.pod.free.sum())
         if not n_free or not plans:
             return
@@ -276,7 +307,15 @@ class _Replay:
         self.sums.n_shares += 1
 
     def _count_slice(self, slice_: Allocation, n_chips: int) -> None:
-        """Add the bandwidth, hops and racks of a slice that was placed."""
+        """Add the bandwidth, hops and racks of a slice that was placed.
+
+        Parameters
+        ----------
+        slice_
+            Its servers and fibres; column 0 of ``fibres`` is the circuit that a fibre belongs to.
+        n_chips
+            The number of its chips.
+        """
         bandwidth = tenant(slice_.shape)
         ring_ports = bandwidth.steered if self.is_optical else bandwidth.fixed
         self.sums.ring_ports += n_chips * ring_ports
@@ -293,7 +332,17 @@ class _Replay:
         return any(self._places_scattered(rack, plans) for rack in racks)
 
     def _places_scattered(self, rack: int, plans: list[SliceShape]) -> bool:
-        """Tell whether scattered servers of a rack can hold a slice; remembered."""
+        """Tell whether scattered servers of a rack can hold a slice.
+
+        The result is remembered until the rack changes.
+
+        Parameters
+        ----------
+        rack
+            The number of the rack.
+        plans
+            The slice in each way to turn it.
+        """
         key = (rack, plans[0].shape)
         state = int(self.pod.changes[rack])
         known_state, can_scatter = self._can_scatter.get(key, (-1, False))
@@ -309,6 +358,14 @@ class _Replay:
         ----------
         complete
             Whether all requests were replayed.
+
+        Returns
+        -------
+        Outcome
+            Counts by shape, and means, which are 0 where there is nothing to divide by: the share
+            of free servers that is lost to fragmentation, the share of servers in use over time,
+            bandwidth as a part of the ports, fibres for each circuit, the share of slices on
+            several racks, and the racks of these.
         """
         sums = self.sums
         duration = self.now - sums.start
@@ -316,6 +373,7 @@ class _Replay:
         if duration:
             utilisation = sums.server_time / (duration * self.fabric.n_servers)
 
+        # Slices by the number of their racks: those on more than one span racks.
         n_slices = sum(sums.slices_by_racks.values())
         n_spanning = n_slices - sums.slices_by_racks[1]
         racks_of_spanning = 0

@@ -49,20 +49,29 @@ class Placed(NamedTuple):
 def fill_fragmented(
     fabric: RackFabric, shape: Shape, rule: str, rng: np.random.Generator, *, free: float = 0.5
 ) -> Placed:
-    """Fill a pod with slices of one server, let some leave at random, then ask for larger ones.
+    """Ask for slices of one shape in a pod of which random servers are taken.
+
+    The pod is as after slices of one server, some of which have left at random.
 
     Parameters
     ----------
     fabric
         The racks.
     shape
-        The slices that are asked for, one after another, until none is placed.
+        The slices that are asked for, one after another, until none is placed; chips along each
+        axis.
     rule
-        A rule of `optmatch.studies.slices.replay`.
+        A rule of `optmatch.studies.slices.replay`: which servers a slice may have.
     rng
-        Draws the slices that leave, and servers that stand for others.
+        Draws the servers that are free, and servers that stand for others.
     free
-        The part of the servers that is free then.
+        The part of the servers that is free.
+
+    Returns
+    -------
+    Placed
+        The slices that were placed, and how many are possible by numbers of servers alone; the
+        part of free servers where none can lie, and the largest number of circuits on an edge.
     """
     fabric = join_racks(fabric, rule)
     is_optical = rule in ("optical", JOINED)
@@ -80,6 +89,7 @@ def fill_fragmented(
         n_possible = int((free_of_group // plans[0].n_slots).sum())
 
     def places_scattered(rack: int, plans: list[SliceShape]) -> bool:
+        """Tell whether scattered servers of a rack can hold the slice."""
         return scatters(pod, rack, plans)
 
     places = places_scattered if is_optical else None
@@ -119,16 +129,21 @@ def study_slices(
     executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> Study:
-    """Let the same requests come to racks under several rules.
-
-    Returns tables ``rules``, ``shapes``, ``fragmented`` and ``tenants``.
+    """Let the same requests for slices come to racks under several rules of allocation.
 
     Parameters
     ----------
+    fabric
+        The racks.
     requests, load, mix
-        Of the synthetic process; see `optmatch.studies.slices.arrivals.draw_arrivals`.
+        The synthetic process: the number of requests, the part of all servers that is asked
+        for on average, and how often each shape comes.
     trace
-        Requests to take instead, one run.
+        Requests to take instead, one run; None draws them.
+    rules
+        The rules to compare, see `optmatch.studies.slices.replay.replay`.
+    runs
+        The number of runs, each with other numbers.
     seed
         Run k draws from the k-th child of this seed.
     warm_up
@@ -140,6 +155,12 @@ def study_slices(
         The executor of the runs, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` now and then; an interrupt ends the study with what there is.
+
+    Returns
+    -------
+    Study
+        Tables ``rules`` (means by rule), ``shapes`` (requests and rejections by shape),
+        ``fragmented`` (the second question) and ``tenants`` (the bandwidth of each shape).
     """
     outcomes: dict[str, list[Outcome]] = {rule: [] for rule in rules}
     placed: dict[tuple[str, Shape], list[Placed]] = {}
@@ -282,14 +303,18 @@ def _average_outcomes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
 
 
 def _count_shapes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
-    """Count requests and rejections over all runs, in a row for each rule and shape.
-
-    ``only_scattered`` are those rejected slices that scattered servers of a rack could have held.
+    """Count requests and rejections over all runs.
 
     Parameters
     ----------
     outcomes
         By rule, the outcome of each run.
+
+    Returns
+    -------
+    list of dict
+        A row for each rule and shape: ``requests``, ``rejected``, and ``only_scattered``, those
+        rejected slices that scattered servers of a rack could have held.
     """
     rows = []
     for rule, outcomes_of_rule in outcomes.items():
@@ -313,7 +338,18 @@ def _count_shapes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
 
 
 def _average_placed(placed: Mapping[tuple[str, Shape], list[Placed]]) -> list[Row]:
-    """Return a row for each rule and shape: means over the fragmented pods of all runs."""
+    """Return a row for each rule and shape: means over the fragmented pods of all runs.
+
+    Parameters
+    ----------
+    placed
+        By rule and shape: what was placed in the pod of each run.
+
+    Returns
+    -------
+    list of dict
+        Numbers of slices, the share of unusable servers, and the largest load of an edge.
+    """
     rows = []
     for (rule, shape), pods in placed.items():
         row = {
@@ -329,7 +365,13 @@ def _average_placed(placed: Mapping[tuple[str, Shape], list[Placed]]) -> list[Ro
 
 
 def _tenant_row(shape: Shape) -> Row:
-    """Return the bandwidth of a chip of a slice, on a fixed torus and with steered ports."""
+    """Return the bandwidth of a chip of a slice as a row: on a fixed torus and with steered ports.
+
+    Parameters
+    ----------
+    shape
+        Chips along each axis.
+    """
     bandwidth = tenant(shape)
     return {
         "shape": name_shape(shape),

@@ -34,15 +34,23 @@ MOST_SUMS = 4000
 
 
 def bound_demand(problem: Demand) -> float:
-    """Bound the objective of a demand.
+    """Compute a lower bound of the objective of a demand.
 
-    The bound is that of the busiest line, or of all ports together; where groups of entries have
-    weights, it is what the groups cost at least.
+    The bound is that of the busiest line, or of all ports together; a line is all that one port
+    has to send, or all that it has to receive (a row or a column of the demand). Where groups of
+    entries have weights, the bound is what the groups cost at least.
+
+    Parameters
+    ----------
+    problem
+        The demand, in ticks (its smallest unit of time), and the switch that serves it. Its
+        ``packet_share`` is the rate of a packet network beside the circuits, 0 without one.
 
     Returns
     -------
     float
-        Seconds, or a number of matchings. Infinite where a demand needs a circuit that is over its
+        In the unit of the objective: seconds of completion, a number of matchings, or weight
+        times seconds of lateness. Infinite where a demand needs a circuit that is over its
         link budget.
     """
     if problem.packet_share == 0:
@@ -64,19 +72,21 @@ def _ticks(problem: Demand) -> NDArray[np.int64]:
 
 
 def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
-    """Bound the objective by the demand of one port in one direction.
+    """Compute a lower bound of the objective by the demand of one port in one direction.
+
+    A port serves one partner at a time on each plane (one of the switches side by side).
 
     Parameters
     ----------
     problem
         The demand.
     line
-        ``line[partner]``: ticks, shape (n,).
+        ``line[partner]``: ticks that the port needs for each partner, shape (ports,).
 
     Returns
     -------
     float
-        Seconds, or a number of matchings.
+        Seconds, or a number of matchings, as the objective has it.
     """
     entries = np.sort(line[line > 0])[::-1]
     if problem.objective == "matchings" or not len(entries):
@@ -93,10 +103,23 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
 
 
 def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> float:
-    """Bound the completion time of a line whose rest is sent as packets, in seconds.
+    """Bound the completion time of one port in one direction, whose rest is sent as packets.
 
-    `entries` are the ticks of its partners, the largest first. Circuits for the largest k entries
-    are the best choice of k partners: the bound is the least over all k.
+    Circuits for the largest k entries are the best choice of k partners, and packets serve the
+    others. The bound is the least over all k.
+
+    Parameters
+    ----------
+    problem
+        The demand. Its ``packet_share`` is the rate of the packet network over that of a circuit.
+    entries
+        Ticks that each partner of the port needs over a circuit, above 0, the largest first;
+        shape (partners,).
+
+    Returns
+    -------
+    float
+        Seconds.
     """
     planes = problem.planes
     delay_ticks = problem.delay_ticks
@@ -118,15 +141,16 @@ def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> flo
 def _bound_together(problem: Demand) -> float:
     """Bound the objective by all ports together.
 
-    One line sends, and the delays of another one pass meanwhile, where all circuits change
-    together. Where ports are bidirectional, what all pairs need is divided by the number of pairs
-    that have circuits side by side. A line is a row of the matrix, a port that sends, or a column,
-    a port that receives.
+    A *line* is a row of the demand, a port that sends, or a column, a port that receives. Where
+    all circuits change together ("all-stop"), the busiest line carries its ticks, and meanwhile
+    pass the delays of all the slots that the line with most partners needs. Where ports are
+    bidirectional, what all pairs need is divided by the number of pairs that have circuits side by
+    side.
 
     Parameters
     ----------
     problem
-        A demand.
+        A demand in ticks, and the switches (``planes``, side by side) that serve it.
 
     Returns
     -------
@@ -138,6 +162,7 @@ def _bound_together(problem: Demand) -> float:
     is_asked = problem.ticks > 0
     if not is_asked.any():
         return 0.0
+    # No slot is shorter than min_slot_ticks, so a smaller entry takes as long.
     slot_ticks = np.where(is_asked, np.maximum(problem.ticks, problem.min_slot_ticks), 0)
     ticks_of_line = _sums_of_lines(slot_ticks)
     partners_of_line = _sums_of_lines(is_asked)
@@ -153,6 +178,7 @@ def _bound_together(problem: Demand) -> float:
         n_slots = max(n_slots, -(-n_pairs // side_by_side))
         needed_ticks = -(-(pair_ticks + n_pairs * problem.delay_ticks) // side_by_side)
 
+    # -(-a // b) is a / b rounded up.
     if problem.objective == "matchings":
         return float(n_slots)
     if problem.switching == "all-stop":
@@ -170,7 +196,26 @@ def _sums_of_lines(matrix: NDArray[Any]) -> list[int]:
 
 
 def check_proof(problem: Demand, proof: Any) -> float:
-    """Return the bound that a proof shows, in the unit of the objective; or raise `ProofError`."""
+    """Return the lower bound that a proof shows; the proof is checked, not trusted.
+
+    Parameters
+    ----------
+    problem
+        The demand.
+    proof
+        A `LineProof` names the busiest port, a `ConfigurationProof` prices of circuits, and a
+        `CountProof` one or two ports whose entries are counted.
+
+    Returns
+    -------
+    float
+        In the unit of the objective: seconds, or a number of matchings.
+
+    Raises
+    ------
+    ProofError
+        If the proof does not hold, or is of another kind.
+    """
     if problem.objective == "weighted-completion-s":
         raise ProofError("no proof is about groups")
     if isinstance(proof, LineProof):
@@ -183,7 +228,22 @@ def check_proof(problem: Demand, proof: Any) -> float:
 
 
 def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
-    """Return the ticks of all partners of a port that sends (axis "source") or receives."""
+    """Return what one port has to send, or has to receive.
+
+    Parameters
+    ----------
+    problem
+        The demand.
+    axis
+        "source" for what it sends; else what it receives.
+    port
+        The number of the port; one that does not exist is a `ProofError`.
+
+    Returns
+    -------
+    int64 array
+        ``line[partner]``: ticks, shape (ports,).
+    """
     n_ports = problem.fabric.n_ports
     if port >= n_ports:
         raise ProofError(f"names port {port} of {n_ports}")
@@ -193,17 +253,19 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
 
 
 def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
-    """Bound the completion time by prices of the circuits: a solution of the dual program.
+    """Bound the completion time by prices of the circuits: a solution of the dual linear program.
 
-    By weak duality, if no slot earns more than it takes, all slots together take at least as long
-    as the whole demand earns.
+    A slot *earns* the prices of all ticks that its circuits carry, and *takes* its duration and
+    one delay. By weak duality, if no slot earns more than it takes, all slots together take at
+    least as long as the whole demand earns.
 
     Parameters
     ----------
     problem
-        A demand on one plane, all of whose circuits change together.
+        A demand on one plane (one switch), all of whose circuits change together.
     proof
-        ``duals[source, destination]``: the price of a tick, in 1 / ``units`` of a tick.
+        ``duals[source, destination]``: the price of a tick, in 1 / ``units`` of a tick; whole
+        numbers, shape (ports, ports).
 
     Returns
     -------
@@ -236,6 +298,7 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     for duration in np.unique(np.maximum(ticks, shortest_ticks)).tolist():
         worth = duals * np.minimum(ticks, duration)
         allowed = units * (duration + delay_ticks)
+        # Most often no matching at all earns too much; else only those count that cells can hold.
         if weigh_heaviest(worth) <= allowed:
             continue
         if held_circuits is None or held_circuits.earn_more(worth, allowed):
@@ -244,7 +307,19 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
 
 
 def _list_held(fabric: Fabric) -> HeldCircuits | None:
-    """Return what bidirectional ports hold; None where more is counted as held: all matchings."""
+    """Prepare to tell which circuits cells can hold together, where that makes a bound better.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+
+    Returns
+    -------
+    HeldCircuits or None
+        None where ports are not bidirectional or there are too many ports or cells: then all
+        matchings count as held.
+    """
     most_ports = MOST_IDEAL_PORTS if fabric.graph is None else MOST_PORTS
     is_small = fabric.n_ports <= most_ports and fabric.n_cells <= MOST_CELLS
     if not fabric.bidirectional or not is_small:
@@ -255,10 +330,30 @@ def _list_held(fabric: Fabric) -> HeldCircuits | None:
 def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
     """Bound the number of matchings by the entries of one line, or of two.
 
-    Each matching holds one entry of a line for a while. Of two lines, draw an edge for each
-    matching between the entries that it holds: in each component the entries of both lines have
-    the same sum, and a component of v entries has v - 1 edges or more. The bound is the number of
-    entries less the most groups into which they can be put, so that sums agree in each.
+    A line is all that one port sends, or all that it receives. Each matching holds one entry of a
+    line for a while. For two lines, draw an edge for each matching between the entries that it
+    holds: in each component the entries of both lines have the same sum, and a component of v
+    entries has v - 1 edges or more. The bound is the number of entries less the most groups into
+    which they can be put, so that sums agree in each.
+
+    Parameters
+    ----------
+    problem
+        A demand whose objective is the number of matchings.
+    proof
+        Names one line by ``axis`` ("source" or "destination") and ``port``, and a second one by
+        ``against_axis`` and ``against_port``, None without one.
+
+    Returns
+    -------
+    float
+        A number of matchings. For example, lines with the ticks {3, 4} and {7} need 2: 3
+        entries in one group.
+
+    Raises
+    ------
+    ProofError
+        If the objective is another one, or a port does not exist.
     """
     if problem.objective != "matchings":
         raise ProofError("a count bounds the number of matchings, not the completion time")
@@ -315,20 +410,22 @@ def count_groups(numbers: list[int]) -> int:
 
 
 def weigh_heaviest(weights: NDArray[np.int64]) -> int:
-    """Return the weight of the heaviest matching, by shortest augmenting paths.
+    """Return the weight of the heaviest matching of rows and columns.
 
-    The Hungarian method after Jonker and Volgenant: rows enter one by one, each by a shortest path
-    of reduced costs to a free column; prices of rows and columns keep reduced costs >= 0.
+    The Hungarian method after Jonker and Volgenant: rows enter one by one, each by a shortest
+    augmenting path of reduced costs to a free column; prices of rows and columns keep reduced
+    costs >= 0. Time O(n^3).
 
     Parameters
     ----------
     weights
-        Whole numbers >= 0, shape (n, n). Their sums are exact below 2^61.
+        ``weights[row, column]``: whole numbers >= 0, shape (n, n). Their sums are exact below
+        2^61.
 
     Returns
     -------
     int
-        In O(n^3).
+        The sum of the weights of the matching.
     """
     n = len(weights)
     cost = -weights.astype(np.int64)
@@ -377,16 +474,23 @@ EXACT = 12
 def end_groups(
     problem: Demand, matchings: NDArray[np.int32], ticks: NDArray[np.int64]
 ) -> list[float]:
-    """Return when each group is complete, in ticks; infinite if something of it is left.
+    """Compute when each group of entries of the demand is complete.
+
+    A group is complete when the circuits have carried all its entries.
 
     Parameters
     ----------
     problem
-        A demand with groups, on one plane.
+        A demand with groups: ``groups[source, destination]``.
     matchings
-        ``matchings[slot, source] = destination``, -1 idle.
+        ``matchings[slot, source]``: the destination, -1 if idle.
     ticks
-        ``ticks[slot]``: how long each matching is held.
+        ``ticks[slot]``: how long the slot carries, without the delay before it.
+
+    Returns
+    -------
+    list of float
+        By group, in ticks from the beginning; infinite if something of it is left.
     """
     assert problem.groups is not None
     ends = [0.0] * (int(problem.groups.max()) + 1)
@@ -408,7 +512,20 @@ def end_groups(
 
 
 def weigh_ends(problem: Demand, ends: list[float]) -> float:
-    """Add up what all groups cost: weight times lateness in seconds, given their ends in ticks."""
+    """Compute the cost of all groups of entries: the sum of weights times lateness.
+
+    Parameters
+    ----------
+    problem
+        A demand with groups, their weights (1 if none are stated) and deadlines (0 if none).
+    ends
+        When each group is complete, in ticks; infinite if it never is.
+
+    Returns
+    -------
+    float
+        Weight times seconds of lateness; a group without weight costs nothing.
+    """
     weights = problem.weights or (1.0,) * len(ends)
     due_s = problem.deadlines_s or (0.0,) * len(ends)
     return math.fsum(
@@ -446,7 +563,22 @@ class GroupWork(NamedTuple):
 
 
 def _list_group_work(problem: Demand) -> GroupWork:
-    """Add up what each group has on each line."""
+    """Add up what each group of entries of the demand has on each line.
+
+    A line is a port that sends (numbers 0 .. n - 1) or one that receives (n .. 2 n - 1), of n
+    ports.
+
+    Parameters
+    ----------
+    problem
+        The demand; ``groups[source, destination]`` is the group of each entry.
+
+    Returns
+    -------
+    GroupWork
+        By group and line, shape (groups, 2 n): ticks that are sent and ticks of delays, one
+        delay for each entry; and the deadline of each group in ticks, 0 where none is stated.
+    """
     assert problem.groups is not None
     n_groups = int(problem.groups.max()) + 1
     n_lines = 2 * problem.fabric.n_ports

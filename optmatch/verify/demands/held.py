@@ -28,6 +28,15 @@ class HeldCircuits:
     """Tells which circuits of bidirectional ports are held side by side, and remembers it."""
 
     def __init__(self, fabric: Fabric, graph: CellGraph | None) -> None:
+        """Take over the cells of a fabric as lists, for many searches.
+
+        Parameters
+        ----------
+        fabric
+            A switch with bidirectional ports.
+        graph
+            Its cells and links; None for an ideal switch, which holds all circuits at once.
+        """
         self._holds_all = graph is None
         self._known: dict[Pairs, bool] = {}
         if graph is None:
@@ -38,25 +47,52 @@ class HeldCircuits:
         self._terminals: list[int] = fabric.source_terminals.tolist()
 
     def earn_more(self, worth: NDArray[np.int64], most: int) -> bool:
-        """Tell whether circuits that are held together are worth more than `most`.
+        """Tell whether circuits that the cells can hold together are worth more than a limit.
 
         Branch and bound: ports are looked at one by one, and each is paired with a free port or
-        with none. Once pairs are worth too much, the light decides.
+        with none. Once pairs are worth too much, the light decides: cells must connect all of them
+        at once.
 
         Parameters
         ----------
         worth
-            ``worth[port, port]`` >= 0; a circuit counts in both directions.
+            ``worth[port, port]`` >= 0, shape (ports, ports); a circuit of bidirectional ports
+            counts in both directions.
         most
-            What circuits may be worth.
+            The limit, in the unit of `worth`.
+
+        Returns
+        -------
+        bool
+            True if some set of circuits that is held is worth more.
         """
+        # The worth of a pair of ports in both directions, at [smaller port, larger port]; and the
+        # most that all ports from each one on can add.
         worth_of_pair = np.triu(worth + worth.T, 1)
         rows = worth_of_pair.tolist()
         ports = range(len(rows))
         to_come = [int(worth_of_pair[port:].max(axis=1).sum()) for port in ports]
 
         def pair_from(port: int, chosen: Pairs, total: int) -> bool:
-            """Pair the ports from `port` on, beside pairs that are chosen and worth `total`."""
+            """Search on, port by port, for a set of pairs that is worth more than allowed.
+
+            Branch and bound: a branch ends where even the best pairs of all later ports are too
+            little.
+
+            Parameters
+            ----------
+            port
+                The next port to decide on: it is paired with a later one, or with none.
+            chosen
+                The pairs of earlier ports.
+            total
+                The worth of the chosen pairs.
+
+            Returns
+            -------
+            bool
+                Whether some set of pairs is worth more, and cells can connect all of them.
+            """
             if total > most:
                 return self._hold(chosen)
             if total + to_come[port] <= most:  # always so for the last port
@@ -75,7 +111,14 @@ class HeldCircuits:
         return pair_from(0, (), 0)
 
     def _hold(self, pairs: Pairs) -> bool:
-        """Tell whether some states of the cells connect all these pairs."""
+        """Tell whether some states of the cells connect all these pairs at once.
+
+        Parameters
+        ----------
+        pairs
+            Pairs of ports, one of them at least. Answers are kept for later calls with the same
+            pairs.
+        """
         if self._holds_all:
             return True
         if pairs not in self._known:
@@ -98,9 +141,14 @@ class HeldCircuits:
         circuits
             The first and the last terminal of each circuit that is not led to its end yet.
         entered
-            The terminal where light of the first circuit enters a cell.
+            The terminal where light of the first circuit enters a cell; four terminals a cell.
         states
             ``states[cell]``: 0 bar, 1 cross, -1 free. It is put back where there is no way.
+
+        Returns
+        -------
+        bool
+            Whether all circuits can be led to their ends; `states` are then those that do it.
         """
         cell = entered >> 2
         end = circuits[0][1]
@@ -127,19 +175,24 @@ class HeldCircuits:
         return False
 
     def _can_reach(self, first: int, last: int, states: list[int]) -> bool:
-        """Tell whether light could come to a terminal, were it free to change cells as it goes.
+        """Tell whether light could come from one terminal to another past the cells that are set.
 
-        Breadth-first search over the terminals where light enters cells.
+        Breadth-first search over the terminals where light enters cells. A free cell may be passed
+        in both states, even by one walk.
 
         Parameters
         ----------
         first
-            The terminal where light enters a cell.
+            The terminal where light enters its first cell.
         last
-            The terminal by which it is to leave its last cell.
+            The terminal where it should leave its last one.
         states
-            ``states[cell]``: 0 bar, 1 cross, -1 free; a free cell may be passed in both states,
-            even by one walk.
+            ``states[cell]``: 0 bar, 1 cross, -1 free.
+
+        Returns
+        -------
+        bool
+            False shows that there is no way; True is no promise beside other circuits.
         """
         known = {first}
         queue = [first]

@@ -115,9 +115,24 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
 def _replay_plane(
     problem: Demand, schedule: Schedule, findings: Findings, findings_of_plane: Findings
 ) -> ServedPlane | None:
-    """Apply the rules of one schedule; None if its slots are no matchings.
+    """Apply the rules of demands to the schedule of one of several switches, called a plane.
 
-    How many groups are late is a figure of the whole answer; all else is one of the plane.
+    Parameters
+    ----------
+    problem
+        The demand.
+    schedule
+        The slots of this plane: a matching and a duration each.
+    findings
+        Those of the whole answer; the number of late groups is added here as ``groups_late``.
+    findings_of_plane
+        Violations and all other figures of this plane are added here.
+
+    Returns
+    -------
+    ServedPlane or None
+        The ticks that the plane serves of each pair, its end in ticks, and the weighted
+        lateness of groups in seconds, 0 for other objectives. None if its slots are no matchings.
     """
     if not _check_slots(problem, schedule, findings_of_plane):
         return None
@@ -137,7 +152,22 @@ def _replay_plane(
 
 
 def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> bool:
-    """Check shapes, matchings, and the times that the problem fixes."""
+    """Check the shapes and matchings of a schedule, and the values that the problem fixes.
+
+    Parameters
+    ----------
+    problem
+        The demand, with a delay in seconds and a kind of switching.
+    schedule
+        The schedule of one plane.
+    findings
+        Violations are added to it.
+
+    Returns
+    -------
+    bool
+        Whether its slots are matchings of the ports.
+    """
     for name in ("delay_s", "switching"):
         rule = VALUE_IS_GIVEN.format(value=name.removesuffix("_s"))
         findings.expect(rule, name, getattr(schedule, name), getattr(problem, name))
@@ -214,7 +244,7 @@ def _add_up_circuits(
 def _check_completion(
     problem: Demand, served: NDArray[np.int64], end_ticks: int, findings: Findings
 ) -> float:
-    """Compare served and wanted demand; return the time of the last arrival, in seconds.
+    """Compare served and wanted demand, and find when the last data arrive.
 
     Parameters
     ----------
@@ -225,7 +255,8 @@ def _check_completion(
     end_ticks
         The end of the last slot of all planes, in ticks.
     findings
-        The report, to which violations and figures are added.
+        Violations are added to it, and figures in seconds of a circuit: ``demand_s``, what is
+        wanted; ``circuit_s``, what circuits carry of it; ``packet_s``, how long packets take.
 
     Returns
     -------

@@ -51,12 +51,24 @@ class BandFigures(NamedTuple):
 
 
 def lit_matchings(fabric: Fabric, cell_states: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Return ``matching[state, source]``: the destination that light goes to, -1 if to none.
+    """Find to which port the light of each source goes, in each of many states of the cells.
 
-    All entries of a state with half-turned cells are -1, since light there goes to many ports.
+    Parameters
+    ----------
+    fabric
+        A switch with cells.
+    cell_states
+        ``cell_states[state, cell]``: 0 bar, 1 cross, 2 half turned.
+
+    Returns
+    -------
+    int64 array
+        ``matching[state, source]``: the destination port, -1 if light comes to none. All entries
+        of a state with half-turned cells are -1, since light there goes to many ports.
     """
     graph = graph_of(fabric)
     is_split = (cell_states == HALF_TURNED).any(axis=1)
+    # States with half-turned cells are traced as if all bar, and marked at the end.
     states = set_stuck_cells(graph, np.where(is_split[:, None], BAR, cell_states).astype(np.int8))
     entered = np.broadcast_to(fabric.source_terminals, (len(states), fabric.n_ports))
     arrived = trace(graph, states, entered).arrived
@@ -160,18 +172,24 @@ def _model_frequency(
     offset_hz: float,
     coupling_change: float,
 ) -> NDArray[np.float64]:
-    """Return the powers of the model, (sources, destinations), from fibre to fibre.
+    """Return the powers of a chip at one optical frequency, as its model has them.
 
     Parameters
     ----------
     fabric, cells
         The chip, and the device of each cell.
     cell_states
-        (cells,): 0 bar, 1 cross.
+        ``cell_states[cell]``: 0 bar, 1 cross.
     offset_hz
         The optical frequency less the central one.
     coupling_change
-        By how much more of the power crosses in each coupler than at the central wavelength.
+        By how much more of the power crosses in each coupler than at the central wavelength, as a
+        part of 1.
+
+    Returns
+    -------
+    float64 array
+        ``power[source, destination]``, from fibre to fibre, over the power of the source.
     """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 
@@ -189,6 +207,7 @@ def _model_frequency(
     waveguides = 10 ** (-waveguide_loss_db(graph, device) / 20)
     waveguides = waveguides * np.exp(turn * measure_waveguides(graph).length)
     waves = scatter(graph, KEPT * matrices * np.exp(turn), waveguides, fabric.source_terminals)
+    # Light is lost where it comes in and where it goes out, hence twice.
     both_facets = 10 ** (-2 * device.coupling_loss_db / 10)
     power: NDArray[np.float64] = np.abs(waves.leaving[fabric.destination_terminals].T) ** 2
     return both_facets * power
@@ -316,22 +335,25 @@ def suggest_port_order(
 def _other_readings(
     fabric: Fabric, measured_db: NDArray[np.float64]
 ) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield other orders of ports, each with its name for users.
+    """Yield measured matrices as they would be if the file had its ports in another order.
 
     Parameters
     ----------
     fabric
         The chip.
     measured_db
-        (states, sources, destinations): the matrices as read.
+        ``measured_db[state, source, destination]``: the matrices as read.
 
     Yields
     ------
-    tuple
-        The name, and matrices of the same shape as they would be with ports in that order.
+    name : str
+        The name of the order, for users.
+    level_db : float64 array
+        Matrices of the same shape, with ports in that order.
     """
     names = [name.partition(">")[0] for name in fabric.port_names]
     # The port of the fabric that each row belongs to, if rows are in the order of sorted names.
+    # The argsort of an argsort is the rank of each name.
     by_name = np.argsort(np.argsort(np.array(names), kind="stable"), kind="stable")
     last_first = np.arange(fabric.n_ports)[::-1]
     one_on = np.roll(np.arange(fabric.n_ports), 1)

@@ -52,6 +52,7 @@ def circuit_matrix(
     """
     arm_1, arm_2 = circuit.arms
     phase_of_part = {arm_1[0]: difference_rad} if arm_1 else {arm_2[0]: -difference_rad}
+    # Number all pins of all parts: "part,pin".
     number = {
         f"{part.name},{pin}": k
         for k, (part, pin) in enumerate(
@@ -70,6 +71,8 @@ def circuit_matrix(
         joined[number[first], number[second]] = 1.0
         joined[number[second], number[first]] = 1.0
 
+    # One column at a time: light of amplitude 1 comes in at one a pin, and the equations give what
+    # leaves by the b pins.
     a_pins, b_pins = circuit.terminals[:2], circuit.terminals[2:]
     matrix = np.zeros((2, 2), dtype=np.complex128)
     for column, pin in enumerate(a_pins):
@@ -132,9 +135,14 @@ def _with_other_coupling(
     Parameters
     ----------
     coupler
-        ``T[b side, a side]``: amplitudes.
+        ``T[b side, a side]``: complex amplitudes, shape (2, 2).
     coupling_change
         What is added to the share of the power that crosses. The share ends at 0 and at 1.
+
+    Returns
+    -------
+    complex128 array
+        The new matrix, shape (2, 2).
     """
     if coupling_change == 0.0:
         return coupler
@@ -184,14 +192,21 @@ def circuit_matrices(
 
 @lru_cache(maxsize=16)
 def circuit_factors(fabric: Fabric) -> NDArray[np.complex128]:
-    """Return what turns the matrix of an interferometer into that of the cell's own circuit.
+    """Return what turns the matrix of an ideal interferometer into that of each cell's circuit.
+
+    A cell whose ideal matrix is T has the matrix T F. A matrix takes the amplitudes on the two
+    a sides to those on the two b sides.
+
+    Parameters
+    ----------
+    fabric
+        A switch with cells; the circuits of parts of some of them may be known.
 
     Returns
     -------
-    NDArray
-        ``F[cell, state, a side, a side]``, complex128, shape (cells, 3, 2, 2), read-only: bar,
-        cross, and the phase midway between both. A cell of the matrix T has T F; F is the identity
-        if its circuit is not known.
+    complex128 array
+        ``F[cell, state, a side, a side]``, shape (cells, 3, 2, 2), read-only. States are bar,
+        cross, and the phase midway between both. F is the identity if the circuit is not known.
     """
     circuits = cell_circuits(fabric)
     n_cells = fabric.n_cells
@@ -210,7 +225,18 @@ def circuit_factors(fabric: Fabric) -> NDArray[np.complex128]:
 
 
 def _ideal_matrix(state: int) -> NDArray[np.complex128]:
-    """Return the matrix of an ideal interferometer, by the convention of `CellDevice`."""
+    """Return the matrix of an ideal interferometer, by the convention of `CellDevice`.
+
+    Parameters
+    ----------
+    state
+        0 bar, 1 cross, 2 half turned, which splits light evenly.
+
+    Returns
+    -------
+    complex128 array
+        ``T[b side, a side]``: amplitudes, shape (2, 2).
+    """
     if state == HALF_TURNED:
         amplitude = 1j * math.sqrt(0.5)
         return np.array([[amplitude, amplitude], [amplitude, -amplitude]])
@@ -254,6 +280,7 @@ def cell_matrices(
     circuits = circuit_matrices(fabric, coupling_change)
     if circuits is None:
         return detuned
+    # The effect of the device on an ideal cell: its matrix times the inverse of the ideal one.
     numbers = np.arange(len(circuits))
     ideal_by_state = np.stack([_ideal_matrix(BAR), _ideal_matrix(CROSS)])
     factor = real @ ideal_by_state[states].conj().swapaxes(-1, -2)  # the inverse: it is unitary
@@ -314,12 +341,22 @@ class WrongState(NamedTuple):
 def find_wrong_states(fabric: Fabric) -> list[WrongState]:
     """List the states of cells in which light does not go where the state says.
 
-    Only cells whose circuit is known are checked; the matrices are those of their parts.
+    Only cells whose circuit is known are checked; the matrices are those of their parts. In bar
+    light goes from a1 to b1 and from a2 to b2, in cross from a1 to b2 and from a2 to b1, as far as
+    the cell has these terminals. All else that leaves the terminal where it goes, or comes from
+    where it starts, may be `MAX_LEAK` of its power at most. A cell with one terminal on each side
+    is dark in cross.
 
-    In bar light goes from a1 to b1 and from a2 to b2, in cross from a1 to b2 and from a2 to b1, as
-    far as the cell has these terminals. Where it goes, all else that leaves the same terminal, or
-    comes from it, is at most `MAX_LEAK` of it. A cell with one terminal on each side is dark in
-    cross.
+    Parameters
+    ----------
+    fabric
+        A switch with cells.
+
+    Returns
+    -------
+    list of WrongState
+        The cell, the state (0 bar, 1 cross) and the matrix of the cell in it; empty if all is
+        right, or no circuit is known.
     """
     matrices = circuit_matrices(fabric)
     if matrices is None:
@@ -328,6 +365,7 @@ def find_wrong_states(fabric: Fabric) -> list[WrongState]:
     for cell, circuit in enumerate(cell_circuits(fabric)):
         if circuit is None:
             continue
+        # A terminal without a pin is not there; a1 and a2 come first, then b1 and b2.
         has_a = np.array([bool(pin) for pin in circuit.terminals[:2]])
         has_b = np.array([bool(pin) for pin in circuit.terminals[2:]])
         power = np.abs(matrices[cell]) ** 2
@@ -344,7 +382,23 @@ def find_wrong_states(fabric: Fabric) -> list[WrongState]:
 def _goes_right(
     power: NDArray[np.float64], has_a: NDArray[np.bool_], has_b: NDArray[np.bool_], state: int
 ) -> bool:
-    """Tell whether the wanted entries of ``power[b side, a side]`` outweigh all beside them."""
+    """Tell whether the power that a state should pass outweighs all that leaks beside it.
+
+    Parameters
+    ----------
+    power
+        ``power[b side, a side]``: the part of the power from each a side at each b side, (2, 2).
+    has_a, has_b
+        Which sides the cell has, shape (2,) each.
+    state
+        0 bar: side 0 to 0 and 1 to 1; 1 cross: 0 to 1 and 1 to 0.
+
+    Returns
+    -------
+    bool
+        False if a wanted entry is 0, or an entry in its row or column is more than `MAX_LEAK`
+        of it.
+    """
     for a_side in np.flatnonzero(has_a):
         b_side = a_side if state == BAR else 1 - a_side
         if has_b[b_side]:

@@ -177,11 +177,21 @@ class Suspect(Value):
         return self.describe(f"cell {self.cell}")
 
     def describe(self, name: str) -> str:
-        """Describe the fit in one line: loss and extinction in dB in either state, and the rest.
+        """Describe the fit of a cell in one line: loss and extinction by state, and the rest.
 
-        `name` is what the cell is called. A state that no light tells is "not seen". A negative
-        extinction means that most light takes the way of the other state: the cell is stuck there.
-        The rest is the root mean square in dB that the fit leaves in all measured pairs.
+        A state that no light tells is "not seen". A negative extinction means that most light
+        takes the way of the other state: the cell is stuck there. The rest is the root mean square
+        in dB that the fit leaves in all measured pairs.
+
+        Parameters
+        ----------
+        name
+            The name of the cell, which the line begins with.
+
+        Returns
+        -------
+        str
+            As ``c7: bar: loss 0.20 dB, extinction 25.0 dB; cross: not seen; leaves 0.1 dB``.
         """
         described = []
         for state in (BAR, CROSS):
@@ -235,7 +245,18 @@ class ChipComparison(Value):
     unseen: Mapping[str, tuple[int, ...]]
 
     def worst_pairs(self, count: int) -> list[tuple[int, int, int, float]]:
-        """List state, source, destination and difference in dB of the pairs that are most off."""
+        """List the measured pairs of ports that differ most from the model, the worst first.
+
+        Parameters
+        ----------
+        count
+            How many pairs at most.
+
+        Returns
+        -------
+        list of tuple
+            State, source, destination, and the difference in dB.
+        """
         order = np.argsort(-np.abs(self.difference_db), axis=None, kind="stable")
         pairs = []
         for place in order[:count]:
@@ -289,6 +310,8 @@ def compare_chip(
     cells = with_cell_phases(fabric, cells_of(device, graph.n_cells))
     nominal = nominal_amplitudes(graph, cells)
     model = _ChipModel(fabric, measured, cells, nominal)
+    # The cell that explains most is a suspect if noise hardly explains as much; then a second one
+    # is looked for beside it.
     search = _search_changed_cell(model)
     difference_db = _differences(model, measured)
     n_pairs = sum(len(state.measured_db) for state in model.states)
@@ -321,7 +344,11 @@ class _Fit(NamedTuple):
 def _better_fit(first: _Fit, second: _Fit) -> _Fit:
     """Take the better of two fits of the same cells, for each cell and each state by itself.
 
-    The sensitivity is that of the first fit, which starts at the model.
+    Parameters
+    ----------
+    first, second
+        Amplitudes and weighted squares of the deviations, by cell and state. The sensitivity is
+        that of the first fit, which starts at the model.
     """
     better = second.squares < first.squares
     return _Fit(
@@ -364,11 +391,22 @@ class _ChipModel:
         cells: CellDevice,
         amplitudes: NDArray[np.float64],
     ) -> None:
-        """Solve the model in every measured state, and give all pairs their first weights.
+        """Solve the model of a chip in every measured state, and give all pairs first weights.
 
-        Arguments are described at the class; ``amplitudes[cell, bar or cross, straight or
-        across]`` are real and at most 1. Weights need the noise of dark pairs over that of lit
-        ones, which only a fit tells. Until then they assume the least ratio that is tried.
+        Weights need the noise of dark pairs over that of lit ones, which only a fit tells. Until
+        then they assume the least ratio that is tried.
+
+        Parameters
+        ----------
+        fabric
+            The switch, with its cells.
+        measured
+            The measured powers of all pairs of ports, by state of the cells.
+        cells
+            The device of each cell that the model assumes.
+        amplitudes
+            ``amplitudes[cell, bar or cross, straight or across]``: of light through each cell,
+            real and at most 1.
         """
         self.graph: CellGraph = graph_of(fabric)
         self.amplitudes = amplitudes
@@ -433,9 +471,21 @@ class _ChipModel:
     def _modelled_power(
         self, state: MeasuredState, cells: NDArray[np.intp], amplitudes: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the powers of a state, (tried, pairs), if one cell had other amplitudes.
+        """Return the powers of one state, if one cell had other amplitudes; for many such trials.
 
-        Arguments are those of `deviations`.
+        Parameters
+        ----------
+        state
+            A measured state, with the light of the model at all terminals.
+        cells
+            The cell that each trial changes, shape (trials,).
+        amplitudes
+            ``amplitudes[trial, bar or cross, straight or across]`` of this cell.
+
+        Returns
+        -------
+        float64 array
+            Shape (trials, compared pairs), over the power of a source.
         """
         # Only the amplitudes of the state that a cell is in count, turned by heat.
         state_of_cell = state.cell_states[cells]
@@ -521,6 +571,7 @@ class _ChipModel:
             best_normal = np.where(better[..., None, None], normal, best_normal)
             best_gradient = np.where(better[..., None], gradient, best_gradient)
             damping *= np.where(better, 0.2, 5.0)
+            # The step of Levenberg and Marquardt: large damping gives short steps downhill.
             damped = best_normal * (1 + damping[..., None, None] * np.eye(2)) + 1e-9 * np.eye(2)
             amplitudes = best - np.linalg.solve(damped, best_gradient[..., None])[..., 0]
 
@@ -606,8 +657,17 @@ class _ChipModel:
     def all_deviations(self, cell: int, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return modelled less measured levels of all states, in dB, if one cell differs.
 
-        ``amplitudes[bar or cross, straight or across]`` are those of the cell. The result has the
-        shape (measured pairs of all states,). Faint levels count too, unlike in `deviations`.
+        Parameters
+        ----------
+        cell
+            The number of the cell.
+        amplitudes
+            ``amplitudes[bar or cross, straight or across]`` of this cell, shape (2, 2).
+
+        Returns
+        -------
+        float64 array
+            Shape (measured pairs of all states,). Faint levels count too, unlike in `deviations`.
         """
         cells = np.array([cell])
         parts = []
@@ -617,9 +677,19 @@ class _ChipModel:
         return np.concatenate(parts)
 
     def weighted_squares(self, cell: int, amplitudes: NDArray[np.float64]) -> float:
-        """Return the weighted squares of all deviations if one cell differs, in dB squared.
+        """Return the sum of the squares of all weighted deviations, if one cell differs.
 
-        ``amplitudes[bar or cross, straight or across]`` are those of the cell.
+        Parameters
+        ----------
+        cell
+            The number of the cell.
+        amplitudes
+            ``amplitudes[bar or cross, straight or across]`` of this cell, shape (2, 2).
+
+        Returns
+        -------
+        float
+            In dB squared.
         """
         cells = np.array([cell])
         squares = 0.0
@@ -629,9 +699,12 @@ class _ChipModel:
         return squares
 
     def _lit_pairs(self) -> list[NDArray[np.bool_]]:
-        """Return ``[k][pair]``: whether a measured pair of state k is lit.
+        """Tell which measured pairs are lit: their level is light, not the instrument's floor.
 
-        If too few are lit to tell their noise, all count as lit.
+        Returns
+        -------
+        list of bool array
+            ``lit[state][pair]``. If too few are lit to tell their noise, all count as lit.
         """
         lit = [_light_share(state) >= LIT_SHARE for state in self.states]
         if sum(int(pairs.sum()) for pairs in lit) <= 2 * _PARAMETERS:
@@ -640,9 +713,20 @@ class _ChipModel:
 
 
 def _light_share(state: MeasuredState) -> NDArray[np.float64]:
-    """Return the part of the level of each pair that is light, not floor; shape (pairs,).
+    """Return the part of the level of each measured pair that is light, not floor.
 
-    Where model and measurement differ, the stronger light counts.
+    The floor is a power that is added to all powers before they are compared in dB. Where model
+    and measurement differ, the stronger light counts.
+
+    Parameters
+    ----------
+    state
+        A measured state, with the light of the model.
+
+    Returns
+    -------
+    float64 array
+        From 0 to 1, shape (pairs,).
     """
     modelled = np.abs(state.arriving[state.compared]) ** 2 + FLOOR
     measured = 10 ** (state.measured_db / 10)
@@ -678,7 +762,16 @@ class _CellSearch(NamedTuple):
         return best
 
     def suspects(self) -> tuple[Suspect, ...]:
-        """Return the cells that leave hardly more than the best one."""
+        """Return the cells that explain the measurement about as well as the best one.
+
+        A cell counts if the weighted squares that its fit leaves exceed those of the best one by
+        at most `AS_GOOD` times the variance of the noise.
+
+        Returns
+        -------
+        tuple of Suspect
+            With the losses and extinctions that the fits give them, the best first.
+        """
         squares = self.fit.squares.sum(axis=1)
         close = squares <= squares[0] + AS_GOOD * self.noise_db**2
         return tuple(
@@ -746,7 +839,21 @@ def _search_second_cell(
 ) -> _CellSearch:
     """Fit every cell alone once more, with the best cell of the first search as it was fitted.
 
-    Weights follow the model, so the first cell may fit a little better now; then it is set anew.
+    Weights follow the model, so the first cell may fit a little better now; then it is set anew
+    and the search repeated.
+
+    Parameters
+    ----------
+    fabric, measured, cells
+        The switch, its measured powers, and the device that each cell should be.
+    first
+        The search for one changed cell.
+
+    Returns
+    -------
+    _CellSearch
+        The fits of all cells beside the first one. Its best cell is the first one again if no
+        other one was found.
     """
     amplitudes = nominal_amplitudes(graph_of(fabric), cells)
     search = first
@@ -810,10 +917,18 @@ def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[
 
 
 def _f_test_chance(ratio: float, freedom: int) -> float:
-    """Return the probability that F with (4, `freedom`) degrees of freedom exceeds a ratio.
+    """Return the probability that noise alone gives an F statistic above a ratio.
 
-    The incomplete beta function of an even number of degrees of freedom is a finite sum:
-    for four, y**a (1 + a (1 - y)) with a = freedom / 2 and y = freedom / (freedom + 4 ratio).
+    F has (4, `freedom`) degrees of freedom. The incomplete beta function of an even number of
+    degrees of freedom is a finite sum: for four, y**a (1 + a (1 - y)) with a = freedom / 2 and
+    y = freedom / (freedom + 4 ratio).
+
+    Parameters
+    ----------
+    ratio
+        The mean square that the four parameters explain over that of the noise.
+    freedom
+        The number of measured pairs less that of the parameters.
     """
     half = freedom / 2
     share = freedom / (freedom + _PARAMETERS * ratio)
@@ -821,7 +936,20 @@ def _f_test_chance(ratio: float, freedom: int) -> float:
 
 
 def _differences(model: _ChipModel, measured: Measurement) -> NDArray[np.float64]:
-    """Return ``[state, source, destination]``: measured less modelled, dB; 0 if not compared."""
+    """Return measured less modelled levels of all pairs.
+
+    Parameters
+    ----------
+    model
+        The model, with its light in each measured state.
+    measured
+        The measured powers.
+
+    Returns
+    -------
+    float64 array
+        ``difference_db[state, source, destination]``, in dB; 0 for pairs that are not compared.
+    """
     difference_db = np.zeros(measured.power.shape)
     for place, state in zip(difference_db, model.states, strict=True):
         modelled_db = level_db(np.abs(state.arriving[state.compared]) ** 2)
@@ -830,7 +958,18 @@ def _differences(model: _ChipModel, measured: Measurement) -> NDArray[np.float64
 
 
 def _unseen_cells(is_seen: NDArray[np.bool_]) -> Mapping[str, tuple[int, ...]]:
-    """List the cells whose loss or leak would not stand out; ``is_seen[cell, state, figure]``."""
+    """List the cells whose loss or leak would not stand out if it changed.
+
+    Parameters
+    ----------
+    is_seen
+        ``is_seen[cell, bar or cross, loss or leak]``: whether a change would stand out.
+
+    Returns
+    -------
+    mapping
+        Numbers of cells by figure and state, as ``"leak in bar"``.
+    """
     unseen = {}
     for state, state_name in ((BAR, "bar"), (CROSS, "cross")):
         for figure, figure_name in enumerate(("loss", "leak")):
@@ -849,12 +988,20 @@ def _describe_suspect(
     cell
         Its number.
     amplitudes
-        (bar or cross, straight or across): as fitted.
+        ``amplitudes[bar or cross, straight or across]``: as fitted, shape (2, 2).
     is_seen
-        (bar or cross, loss or leak): whether a change would stand out; else the figure is None.
+        ``is_seen[bar or cross, loss or leak]``: whether a change would stand out; else the figure
+        is None.
     off_db
         The root mean square in dB of all measured pairs that the fit leaves.
+
+    Returns
+    -------
+    Suspect
+        Loss and extinction in bar and in cross. The extinction is the power of the wanted way over
+        that of the other one.
     """
+    # In bar light should go straight on, in cross it should change sides.
     loss_db: list[float | None] = []
     extinction_db: list[float | None] = []
     for state in (BAR, CROSS):

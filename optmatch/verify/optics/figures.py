@@ -203,9 +203,15 @@ class Optics(Value):
 
     @property
     def crosstalk(self) -> NDArray[np.float64]:
-        """``crosstalk[slot, frequency, source]``: power of all others where its light should be.
+        """Power of all other sources at the exit where the light of a source should be.
 
-        All sources of the slot are loaded, each with the same power; NaN if idle.
+        All sources of the slot are loaded, each with the same power.
+
+        Returns
+        -------
+        float64 array
+            ``crosstalk[slot, frequency, source]``, over the power of one source; NaN if the source
+            is idle.
         """
         slot, source = np.nonzero(self.lit)
         crosstalk = np.full(
@@ -213,6 +219,7 @@ class Optics(Value):
         )
         # arriving[circuit, frequency, source]: what each source sends to the partner's exit
         arriving = self.power[slot, :, :, self.exits[self.matchings[slot, source]]]
+        # Idle sources are dark, and a circuit's own light is its signal.
         arriving = np.where(self.lit[slot, None], arriving, 0.0)
         arriving[np.arange(len(slot)), :, source] = 0.0
         crosstalk[slot, :, source] = arriving.sum(axis=2)
@@ -234,14 +241,18 @@ class Optics(Value):
         return np.where(self.lit, worst, np.nan)
 
     def band_rows(self) -> list[dict[str, float]]:
-        """Return a row for each frequency: the worst loss and crosstalk of all slots.
+        """Tabulate the worst loss and crosstalk of all slots by frequency.
 
-        A row has ``frequency_hz``, as distance from the central one, ``wavelength_nm``,
-        ``worst_insertion_loss_db`` from fibre to fibre, and ``worst_signal_to_crosstalk_db`` with
-        all inputs loaded. There are no rows without a circuit.
+        Returns
+        -------
+        list of dict
+            A row for each frequency: ``frequency_hz``, as distance from the central one,
+            ``wavelength_nm``, ``worst_insertion_loss_db`` from fibre to fibre, and
+            ``worst_signal_to_crosstalk_db`` with all inputs loaded. Empty without a circuit.
         """
         if not self.lit.any():
             return []
+        # In dB; the coupling loss is lost at both fibres. Without crosstalk the ratio is infinite.
         with np.errstate(divide="ignore", invalid="ignore"):
             loss_db = -10 * np.log10(self.signal) + 2 * self.device.coupling_loss_db
             ratio = np.where(self.crosstalk > 0, self.signal / self.crosstalk, np.inf)
@@ -273,9 +284,13 @@ class Optics(Value):
     def figures(self) -> Mapping[str, float | int]:
         """Figures of the whole schedule by name: worst, mean and total values over all slots.
 
-        Figures of losses, crosstalk, routes and delays are there only if the schedule has a
-        circuit. Those of heaters, settling, loops and energy are always there. A figure's unit is
-        the end of its name; ``worst_loop_power_db`` is minus infinity without light in a loop.
+        Returns
+        -------
+        mapping
+            Figures of losses, crosstalk, routes and delays are there only if the schedule has a
+            circuit. Those of heaters, settling, loops and energy are always there. A figure's unit
+            is the end of its name; ``worst_loop_power_db`` is minus infinity without light in a
+            loop.
         """
         figures: dict[str, float | int] = {}
         if self.lit.any():
@@ -300,6 +315,7 @@ class Optics(Value):
             "total_settling_s": float(self.settling_s.sum()),
             "switching_mj": float(self.switching_mj.sum()),
         }
+        # Light in loops, and how well energy is conserved: a check of the numbers themselves.
         figures["loops"] = sum(map(len, self.loops))
         figures["worst_loop_power_db"] = _decibels(self.loop_power.max(initial=0.0))
         figures["energy_error"] = self.energy_error
@@ -322,6 +338,7 @@ class Optics(Value):
         rows = []
         for slot, lit in enumerate(self.lit):
             row: dict[str, Any] = {"slot": slot, "circuits": int(lit.sum())}
+            # The circuits with most loss and with most crosstalk, by their sources.
             if lit.any():
                 faint = int(np.nanargmax(loss[slot]))
                 noisy = int(np.nanargmin(ratio[slot]))

@@ -254,6 +254,8 @@ def fit_chip(
     chip = _build_chip(fabric, cells)
     fit = _LeastSquares(chip, measured, _check_spread(spread or FitSpread()))
     rng = np.random.default_rng(integer("seed", seed, at_least=0))
+    # The fit is unique if two starts end in the best minimum, and all cells were half turned once:
+    # without that the sign of a phase does not show.
     best, is_unique = _fit_from_starts(fit, rng)
     never_half_turned = _cells_never_half_turned(chip.graph, measured)
     values = _fold_tilts(best.values)
@@ -309,9 +311,21 @@ def forecast_powers(fabric: Fabric, fit: ChipFit, cell_states: NDArray[np.int8])
 def model_powers(
     fabric: Fabric, cells: CellDevice, cell_states: NDArray[np.int8]
 ) -> NDArray[np.float64]:
-    """Return the powers of a chip, ``power[k, source, destination]``, from fibre to fibre.
+    """Compute the powers that a measurement of a chip would find without noise, fibre to fibre.
 
-    ``cell_states[k, cell]`` is 0 bar, 1 cross, 2 half turned.
+    Parameters
+    ----------
+    fabric
+        The switch, with its cells.
+    cells
+        The device of each cell: losses, extinctions and phase errors.
+    cell_states
+        ``cell_states[k, cell]``: 0 bar, 1 cross, 2 half turned.
+
+    Returns
+    -------
+    float64 array
+        ``power[k, source, destination]``: over the power of the source.
     """
     form_of(CellDevice).check("cells", cells)
     chip = _build_chip(fabric, cells)
@@ -366,7 +380,16 @@ def _cells_never_half_turned(graph: CellGraph, measured: Measurement) -> tuple[i
 
 
 def _check_states(fabric: Fabric, cell_states: ArrayLike) -> NDArray[np.int8]:
-    """Return ``cell_states[k, cell]`` as an array, if it is of the cells of a fabric."""
+    """Return states of cells as an array, if they are those of the cells of a fabric.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    cell_states
+        ``cell_states[k, cell]``: 0 bar, 1 cross, 2 half turned; another number of cells is an
+        `InputError`.
+    """
     states: NDArray[np.int8] = form_of(CellStates).check("cell_states", cell_states)
     if states.shape[1] != fabric.n_cells:
         raise InputError(
@@ -376,7 +399,20 @@ def _check_states(fabric: Fabric, cell_states: ArrayLike) -> NDArray[np.int8]:
 
 
 def _build_chip(fabric: Fabric, cells: CellDevice) -> _FittedChip:
-    """Collect what the light of a chip depends on beside the fitted values."""
+    """Collect all that the light of a chip depends on beside the fitted values.
+
+    Parameters
+    ----------
+    fabric
+        The switch, with its cells.
+    cells
+        The device of each cell, of which losses of waveguides and facets count here.
+
+    Returns
+    -------
+    _FittedChip
+        The graph, the factor of each cell's circuit, and amplitudes behind waveguides and facets.
+    """
     graph = graph_of(fabric)
     if cells.n_cells != fabric.n_cells:
         raise InputError(f"cells: {cells.n_cells}, the fabric has {fabric.n_cells}", where="cells")
@@ -386,7 +422,17 @@ def _build_chip(fabric: Fabric, cells: CellDevice) -> _FittedChip:
 
 
 def _check_spread(spread: FitSpread) -> NDArray[np.float64]:
-    """Return the standard deviation of each value of a cell in dB or rad, shape (7 values,).
+    """Return the standard deviation of each value of a cell around its model.
+
+    Parameters
+    ----------
+    spread
+        How far the losses (dB), phases (rad) and tilts (rad) of cells are expected to be off.
+
+    Returns
+    -------
+    float64 array
+        In dB or rad, shape (7,): by the columns of values of a cell, BAR_LOSS to HALF_LOSS.
 
     Raises
     ------
@@ -438,10 +484,23 @@ def _values_of_cells(cells: CellDevice) -> NDArray[np.float64]:
 
 
 def _cells_of_values(chip: _FittedChip, values: NDArray[np.float64]) -> CellDevice:
-    """Turn ``values[cell, value]`` in dB and rad into a device of each cell.
+    """Turn fitted values of cells into a device of each cell; the inverse of `_values_of_cells`.
 
-    This is the inverse of `_values_of_cells`, but for the loss of half-turned cells, which a
-    device has no column for. What was not fitted is that of the model.
+    The loss of half-turned cells is left out, since a device has no column for it. All that was
+    not fitted is that of the model.
+
+    Parameters
+    ----------
+    chip
+        The chip, with the device of each cell before the fit.
+    values
+        ``values[cell, value]``, shape (cells, 7), in dB and rad. The errors of the two arms are
+        the value COMMON plus and minus the value TURN.
+
+    Returns
+    -------
+    CellDevice
+        With losses and extinctions in dB, and errors of arms in rad.
     """
     return replace(
         chip.cells,
@@ -455,9 +514,17 @@ def _cells_of_values(chip: _FittedChip, values: NDArray[np.float64]) -> CellDevi
 
 
 def _extinction_db(tilt_rad: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the extinction in dB of each tilt in rad, (cells,); tilts are at least 0.
+    """Turn tilts, the angles by which cells miss bar or cross, into extinctions.
 
-    A tilt of 0 is no leak, and has the largest extinction that a device knows, `NO_LEAK_DB`.
+    Parameters
+    ----------
+    tilt_rad
+        At least 0, in rad; shape (cells,). A tilt of 0 is no leak.
+
+    Returns
+    -------
+    float64 array
+        -10 log10 tan(tilt)**2, in dB; at most `NO_LEAK_DB`, the largest that a device knows.
     """
     ratio = np.tan(tilt_rad) ** 2
     extinction_db: NDArray[np.float64] = -10 * np.log10(np.maximum(ratio, 1e-100))
@@ -468,8 +535,19 @@ def _fold_tilts(values: NDArray[np.float64]) -> NDArray[np.float64]:
     r"""Make tilts positive by an error of the phase that does the same.
 
     Angles in all three states are the same if :math:`\tau_b + x`, :math:`\tau_c - x` and
-    :math:`\varepsilon + x` take the places of the three values. Only a cell that leaks less than
-    nothing in both states together, which noise can fake, is changed: both tilts become 0.
+    :math:`\varepsilon + x` take the places of the three values: the tilts of bar and cross, and
+    half the difference of the errors of both arms. Only a cell that leaks less than nothing in
+    both states together, which noise can fake, is changed: both tilts become 0.
+
+    Parameters
+    ----------
+    values
+        ``values[cell, value]``, shape (cells, 7), in dB and rad.
+
+    Returns
+    -------
+    float64 array
+        The same shape.
     """
     folded = values.copy()
     shift = np.maximum(-values[:, BAR_TILT], 0.0) + np.minimum(values[:, CROSS_TILT], 0.0)
@@ -522,10 +600,22 @@ def _widths_of_columns(
 
 
 def _draw_start(chip: _FittedChip, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw the ``values[cell, value]`` that a fit starts from: those of the model, nearly.
+    """Draw the values that a fit starts from: those of the model, but for the common phases.
 
     Powers stay the same if the errors that both arms share change their sign in all cells. Where
     they are 0, no power depends on them to first order, hence a fit must start elsewhere.
+
+    Parameters
+    ----------
+    chip
+        The chip, with the device of each cell.
+    rng
+        Draws the phases.
+
+    Returns
+    -------
+    float64 array
+        ``values[cell, value]``, shape (cells, 7), in dB and rad.
     """
     values = _values_of_cells(chip.cells)
     values[:, COMMON] += rng.normal(0.0, _START_COMMON_RAD, len(values))
@@ -695,9 +785,19 @@ def _slopes_of_arriving(
 
 
 def _slopes_of_level(light: _StateLight, floor: float) -> NDArray[np.float64]:
-    """Return the derivatives of the levels in dB, 10 log10(power + floor), by the values.
+    """Return the derivatives of the levels 10 log10(power + floor) by all values of all cells.
 
-    The light has been solved with slopes. The shape is (cells, values, sources, destinations).
+    Parameters
+    ----------
+    light
+        Amplitudes that arrive and their derivatives, which have to be there.
+    floor
+        The power that is added to all powers before they are compared, as a part of what goes in.
+
+    Returns
+    -------
+    float64 array
+        In dB per dB or rad of a value; shape (cells, values, sources, destinations).
     """
     assert light.slopes is not None
     power = np.abs(light.arriving) ** 2
@@ -735,7 +835,16 @@ class _LeastSquares:
     ) -> None:
         """Collect the pairs of each state that count, and the model that values are spread around.
 
-        All cells have the same spread, (cells, values); `strongest` is the largest measured power.
+        Parameters
+        ----------
+        chip
+            The chip and the devices of its cells, which are the centre of the fit.
+        measured
+            ``power[state, source, destination]``, NaN where nothing was measured, and the states
+            of all cells.
+        spread
+            Standard deviation of each value of a cell, dB or rad; shape (values,), alike for all
+            cells, or (cells, values).
         """
         self.chip = chip
         self.states: list[_MeasuredPairs] = []
@@ -826,9 +935,17 @@ class _LeastSquares:
         return gradient, normal
 
     def deviations_db(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return modelled less measured powers of all pairs of all states, with the usual floor.
+        """Return modelled less measured levels of all pairs of all states, with the usual floor.
 
-        The shape is (pairs of all states,), for ``values[cell, value]``.
+        Parameters
+        ----------
+        values
+            ``values[cell, value]``, shape (cells, 7), in dB and rad.
+
+        Returns
+        -------
+        float64 array
+            In dB, shape (pairs of all states,).
         """
         parts = []
         for state in self.states:
@@ -875,9 +992,21 @@ class _LeastSquares:
 
 
 def _deviation_db(light: _StateLight, state: _MeasuredPairs, floor: float) -> NDArray[np.float64]:
-    """Return modelled less measured levels, 10 log10(power + floor), in dB; shape (pairs,).
+    """Return modelled less measured levels 10 log10(power + floor) of one state.
 
-    Pairs are those that were measured in the state. The floor is a part of what goes in.
+    Parameters
+    ----------
+    light
+        The light of the model.
+    state
+        The measured powers, and which pairs of ports they belong to.
+    floor
+        The power that is added to both, as a part of what goes in.
+
+    Returns
+    -------
+    float64 array
+        In dB, shape (pairs,).
     """
     modelled_power = np.abs(light.arriving[state.compared]) ** 2
     ratio = (modelled_power + floor) / (state.power + floor)
@@ -1008,7 +1137,22 @@ def _is_same_minimum(first: _FitEnd, second: _FitEnd) -> bool:
 
 
 def _draw_hop(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw a start around fitted ``values[cell, value]``, as `_hop_between_minima` uses it."""
+    """Draw a start of a fit around fitted values, to hop from one local minimum to another.
+
+    Half of the cells, drawn at random, get a new common phase, and all cells other losses.
+
+    Parameters
+    ----------
+    values
+        ``values[cell, value]``, shape (cells, 7), in dB and rad.
+    rng
+        Draws the numbers.
+
+    Returns
+    -------
+    float64 array
+        The start, of the same shape; losses are at least 0.
+    """
     n_cells = len(values)
     start = values.copy()
     is_drawn = rng.random(n_cells) < 0.5
@@ -1020,7 +1164,22 @@ def _draw_hop(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[
 
 
 def _descend(fit: _LeastSquares, start: NDArray[np.float64], floors: Sequence[float]) -> _FitEnd:
-    """Fit from ``start[cell, value]`` with one floor after the other, the highest first."""
+    """Fit with one floor after the other, so that faint light counts only in the end.
+
+    Parameters
+    ----------
+    fit
+        The least-squares problem.
+    start
+        ``start[cell, value]``, shape (cells, 7), in dB and rad.
+    floors
+        Powers that are added to all powers before they are compared, the highest first.
+
+    Returns
+    -------
+    _FitEnd
+        The objective with the last floor, and the fitted values.
+    """
     values = start
     for floor in floors:
         values = _minimise(fit, values, floor, _FIRST_NOISE)
@@ -1028,7 +1187,21 @@ def _descend(fit: _LeastSquares, start: NDArray[np.float64], floors: Sequence[fl
 
 
 def _finish_fit(fit: _LeastSquares, start: NDArray[np.float64]) -> _Minimum:
-    """Fit on from ``start[cell, value]`` with the noise that is found, and add the covariance."""
+    """Fit on with the noise that is found, and add the covariance of the fitted values.
+
+    Parameters
+    ----------
+    fit
+        The least-squares problem.
+    start
+        ``start[cell, value]``, shape (cells, 7), in dB and rad: near the minimum.
+
+    Returns
+    -------
+    _Minimum
+        The fitted values, the noise of the measurement, and the covariance of all values, shape
+        (cells * 7, cells * 7).
+    """
     noise = _FIRST_NOISE
     values = start
     for _ in range(_NOISE_ROUNDS):

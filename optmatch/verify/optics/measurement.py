@@ -168,7 +168,25 @@ class _Slot(NamedTuple):
 
 
 def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
-    """Return the schedule, if it is one of the fabric's ports and cells."""
+    """Return the schedule whose light is to be measured, if it fits the fabric's ports and cells.
+
+    Parameters
+    ----------
+    fabric
+        A switch with cells.
+    subject
+        A schedule with the states of the cells, or a solution with such a schedule.
+
+    Returns
+    -------
+    Schedule
+        With matchings of the fabric's ports and ``cell_states[slot, cell]``.
+
+    Raises
+    ------
+    InputError
+        If the fabric has no cells, or the schedule is one of other ports or cells.
+    """
     if fabric.graph is None:
         raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
     schedule = subject.schedule if isinstance(subject, Solution) else subject
@@ -184,7 +202,19 @@ def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
 
 
 def _note_lost_digits(slots: Sequence[_Slot]) -> tuple[str, ...]:
-    """Return a note for each slot whose balance of energy is off."""
+    """Write a note for each slot whose balance of energy is off: its figures have few digits.
+
+    Parameters
+    ----------
+    slots
+        The solved light of each slot: the power that arrives at each port and that is lost, over
+        the power of a source. Both together should be 1.
+
+    Returns
+    -------
+    tuple of str
+        Empty if all are exact to `DIGITS_LOST`.
+    """
     notes = []
     for number, slot in enumerate(slots):
         balance = slot.power.sum(axis=2) + slot.lost - 1
@@ -255,7 +285,22 @@ def _settle_free_cells(
 
 
 def _build_chip(fabric: Fabric, graph: CellGraph, cells: CellDevice, seed: int) -> _Chip:
-    """Draw the phase errors of a chip, and find what is left of light behind its waveguides."""
+    """Draw the phase errors of a chip, and find what is left of light behind its waveguides.
+
+    Parameters
+    ----------
+    fabric, graph
+        The switch, its cells and links.
+    cells
+        The device of each cell.
+    seed
+        The seed of the errors; a device without errors draws none.
+
+    Returns
+    -------
+    _Chip
+        With errors in rad, shape (cells, 2 arms), and an amplitude for each waveguide.
+    """
     errors_rad = cells.device.draw_errors(graph.n_cells, seed)
     if errors_rad is None:
         errors_rad = np.zeros((graph.n_cells, 2))
@@ -343,10 +388,23 @@ def _solve_slot(
 def _measure_routes(
     fabric: Fabric, graph: CellGraph, matchings: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Return the cells that each circuit passes, and the length of its waveguides.
+    """Count the cells that each circuit passes, and measure its waveguides.
 
-    Both have the shape (slots, sources), and are 0 where there is no circuit. The unit is the
-    length of a cell.
+    Parameters
+    ----------
+    fabric, graph
+        The switch, its cells and links.
+    matchings
+        ``matchings[slot, source]``: the destination, -1 if idle; shape (slots, sources).
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross.
+
+    Returns
+    -------
+    n_cells : int32 array, shape (slots, sources)
+        Cells on the way of a circuit, 0 where there is none.
+    length : float64 array, shape (slots, sources)
+        The length of all its waveguides, over that of a cell; 0 where there is none.
     """
     light = trace(graph, states, np.where(matchings == IDLE, -1, fabric.source_terminals))
     n_cells_passed = np.zeros(matchings.shape, dtype=np.int32)

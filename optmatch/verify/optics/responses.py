@@ -77,7 +77,21 @@ def graph_of(fabric: Fabric) -> CellGraph:
 
 
 def check_measurement(fabric: Fabric, measured: Measurement) -> None:
-    """Raise `InputError` if a measurement is not one of a fabric's cells and ports."""
+    """Refuse a measurement that is not one of a fabric's cells and ports.
+
+    Parameters
+    ----------
+    fabric
+        The switch that was measured.
+    measured
+        ``cell_states[state, cell]`` and ``power[state, source, destination]``; powers are NaN
+        where nothing was measured.
+
+    Raises
+    ------
+    InputError
+        If shapes do not fit, or no pair was measured.
+    """
     form_of(Fabric).check("fabric", fabric)
     form_of(Measurement).check("measured", measured)
     states_shape = measured.cell_states.shape
@@ -99,12 +113,22 @@ def set_stuck_cells(graph: CellGraph, cell_states: NDArray[np.int8]) -> NDArray[
 
 
 def without_half_turned(measured: Measurement) -> Measurement:
-    """Keep the states in which every cell is in bar or in cross.
+    """Keep the measured states in which every cell is in bar or in cross.
+
+    Parameters
+    ----------
+    measured
+        Powers by state of the cells: 0 bar, 1 cross, 2 half turned, which is midway.
+
+    Returns
+    -------
+    Measurement
+        The same one if all states are kept.
 
     Raises
     ------
     InputError
-        If there are none.
+        If no state is left.
     """
     is_kept = ~(measured.cell_states == HALF_TURNED).any(axis=1)
     if is_kept.all():
@@ -125,12 +149,21 @@ def without_half_turned(measured: Measurement) -> Measurement:
 
 
 def state_factors(fabric: Fabric, cells: CellDevice) -> NDArray[np.complex128]:
-    """Return what a matrix of two real amplitudes is multiplied with, in each state.
+    """Return the factor that makes the matrix of a cell of a matrix of two real amplitudes.
+
+    It is the error that both arms of the cell share, and the effect of its own circuit.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    cells
+        The errors of the arms of each cell, in rad.
 
     Returns
     -------
-    NDArray
-        ``F[cell, state, 2, 2]``, complex128, for bar, cross and half turned.
+    complex128 array
+        ``F[cell, state, 2, 2]``, for bar, cross and half turned.
     """
     common_error_rad = cells.arm_errors_rad.mean(axis=1)
     factors: NDArray[np.complex128] = np.exp(1j * common_error_rad)[
@@ -140,7 +173,20 @@ def state_factors(fabric: Fabric, cells: CellDevice) -> NDArray[np.complex128]:
 
 
 def nominal_amplitudes(graph: CellGraph, cells: CellDevice) -> NDArray[np.float64]:
-    """Return ``amplitudes[cell, state, straight or across]`` of a chip as modelled."""
+    """Return the amplitudes of light through each cell of a chip as modelled.
+
+    Parameters
+    ----------
+    graph
+        The cells; dead ones let no light through.
+    cells
+        Losses, extinctions and phase errors of each cell.
+
+    Returns
+    -------
+    float64 array
+        ``amplitudes[cell, bar or cross, straight or across]``, shape (cells, 2, 2).
+    """
     both_states = np.broadcast_to(np.array([[BAR], [CROSS]]), (2, graph.n_cells))
     matrices = cells.cell(both_states)  # [state, cell, side left by, side entered]
     # The common error of both arms is part of the factor instead.
@@ -153,10 +199,21 @@ def nominal_amplitudes(graph: CellGraph, cells: CellDevice) -> NDArray[np.float6
 def turn_amplitudes(
     amplitudes: NDArray[np.float64], turn_rad: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Turn ``amplitudes[..., straight or across]`` of cells by an angle each.
+    """Turn the amplitudes of cells by an angle each: a change of the phases of their two arms.
 
-    The angle is half the difference of the phases of both arms: an ideal cell has the amplitudes
-    (sin, cos) of it.
+    Parameters
+    ----------
+    amplitudes
+        ``amplitudes[..., straight or across]``: real amplitudes of light that stays on its side,
+        and of light that changes it.
+    turn_rad
+        Half the change of the phase difference of both arms, in rad; shape ``[...]``. An ideal
+        cell with half the difference x has the amplitudes (sin x, cos x).
+
+    Returns
+    -------
+    float64 array
+        The turned amplitudes, of the shape of `amplitudes`.
     """
     straight = amplitudes[..., STRAIGHT]
     across = amplitudes[..., ACROSS]
@@ -168,7 +225,19 @@ def turn_amplitudes(
 
 
 def cell_matrices(amplitudes: NDArray[np.float64]) -> NDArray[np.complex128]:
-    """Return the matrices ``[..., side left by, side entered]`` of ``amplitudes[..., 2]``."""
+    """Return the matrices of cells, given the amplitudes of their two ways.
+
+    Parameters
+    ----------
+    amplitudes
+        ``amplitudes[..., straight or across]``: of light that stays on its side, and of light
+        that changes it; real.
+
+    Returns
+    -------
+    complex128 array
+        ``T[..., side left by, side entered]``: j times ((straight, across), (across, -straight)).
+    """
     straight = amplitudes[..., STRAIGHT]
     across = amplitudes[..., ACROSS]
     entries = np.stack([straight, across, across, -straight], axis=-1)
@@ -178,10 +247,18 @@ def cell_matrices(amplitudes: NDArray[np.float64]) -> NDArray[np.complex128]:
 
 
 def both_directions(matrices: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """Return the matrices of cells for all four terminals, of those for light from end a to b.
+    """Return the matrices of cells for all four terminals, given those for light from end a to b.
 
-    ``matrices[..., side left by, side entered]`` become ``[..., terminal left by, terminal
-    entered]``, with the terminals a1, a2, b1, b2. Light from b to a has the transpose.
+    Parameters
+    ----------
+    matrices
+        ``matrices[..., side left by, side entered]``, complex128.
+
+    Returns
+    -------
+    complex128 array
+        ``full[..., terminal left by, terminal entered]``, with the terminals a1, a2, b1, b2. Light
+        from b to a has the transpose; no light comes back at its own end.
     """
     full = np.zeros((*matrices.shape[:-2], 4, 4), dtype=np.complex128)
     full[..., 2:, :2] = matrices
@@ -235,7 +312,20 @@ def model_states(
 
 
 def compared_pairs(fabric: Fabric, power: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell which pairs of ``power[source, destination]`` were measured and say something."""
+    """Tell which pairs of ports were measured and say something about the cells.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    power
+        ``power[source, destination]``; NaN where nothing was measured.
+
+    Returns
+    -------
+    bool array
+        The same shape; False between a bidirectional port and itself.
+    """
     compared: NDArray[np.bool_] = ~np.isnan(power)
     if fabric.bidirectional:
         # Light that comes back to the port it was sent from is not told from a reflection.

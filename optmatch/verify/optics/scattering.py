@@ -240,7 +240,22 @@ def _eliminate(
 def _pass_cells(
     cells: NDArray[np.complex128], entering: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
-    """Return what leaves the cells of what enters them, ``[input, terminal]``, both directions."""
+    """Return the light that leaves the cells, given what enters them, in both directions.
+
+    Parameters
+    ----------
+    cells
+        ``cells[cell, b side, a side]``: complex amplitudes from end a to end b, shape
+        (cells, 2, 2). From b to a the transposed matrix holds.
+    entering
+        ``entering[input, terminal]``: complex amplitudes. Terminal 4 k + 2 e + s is side s of end
+        e (0 a, 1 b) of cell k.
+
+    Returns
+    -------
+    complex128 array
+        ``leaving[input, terminal]``, of the same shape.
+    """
     entering_ends = entering.reshape(len(entering), len(cells), 2, 2)  # input, cell, end, side
     leaving_ends = np.empty_like(entering_ends)
     for end, matrices in enumerate((cells, cells.swapaxes(1, 2))):
@@ -256,11 +271,27 @@ def _pass_cells(
 def _find_lit_terminals(
     pattern: _Pattern, is_bright: NDArray[np.bool_], inputs: NDArray[np.integer]
 ) -> NDArray[np.bool_]:
-    """Tell at which terminals light enters, if it passes bright entries alone; (terminals,)."""
+    """Find the terminals that light comes to, if it passes bright connections alone.
+
+    Parameters
+    ----------
+    pattern
+        All connections: light that enters at one terminal enters at another one next.
+    is_bright
+        Which connections are bright, shape (connections,).
+    inputs
+        The terminals where light comes in.
+
+    Returns
+    -------
+    bool array
+        Whether light enters there, shape (terminals,).
+    """
     entered_next = pattern.entered_next[is_bright]
     entered_before = pattern.entered_before[is_bright]
     is_lit = np.zeros(len(pattern.unknown_of_terminal), dtype=bool)
     is_lit[inputs] = True
+    # One step of light at a time, until no further terminal is lit.
     n_before = 0
     n_lit = int(np.count_nonzero(is_lit))
     while n_before < n_lit:

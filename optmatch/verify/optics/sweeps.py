@@ -46,9 +46,21 @@ class SweepFit(NamedTuple):
         return phase
 
     def within_rad(self, volts: ArrayLike) -> NDArray[np.float64]:
-        """Return half the width of the 95 % confidence band of the phase at voltages."""
+        """Return half the width of the 95 % confidence band of the fitted phase at some voltages.
+
+        Parameters
+        ----------
+        volts
+            Voltages, of any shape.
+
+        Returns
+        -------
+        float64 array
+            In rad, of the same shape.
+        """
         squares = np.square(np.asarray(volts, dtype=np.float64))
         (var_a, covariance), (_, var_b) = self.covariance
+        # The variance of the phase a + b V**2.
         variance = var_a + 2 * squares * covariance + squares**2 * var_b
         within: NDArray[np.float64] = self.factor * np.sqrt(variance)
         return within

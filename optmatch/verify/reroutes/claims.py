@@ -39,11 +39,24 @@ _MOST_HANDOVERS = 720
 def verify_reroute(
     problem: Reroute, subject: Schedule | Transition | Solution, findings: Findings
 ) -> None:
-    """Replay a transition and, of a solution, check its claims."""
+    """Replay a transition, the way from the circuits of now to those after a failure is mended.
+
+    Parameters
+    ----------
+    problem
+        The failure: circuits as they are now, and the parts that have failed.
+    subject
+        The transition, or a solution that contains it; of a solution its claims are checked too.
+        A schedule is refused.
+    findings
+        Violations and figures are added to it, among them ``lower_bound_recomputed``: the levels
+        of the objective that no answer falls below, infinite if none exists.
+    """
     failure = assess_failure(problem)
     findings.figures["lower_bound_recomputed"] = _bound_levels(failure) or math.inf
 
     def replay(answer: object) -> bool:
+        """Check the answer; return whether its objective could be computed."""
         if isinstance(answer, Transition):
             return replay_transition(failure, answer, findings)
         findings.refuse(ANSWER_IS_TRANSITION, "answer", type(answer).__name__, "Transition")
@@ -60,7 +73,26 @@ def verify_reroute(
 
 
 def _check_proof(failure: Failure, proof: object) -> float:
-    """Return infinity, the bound of a valid proof: it shows that there is no answer."""
+    """Check a proof that a failure has no answer, and return the bound that it shows.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure.
+    proof
+        A cut through servers, a block of chips, or a tuple with a proof for each way to hand lost
+        units over to spares.
+
+    Returns
+    -------
+    float
+        Infinity, the bound of a problem without an answer.
+
+    Raises
+    ------
+    ProofError
+        If the proof does not hold, or is none of these.
+    """
     if isinstance(proof, CutProof):
         _check_cut(failure, proof)
     elif isinstance(proof, BlockProof):
@@ -73,9 +105,20 @@ def _check_proof(failure: Failure, proof: object) -> float:
 
 
 def _check_cut(failure: Failure, proof: CutProof) -> None:
-    """Count the circuits that must leave a set of servers, and the fibres that do.
+    """Check a cut: more circuits must leave a set of servers than fibres that work lead out of it.
 
-    The proof holds if there are more circuits than fibres: there is then no answer.
+    Parameters
+    ----------
+    failure
+        The state after the failure. A *unit* is what a spare replaces: a chip of a rack, or a
+        port of a switch.
+    proof
+        ``servers``, in ascending order: those on the inner side of the cut.
+
+    Raises
+    ------
+    ProofError
+        If there are at least as many fibres as circuits, or a server does not exist.
     """
     units = failure.problem.units
     n_servers = units.n_servers
@@ -85,6 +128,7 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
     failed = list(failure.problem.failed_fibres)
     ends = np.delete(units.edges[units.edge_of_fibre], failed, axis=0).tolist()
 
+    # Nodes from n_servers on are switches between racks, which are on neither side.
     n_leaving = 0
     fibres_to_switch: dict[int, int] = {}  # from a server inside
     fibres_from_switch: dict[int, int] = {}  # to a server outside
@@ -105,10 +149,20 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
 
 
 def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
-    """Count the circuits that leave a set of units, for the best handover of lost units.
+    """Count the circuits that leave a set of units, for the best handover of lost units to spares.
 
-    ``inside[unit]``. A circuit between two lost units is not counted. Infinite if there are not
-    enough spares.
+    Parameters
+    ----------
+    failure
+        The state after the failure: circuits, lost units, and spares.
+    inside
+        ``inside[unit]``: whether the unit is in the set, shape (units,).
+
+    Returns
+    -------
+    float
+        A number of circuits, below which none is possible. A circuit between two lost units is not
+        counted. Infinite if there are not enough spares.
     """
     n_fixed = 0  # circuits that leave the set whatever is handed over
     # For each lost unit, its circuits that leave the set if its spare is outside, and if inside.
@@ -139,10 +193,22 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
 
 
 def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) -> None:
-    """Check that for each handover, in their order, a proof shows that cells hold no routing.
+    """Check that for each handover a proof shows that the cells have no routing of its circuits.
 
-    A handover gives each lost port a spare; ``proofs[handover]`` is about the circuits that follow
-    from it.
+    A handover gives each lost port a spare port of its own.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure, of a switch with cells.
+    proofs
+        ``proofs[handover]``, by the order of `itertools.permutations` of the spares: about the
+        circuits that follow from this handover. None shows nothing.
+
+    Raises
+    ------
+    ProofError
+        If one is missing or does not hold, or units have several ports.
     """
     fabric = failure.problem.fabric
     lost = sorted(failure.lost)
@@ -157,6 +223,7 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
     ends = fabric.destination_terminals.tolist()
     for handover, proof in zip(handovers, proofs, strict=True):
         spare_of = dict(zip(lost, handover, strict=True))
+        # The circuits after this handover; of a bidirectional one the smaller port is the source.
         pairs = []
         for ports in failure.problem.circuits.tolist():
             source, destination = (spare_of.get(port, port) for port in ports)
@@ -169,10 +236,18 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
 
 
 def check_block(failure: Failure, proof: BlockProof) -> None:
-    """Follow all light that working cells let through, and count circuits.
+    """Check a block: more circuits of some chips must use some links than there are links.
 
-    The proof names chips, and links that all light from them (or to them) has to pass. More
-    circuits of the chips than links have no answer.
+    All light that working cells let through is followed, in whatever states they are.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure, of racks with cells.
+    proof
+        ``chips``, which are not lost; ``links``, numbers of waveguides without faults, each of
+        which serves one circuit; ``leaving``: True if all light from the chips has to pass the
+        links, False if all light to them has to.
 
     Raises
     ------
@@ -187,6 +262,7 @@ def check_block(failure: Failure, proof: BlockProof) -> None:
         if not 0 <= chip < failure.problem.units.n_units or chip in failure.lost:
             raise ProofError(f"chip {chip}: is none, or is lost")
 
+    # Light from the sources must not come to any of the destinations around the links.
     live_ports = [port for port in range(fabric.n_ports) if port not in failure.dead_ports]
     ports_of_chips = [port for port in live_ports if failure.unit(port) in chips]
     if proof.leaving:
@@ -199,6 +275,7 @@ def check_block(failure: Failure, proof: BlockProof) -> None:
         if terminal in port_at:
             raise ProofError(f"light reaches port {port_at[terminal]} around the links")
 
+    # Ends of circuits: column 0 is the source, column 1 the destination.
     end = 0 if proof.leaving else 1
     units = [failure.unit(port) for port in failure.problem.circuits[:, end].tolist()]
     n_circuits = sum(unit in chips for unit in units)
@@ -207,9 +284,23 @@ def check_block(failure: Failure, proof: BlockProof) -> None:
 
 
 def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Iterator[int]:
-    """Yield the terminals by which light leaves the graph, whatever states cells are in.
+    """Yield the terminals by which light leaves the graph, whatever states the cells are in.
 
-    A search from the terminals `starts`, which passes neither `links` nor failed fibres.
+    A depth-first search; each terminal is entered once.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure.
+    starts
+        Terminals where light enters its first cell.
+    links
+        Numbers of links that light may not pass; it does not pass failed fibres either.
+
+    Yields
+    ------
+    int
+        A terminal without a link, by which light leaves its last cell.
     """
     graph = failure.graph
     whole_graph = failure.problem.fabric.graph
@@ -240,13 +331,20 @@ def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Ite
 def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     """Bound the levels of the objective: hit circuits change, and take the shortest routes.
 
-    The best handover of lost units counts. Where there are too many, none is looked at: each end
-    of a circuit may then be any spare by itself.
+    The best handover of lost units to spares counts. Where there are too many, none is looked at:
+    each end of a circuit may then be any spare by itself.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure: hit circuits, lost units and spares.
 
     Returns
     -------
     tuple of int or None
-        As `LEVELS` of the replay; None if no handover has a route for all circuits.
+        Disturbed circuits (0), changed circuits, cells set (0), the worst loss of a changed
+        circuit in hundredths of a dB, and the cells and fibres of all changed circuits. None if
+        no handover has a route for all circuits.
     """
     problem = failure.problem
     lost = sorted(failure.lost)
@@ -288,11 +386,25 @@ def _bound_routes(
     stated_losses: NDArray[np.int64] | None,
     ends: NDArray[np.int64],
 ) -> tuple[int, int] | None:
-    """Bound the worst loss and the total length of routes between units.
+    """Bound the worst loss and the total length of routes between given units.
 
-    ``ends[circuit]`` is the pair of units. The loss is in hundredths of a dB, the length in cells
-    and fibres. None if two units have no route. ``stated_losses[unit, unit]`` are those of an
-    ideal switch that states them.
+    Parameters
+    ----------
+    problem
+        Its ``loss_units`` are the losses of a cell and of a fibre, in hundredths of a dB.
+    lengths
+        The cells and fibres of the shortest route of each pair of units.
+    stated_losses
+        ``stated_losses[unit, unit]`` in hundredths of a dB, of an ideal switch that states them;
+        None otherwise.
+    ends
+        ``ends[circuit]``: the pair of units, shape (circuits, 2).
+
+    Returns
+    -------
+    tuple of int or None
+        The loss in hundredths of a dB, and the number of cells and fibres together. None if two
+        units have no route.
     """
     cells = lengths.cells[ends[:, 0], ends[:, 1]].astype(np.int64)
     fibres = lengths.fibres[ends[:, 0], ends[:, 1]].astype(np.int64)
@@ -310,9 +422,19 @@ def _bound_routes(
 def _shorten_to_any(
     table: NDArray[_Length], lost: list[int], spares: list[int]
 ) -> NDArray[_Length]:
-    """Let each lost unit be as near as the nearest spare.
+    """Let each lost unit be as near to all others as the nearest spare.
 
-    ``table[unit, unit]`` are lengths, or losses.
+    Parameters
+    ----------
+    table
+        ``table[unit, unit]``: lengths, or losses.
+    lost, spares
+        The numbers of the units.
+
+    Returns
+    -------
+    array
+        A bound for every handover of lost units to spares; the same shape.
     """
     nearest = table.copy()
     nearest[lost] = nearest[spares].min(axis=0)
@@ -321,7 +443,20 @@ def _shorten_to_any(
 
 
 def _route_lengths(failure: Failure) -> RouteLengths:
-    """Return the shortest routes: of a switch as its cells are now, of a rack without failures."""
+    """Return the cells and fibres of the shortest route of each pair of units.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure.
+
+    Returns
+    -------
+    RouteLengths
+        ``cells`` and ``fibres``, shape (units, units). On a switch with broken cells they are
+        those around the faults, in a rack those without failures, which are no longer. On an
+        ideal switch circuits over their link budget are `UNREACHED`.
+    """
     problem = failure.problem
     faults = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
     if isinstance(problem.fabric, RackFabric) or not any(faults):

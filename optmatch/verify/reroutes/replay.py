@@ -36,11 +36,27 @@ LIGHT_TAKES_ROUTE = Rule("light takes its route")
 
 
 def replay_transition(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Apply all rules of a transition; return whether its objective could be computed.
+    """Apply all rules of a transition, and compute its objective.
 
     Spares and circuits come first, then the steps that lead to them, then the light in the end.
     Each needs what comes before it, and is skipped if that is wrong.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure.
+    transition
+        Which spare replaces each lost unit (``moves``), the new circuits, their routes, and the
+        steps: circuits dropped, cells set, circuits raised.
+    findings
+        Violations, skipped checks and figures are added to it.
+
+    Returns
+    -------
+    bool
+        Whether the objective could be computed.
     """
+    # First all numbers must exist, since they are used as indices from there on.
     violations_before = len(findings.violations)
     _check_numbers(failure.problem, transition, findings)
     if len(findings.violations) > violations_before:
@@ -67,7 +83,18 @@ def replay_transition(failure: Failure, transition: Transition, findings: Findin
 
 
 def _check_numbers(problem: Reroute, transition: Transition, findings: Findings) -> None:
-    """Check that all circuits and fibres exist, and that circuits are listed once."""
+    """Check that all circuits and fibres exist, and that circuits are listed once.
+
+    Parameters
+    ----------
+    problem
+        The circuits as they are now, and the fibres.
+    transition
+        ``changed``: numbers of circuits, which have to ascend; ``routes``: fibres of each of
+        them where there are no cells.
+    findings
+        Violations are added to it.
+    """
     changed = transition.changed.tolist()
     exist = all(0 <= circuit < len(problem.circuits) for circuit in changed)
     ascend = changed == sorted(set(changed))
@@ -81,7 +108,17 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
 
 
 def _check_moves(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that each lost unit has a live spare of its own, and that no other unit moves."""
+    """Check that each lost unit has a live spare of its own, and that no other unit moves.
+
+    Parameters
+    ----------
+    failure
+        The lost units and the spares that live. A unit is a chip of a rack or a port of a switch.
+    transition
+        ``moves[number]``: a lost unit and its spare, shape (moves, 2).
+    findings
+        Violations are added to it.
+    """
     lost = transition.moves[:, 0].tolist()
     spares = transition.moves[:, 1].tolist()
     findings.expect(LOST_ARE_REPLACED, "moves", sorted(lost), sorted(failure.lost))
@@ -96,7 +133,17 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
 def _check_racks_move_whole(
     failure: Failure, lost: list[int], spares: list[int], findings: Findings
 ) -> None:
-    """Check that all chips of a lost rack go to the same places of one other rack."""
+    """Check that all chips of a lost rack go to the same places of one other rack.
+
+    Parameters
+    ----------
+    failure
+        Its problem has the number of racks and of chips; chips of a rack are numbered in a row.
+    lost, spares
+        ``lost[move]`` is a chip and ``spares[move]`` the chip that replaces it.
+    findings
+        Violations are added to it.
+    """
     units = failure.problem.units
     chips_per_rack = units.n_units // units.racks
     spare_rack_of: dict[int, int] = {}  # by lost rack, as its first chip says
@@ -108,7 +155,17 @@ def _check_racks_move_whole(
 
 
 def _check_ends(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that ends stay at their unit, or go to the spare of it, and that ports live."""
+    """Check that ends stay at their unit, or go to the spare of it, and that their ports live.
+
+    Parameters
+    ----------
+    failure
+        The circuits as they are now, and dead ports.
+    transition
+        ``circuits[number]``: the ports of the changed circuit ``changed[number]``.
+    findings
+        Violations are added to it.
+    """
     spare_of = dict(transition.moves.tolist())
     changed = transition.changed.tolist()
     for circuit, ports in zip(changed, transition.circuits.tolist(), strict=True):
@@ -121,10 +178,19 @@ def _check_ends(failure: Failure, transition: Transition, findings: Findings) ->
 
 
 def _check_fibres(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that routes lead over live fibres from server to server.
+    """Check that routes lead over live fibres from server to server, where there are no cells.
 
     Each route starts at the server of its source and ends at that of its destination, over fibres
     of which each starts where the one before it ends.
+
+    Parameters
+    ----------
+    failure
+        The fibres of the racks, and those that have failed.
+    transition
+        ``routes[number]``: the fibres, in order, of the changed circuit ``changed[number]``.
+    findings
+        Violations are added to it.
     """
     units = failure.problem.units
     ends_of_fibre = units.edges[units.edge_of_fibre].tolist()
@@ -132,6 +198,7 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
     routed = zip(changed, transition.circuits.tolist(), transition.routes, strict=True)
     for circuit, (source, destination), route in routed:
         where = f"route of circuit {circuit}"
+        # Where the light is: a server, or a switch between racks with a number after all servers.
         server = int(units.server_of_unit[failure.unit(source)])
         for fibre in route:
             tail, head = ends_of_fibre[fibre]
@@ -148,7 +215,18 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
 
 
 def _check_light(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that light takes the stated routes through the cells as they are in the end."""
+    """Check that light takes the stated routes through the cells as they are in the end.
+
+    Parameters
+    ----------
+    failure
+        The cells and their states after the failure.
+    transition
+        ``steps[step]``: kind, cell or circuit, and state of a cell; ``routes[number]``: the
+        terminals by which the light of a changed circuit enters its cells.
+    findings
+        Violations are added to it.
+    """
     assert failure.graph is not None
     states = failure.states.copy()
     for kind, cell, state in transition.steps.tolist():
@@ -162,7 +240,17 @@ def _check_light(failure: Failure, transition: Transition, findings: Findings) -
 
 
 def _check_budgets(problem: Reroute, transition: Transition, findings: Findings) -> None:
-    """Check that the changed circuits of an ideal switch keep to their link budgets."""
+    """Check that the changed circuits of an ideal switch keep to their link budgets.
+
+    Parameters
+    ----------
+    problem
+        The switch, which may state losses and budgets in dB.
+    transition
+        ``circuits[number] = source port, destination port`` of each changed circuit.
+    findings
+        Violations are added to it.
+    """
     matching = np.full((1, problem.fabric.n_ports), IDLE, dtype=np.int32)
     sources, destinations = transition.circuits.T
     matching[0, sources] = destinations
@@ -172,8 +260,18 @@ def _check_budgets(problem: Reroute, transition: Transition, findings: Findings)
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Compute the levels of the objective, and add them as figures.
 
-    Disturbed circuits, changed circuits, cells set, the worst loss of a changed circuit in
-    hundredths of a dB, and the cells and fibres of all changed circuits.
+    The levels, the most important first: disturbed circuits (of jobs that the failure did not
+    hit), changed circuits, cells set, the worst loss of a changed circuit in hundredths of a dB,
+    and the cells and fibres of all changed circuits.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure.
+    transition
+        The changed circuits and their routes: fibres, or terminals of cells where there are some.
+    findings
+        Gets a figure for each level, and all together as ``objective``.
     """
     worst_loss = 0  # in hundredths of a dB
     length = 0

@@ -31,12 +31,28 @@ class UsedPart(NamedTuple):
 
 
 def replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Take all steps; return whether they can be taken and lead to the new circuits.
+    """Take all steps of a transition, one after another, and check the circuits at every moment.
 
-    At every moment each circuit that is up has its ports, fibres and waveguides for itself, and
-    its light arrives. Circuits that the transition does not change are never dropped. Light
-    depends on the cells that it passes and on no others, so after a cell is set the circuits that
-    pass it are traced again; at the beginning all are.
+    Each circuit that is up has its ports, fibres and waveguides for itself, and its light arrives.
+    Circuits that the transition does not change are never dropped. Light depends on the cells that
+    it passes and on no others, so after a cell is set the circuits that pass it are traced again;
+    at the beginning all are.
+
+    Parameters
+    ----------
+    failure
+        The state after the failure. Hit circuits are down at the beginning, all others are up.
+    transition
+        ``steps[step]``: the kind (circuit dropped, cell set, circuit raised), the circuit or
+        cell, and the state of a cell.
+    findings
+        Violations are added to it, and the figure ``dark_steps``: steps times circuits that are
+        dark then although the failure did not hit them.
+
+    Returns
+    -------
+    bool
+        Whether all steps can be taken and lead to the new circuits.
     """
     violations_before = len(findings.violations)
     replay = Replay(failure, transition, findings)
@@ -60,6 +76,17 @@ class Replay:
     """The fabric in the course of a transition."""
 
     def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
+        """Begin with the fabric as it is after the failure, and no circuit up yet.
+
+        Parameters
+        ----------
+        failure
+            The state after the failure: the circuits of now, and cells with their faults.
+        transition
+            The new ports and routes of the circuits that change.
+        findings
+            Gets the violations.
+        """
         self.failure = failure
         self.findings = findings
         changed = transition.changed.tolist()
@@ -85,7 +112,18 @@ class Replay:
             self.stops = fabric.destination_terminals.tolist()
 
     def touch(self, circuit: int, kind: int, where: str) -> None:
-        """Drop or raise a circuit that changes."""
+        """Drop or raise a circuit that changes.
+
+        Parameters
+        ----------
+        circuit
+            Its number.
+        kind
+            DROP or RAISE. A circuit is dropped if it is up, and raised if it is not, with its new
+            ports and route.
+        where
+            The step, as it is named in violations.
+        """
         if not self.findings.expect(DROPPED_IF_UP, where, circuit in self.up, kind == DROP):
             return
         if kind == RAISE:
@@ -99,10 +137,16 @@ class Replay:
             circuits.discard(circuit)
 
     def raise_circuit(self, circuit: int, fibres: Sequence[int], where: str) -> None:
-        """Give a circuit light, and all parts that it uses.
+        """Give a circuit light, and all parts that it uses; a part serves one circuit at a time.
 
-        Each part serves one circuit at a time. `fibres` are those of the route where there are no
-        cells; else the light is traced.
+        Parameters
+        ----------
+        circuit
+            Its number.
+        fibres
+            The fibres of its route where there are no cells; else empty, and its light is traced.
+        where
+            The step, as it is named in violations.
         """
         self.up.add(circuit)
         source, destination = self.ports[circuit]
@@ -124,10 +168,24 @@ class Replay:
                 self.findings.refuse(ONE_CIRCUIT_PER_PART, where, got, "one")
 
     def follow(self, circuit: int, where: str) -> list[int]:
-        """Trace a circuit, note the cells that it passes, and return the links it uses.
+        """Trace a circuit through the cells as they are now, and note which cells it passes.
 
         Light that passes a failed fibre, is lost in a free cell or leaves elsewhere is refused.
+
+        Parameters
+        ----------
+        circuit
+            Its number.
+        where
+            The step, as it is named in violations.
+
+        Returns
+        -------
+        list of int
+            The numbers of the links that it uses, in order, without faults.
         """
+        # `entered` is the terminal where light enters a cell, `left` the one where it left the
+        # last.
         source, destination = self.ports[circuit]
         failed_fibres = self.failure.problem.failed_fibres
         links = []
@@ -159,7 +217,17 @@ class Replay:
         return links
 
     def set_cell(self, cell: int, state: int, where: str) -> None:
-        """Set a cell, and trace the circuits that pass it again."""
+        """Set a cell, and trace the circuits that pass it again.
+
+        Parameters
+        ----------
+        cell
+            Its number. A cell that is stuck, dead or does not exist is a violation.
+        state
+            0 bar, 1 cross.
+        where
+            The step, as it is named in violations.
+        """
         problem = self.failure.problem
         exists = 0 <= cell < len(self.states)
         works = exists and cell not in problem.stuck and cell not in problem.dead_cells

@@ -17,10 +17,20 @@ from optmatch.verify.routing.chips import bound_crosstalk, bound_power, sum_leas
 
 
 def count_slots(fabric: Fabric) -> int:
-    """Count the slots that all pairs of live ports need at least.
+    """Count the slots that all pairs of live ports need at least; a slot holds one matching.
 
     N bidirectional ports have N (N - 1) / 2 pairs, and a slot holds N / 2 of them, rounded down.
     Other ports have N (N - 1) pairs, and a slot holds N of them.
+
+    Parameters
+    ----------
+    fabric
+        The switch. Dead ports do not count.
+
+    Returns
+    -------
+    int
+        A lower bound of the number of slots; 0 with fewer than two live ports.
     """
     n_live = fabric.n_ports - len(fabric.dead_ports)
     if fabric.bidirectional:
@@ -33,7 +43,12 @@ def count_slots(fabric: Fabric) -> int:
 
 
 def bound_objective(problem: AllToAll | Routing) -> float:
-    """Bound the objective by the best route of each circuit, as if it were alone.
+    """Bound the objective of a routing by the best route of each circuit, as if it were alone.
+
+    Parameters
+    ----------
+    problem
+        All pairs of ports, or the circuits of one matching.
 
     Returns
     -------
@@ -47,9 +62,19 @@ def bound_objective(problem: AllToAll | Routing) -> float:
 
 
 def _list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
-    """Return ``pairs[source, destination]``: the ports that must meet.
+    """List the pairs of ports that a problem wants to meet.
 
-    A circuit between bidirectional ports is listed once, with source < destination.
+    Parameters
+    ----------
+    problem
+        All live ports meet each other in an all-to-all; in a routing ``matching[source]`` is the
+        partner, -1 for none.
+
+    Returns
+    -------
+    bool array
+        ``pairs[source, destination]``, shape (ports, ports). A circuit between bidirectional
+        ports is listed once, with source < destination.
     """
     fabric = problem.fabric
     if isinstance(problem, AllToAll):
@@ -61,7 +86,18 @@ def _list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
 
 
 def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Add up the shortest routes; of one matching, count cells that are passed twice, too."""
+    """Compute a lower bound of the cells on all routes together.
+
+    It is the sum of the shortest routes and, for one matching, twice the number of cells that
+    two circuits pass in any case.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    pairs
+        ``pairs[source, destination]``: the circuits.
+    """
     total = float(route_lengths(problem.fabric)[pairs].sum())
     if isinstance(problem, AllToAll):
         return total
@@ -87,7 +123,20 @@ def _bound_worst_loss(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> 
 
 
 def _bound_worst_crosstalk(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Bound the worst ratio of crosstalk to signal of one matching; 0 for all pairs."""
+    """Compute a lower bound of the worst crosstalk of the circuits of one matching.
+
+    Parameters
+    ----------
+    problem
+        The question, with the device of each cell. Nothing is shown for all pairs.
+    pairs
+        ``pairs[source, destination]``: the circuits.
+
+    Returns
+    -------
+    float
+        Crosstalk over signal, a ratio of powers; 0 where nothing is shown.
+    """
     if isinstance(problem, AllToAll):
         return 0.0
     graph = problem.fabric.graph
@@ -163,6 +212,11 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
     would lead it back to where it came from. Conversely, a walk that passes each link once is a
     route, as two ways through a cell in different states share a link. The shortest walk is
     therefore the shortest route unless it passes a link twice; such pairs are looked at singly.
+
+    Parameters
+    ----------
+    fabric
+        A switch, with cells or without.
 
     Returns
     -------
@@ -378,7 +432,15 @@ def shortest_walk(
 
 
 def _follow_back(left_before: dict[int, int | None], end: int) -> list[int]:
-    """List the terminals of a walk in order, from its last one and the one before each."""
+    """List the terminals of a walk in order, from its last one and the one before each.
+
+    Parameters
+    ----------
+    left_before
+        By terminal, the terminal by which the cell before was left; None at the first one.
+    end
+        The last terminal of the walk.
+    """
     walk = []
     terminal: int | None = end
     while terminal is not None:

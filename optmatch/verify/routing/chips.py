@@ -78,7 +78,20 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
 
 
 def _find_places(places: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each target stands in `places`, -1 if it is not there."""
+    """Find where each of some numbers stands in a list of different numbers.
+
+    Parameters
+    ----------
+    places
+        The list, in any order.
+    targets
+        The numbers.
+
+    Returns
+    -------
+    int array
+        ``index[target]``: its index in `places`, -1 if it is not there.
+    """
     if not len(places):
         return np.full(len(targets), -1)
     order = np.argsort(places)
@@ -146,6 +159,8 @@ def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[
     settled: dict[int, float] = {}
 
     def enter(terminal: int, cost_before: float) -> None:
+        """Put all exits of a cell that is entered at a terminal into the queue."""
+        # Each cell has four terminals, numbered in a row.
         cell = terminal // 4
         for state in (0, 1):
             if stuck[cell] in (FREE, state):
@@ -196,10 +211,26 @@ def sum_power(
 
 
 def bound_power(fabric: Fabric, cells: CellDevice, pairs: NDArray[np.bool_], slots: int) -> float:
-    """Bound the power of so many slots in mW: all dark cells, and what each circuit adds alone.
+    """Compute a lower bound of the heater power of all slots together.
 
-    Two circuits may pass a cell, so each of them counts half of what light in the cell adds.
-    ``pairs[source, destination]`` are the circuits of all slots together.
+    It is the power of all dark cells, and what each circuit adds alone on its cheapest route. Two
+    circuits may pass a cell, so each of them counts half of what light in the cell adds.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    cells
+        The heater power of each cell in bar and in cross, in mW.
+    pairs
+        ``pairs[source, destination]``: the circuits of all slots together, each in one slot.
+    slots
+        The number of slots.
+
+    Returns
+    -------
+    float
+        Power in mW, summed over the slots; 0 without cells, infinite if a circuit has no route.
     """
     if fabric.graph is None:
         return 0.0
@@ -213,7 +244,7 @@ def bound_power(fabric: Fabric, cells: CellDevice, pairs: NDArray[np.bool_], slo
 def bound_crosstalk(
     graph: CellGraph, cells: CellDevice, passed_twice: int, circuits: int
 ) -> float:
-    """Bound the worst ratio of crosstalk to signal by the mean, if two circuits pass every cell.
+    """Compute a lower bound of the worst crosstalk: the mean, if two circuits pass every cell.
 
     Two circuits whose powers have the ratio g leak into each other in a cell of leak r: one gets
     r g, the other r / g. The sum is at least 2 r, whatever g is.
@@ -221,11 +252,17 @@ def bound_crosstalk(
     Parameters
     ----------
     graph, cells
-        The wiring, and the device of each cell.
+        The wiring, and the device of each cell: its leaks as ratios of powers, by state.
     passed_twice
-        The number of cells that two circuits pass in any case.
+        The number of cells that two circuits pass, whatever the routes are.
     circuits
         The number of circuits.
+
+    Returns
+    -------
+    float
+        Crosstalk over signal, a ratio of powers. 0, which proves nothing, if there are no
+        circuits, or if some cell may be passed by fewer than two.
     """
     if not circuits or passed_twice < graph.n_cells:
         return 0.0

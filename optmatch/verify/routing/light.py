@@ -203,7 +203,17 @@ def _check_sharing(
 
 
 def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Check that no cell is told to be in a state that it cannot have."""
+    """Check that no cell is told to be in a state that it cannot have.
+
+    Parameters
+    ----------
+    graph
+        ``stuck[cell]``: the only state of a stuck cell.
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
+    findings
+        Violations are added to it.
+    """
     is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
     for slot, cell in np.argwhere(is_stuck & (states != FREE) & (states != graph.stuck)):
         where = f"cell_states[{slot}, {cell}]"
@@ -211,7 +221,17 @@ def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Fin
 
 
 def _note_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Note and count loops of light: no rule forbids them, but leaked light stays in them."""
+    """Note and count loops of light: no rule forbids them, but leaked light stays in them.
+
+    Parameters
+    ----------
+    graph
+        The cells and links.
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
+    findings
+        Gets a note for each loop, and their number as the figure ``loops``.
+    """
     n_loops = 0
     for slot, loops in enumerate(find_loops(graph, states)):
         n_loops += len(loops)
@@ -222,7 +242,17 @@ def _note_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) 
 
 
 def _check_circuits(fabric: Fabric, states: NDArray[np.int8], findings: Findings) -> None:
-    """Check that each cell has the states that it is in, by the matrix of its parts."""
+    """Check that the cells have the states that a schedule says, by the matrices of their parts.
+
+    Parameters
+    ----------
+    fabric
+        A switch with cells; only cells whose circuit of parts is known are checked.
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
+    findings
+        Gets a violation for each cell and state in use in which light goes elsewhere.
+    """
     for wrong in find_wrong_states(fabric):
         slots = np.flatnonzero(states[:, wrong.cell] == wrong.state)
         if len(slots):

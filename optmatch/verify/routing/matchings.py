@@ -52,6 +52,7 @@ def check_shapes(
     shape = list(schedule.durations_s.shape)
     fits &= findings.expect(DURATION_PER_SLOT, "durations_s.shape", shape, [n_slots])
 
+    # Only where each slot has a delay of its own, there is one for each slot.
     delays_shape = None if schedule.delays_s is None else list(schedule.delays_s.shape)
     expected = [n_slots] if own_delays else None
     fits &= findings.expect(DELAY_PER_SLOT, "delays_s.shape", delays_shape, expected)
@@ -64,6 +65,7 @@ def check_shapes(
         states_shape = None if states is None else list(states.shape)
         expected = [n_slots, fabric.n_cells]
         fits &= findings.expect(STATE_PER_CELL, "cell_states.shape", states_shape, expected)
+    # -1 is free, 0 bar and 1 cross; half-turned cells carry no circuits.
     if states is not None:
         for slot, cell in np.argwhere((states < FREE) | (states > CROSS)):
             where = f"cell_states[{slot}, {cell}]"
@@ -113,7 +115,19 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
 def _check_dead_ports(
     fabric: Fabric, slot: int, matching: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Check that dead ports send nothing and that nothing is sent to them."""
+    """Check that dead ports send nothing and that nothing is sent to them.
+
+    Parameters
+    ----------
+    fabric
+        The switch, with its dead ports.
+    slot
+        The number of the slot, for messages.
+    matching
+        ``matching[source]``: the destination, -1 if idle; shape (ports,).
+    findings
+        Violations are added to it.
+    """
     for port in fabric.dead_ports:
         sources = np.flatnonzero(matching == port).tolist()
         if matching[port] != IDLE or sources:
@@ -122,7 +136,17 @@ def _check_dead_ports(
 
 
 def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
-    """Check that no two circuits of a slot have the same destination."""
+    """Check that no two circuits of a slot have the same destination.
+
+    Parameters
+    ----------
+    slot
+        The number of the slot, for messages.
+    matching
+        ``matching[source]``: the destination, -1 if idle; shape (ports,).
+    findings
+        Violations are added to it.
+    """
     n_uses = np.bincount(matching[matching != IDLE], minlength=len(matching))
     for port in np.flatnonzero(n_uses > 1):
         sources = np.flatnonzero(matching == port).tolist()
@@ -131,7 +155,17 @@ def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findin
 
 
 def _check_mutual(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
-    """Check that the circuit of a bidirectional port leads back to it, from another port."""
+    """Check that the circuit of a bidirectional port leads back to it, from another port.
+
+    Parameters
+    ----------
+    slot
+        The number of the slot, for messages.
+    matching
+        ``matching[port]``: the partner, -1 if idle; shape (ports,).
+    findings
+        Violations are added to it.
+    """
     for port in np.flatnonzero(matching != IDLE):
         partner = int(matching[port])
         where = f"matchings[{slot}, {partner}]"

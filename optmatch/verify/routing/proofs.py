@@ -67,6 +67,13 @@ class ProofChecker:
     """Checks proofs about routings on one graph of cells; a void proof is a `ProofError`."""
 
     def __init__(self, graph: CellGraph) -> None:
+        """Take over the cells and links of a graph as lists, for many searches.
+
+        Parameters
+        ----------
+        graph
+            The graph that all proofs are about.
+        """
         self.n_links = graph.links.count
         self.link_of: list[int] = graph.links.of_terminal.tolist()
         self.mate: list[int] = graph.mate.tolist()
@@ -74,15 +81,37 @@ class ProofChecker:
         self._parities: dict[int, list[set[int]]] = {}
 
     def bound_cells(self, proof: RoutingProof, circuits: list[Circuit]) -> float:
-        """Bound the number of cells on all routes together; infinite if there is no routing."""
+        """Compute the lower bound of the cells on all routes together that a proof shows.
+
+        Parameters
+        ----------
+        proof
+            A tree of cases, with prices of links in each leaf.
+        circuits
+            The circuits, as terminals.
+
+        Returns
+        -------
+        float
+            A whole number, of the parity that all routes have; infinite if there is no routing.
+        """
 
         def to_cells(units: float) -> float:
+            """Turn price units into whole cells."""
             return self._round_up_cells(units, circuits)
 
         return self._bound_leaves(proof, circuits, WHOLE_CELLS, to_cells)
 
     def _round_up_cells(self, units: float, circuits: list[Circuit]) -> float:
-        """Turn price units into whole cells, of the parity that all routes together have."""
+        """Turn price units into whole cells, of the parity that all routes together have.
+
+        Parameters
+        ----------
+        units
+            A bound in price units, of which a cell has `PRICE_UNITS`.
+        circuits
+            The circuits, as terminals.
+        """
         parity = self.total_parity(circuits)
         cells = -(-units // PRICE_UNITS)
         if parity is None or cells % 2 == parity:
@@ -154,6 +183,9 @@ class ProofChecker:
         Returns
         -------
         JointBound
+            ``cells``, a bound of the cells on all routes, infinite if so many slots cannot hold
+            the circuits; and ``slots``, the fewest slots that can by these prices, 0 if nothing is
+            shown.
 
         Raises
         ------
@@ -336,7 +368,27 @@ class ProofChecker:
     def _check_infeasible_leaf(
         self, proof: RoutingProof, node: int, circuits: list[Circuit], cases: list[Case]
     ) -> None:
-        """Refuse a leaf whose prices do not show that its case has no routing."""
+        """Refuse a leaf of a search tree whose prices do not show that its case has no routing.
+
+        Each circuit pays the prices of the links on its cheapest route. If all of them together
+        pay more than all links are worth, they cannot have links of their own (Farkas' lemma).
+
+        Parameters
+        ----------
+        proof
+            A tree of cases; ``prices[node, link]`` are whole numbers.
+        node
+            The leaf.
+        circuits
+            The circuits to be routed, by their terminals.
+        cases
+            ``cases[circuit]``: exits and links that it may not use in this leaf.
+
+        Raises
+        ------
+        ProofError
+            If the circuits pay no more.
+        """
         prices = proof.prices[node].tolist()
         value = self._sum_cheapest(prices, circuits, cases, FREE_CELLS)
         if value <= 0:
@@ -346,7 +398,21 @@ class ProofChecker:
             )
 
     def _check_sizes(self, proof: RoutingProof, n_circuits: int) -> None:
-        """Refuse a proof about other links, circuits or terminals than there are."""
+        """Refuse a proof about other links, circuits or terminals than there are.
+
+        Parameters
+        ----------
+        proof
+            A tree of cases: ``prices[node, link]``; ``circuit[node]`` and ``terminal[node]`` say
+            on what a node splits, with circuit -1 at a leaf.
+        n_circuits
+            The number of circuits of the problem.
+
+        Raises
+        ------
+        ProofError
+            If a number is out of range.
+        """
         n_prices = proof.prices.shape[1]
         if n_prices != self.n_links:
             raise ProofError(f"prices for {n_prices} links, the fabric has {self.n_links}")
@@ -436,10 +502,23 @@ class ProofChecker:
     def cheapest_walk(
         self, circuit: Circuit, case: Case, prices: list[int], cell_costs: tuple[int, int]
     ) -> float:
-        """Find the least cost of a walk of a circuit by Dijkstra, in price units.
+        """Find the least cost of a walk of a circuit by Dijkstra, links at both ends included.
 
-        The links at both ends are paid too. ``prices[link]``; `cell_costs` are those of a cell in
-        bar and in cross. Infinite where there is no walk.
+        Parameters
+        ----------
+        circuit
+            The terminals where it starts and ends.
+        case
+            The exits and links that are forbidden.
+        prices
+            ``prices[link]``, in price units.
+        cell_costs
+            The cost of a cell in bar and in cross, in price units.
+
+        Returns
+        -------
+        float
+            In price units; infinite where there is no walk.
         """
         costs = self._search_costs(circuit.start, case, prices, cell_costs, circuit.end)
         return costs.get(circuit.end, math.inf)
@@ -501,10 +580,19 @@ class ProofChecker:
         return cost_at
 
     def total_parity(self, circuits: list[Circuit]) -> int | None:
-        """Return whether all routes together pass an even (0) or odd (1) number of cells.
+        """Tell whether all routes together pass an even or an odd number of cells.
 
-        None if a circuit has walks of both parities, or none at all.
+        Parameters
+        ----------
+        circuits
+            The circuits, by the terminals where they start and end.
+
+        Returns
+        -------
+        int or None
+            0 even, 1 odd; None if a circuit has walks of both parities, or none at all.
         """
+        # The parity of a sum is the sum of the parities, modulo 2.
         total = 0
         for circuit in circuits:
             parities = self._parities_of_walks(circuit.start)[circuit.end]
@@ -552,8 +640,8 @@ def _next_sum(
 ) -> float:
     """Return the least sum of cell losses that reaches a loss, with so many dear cells in it.
 
-    A sum that is less than `loss_db` by no more than rounding is taken too, so that no bound
-    becomes too high.
+    Cells lose one of two amounts, a cheap and a dear one. A sum that is less than `loss_db` by no
+    more than rounding is taken too, so that no bound becomes too high.
 
     Parameters
     ----------
@@ -564,9 +652,14 @@ def _next_sum(
     cheap_db
         The loss of a cheap cell in dB; so many are added as are needed.
     max_passages
-        No more cheap cells than this can be passed; infinite if they do not reach the loss.
+        No more cheap cells than this can be passed.
     parity
         Of the number of all cells, 0 or 1; None if it may be either.
+
+    Returns
+    -------
+    float
+        In dB; infinite if the cheap cells do not reach the loss.
     """
     n_dear, dear_db = dear
     missing_db = loss_db * _ROUNDING - n_dear * dear_db

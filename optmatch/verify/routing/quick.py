@@ -34,7 +34,19 @@ class Wires(NamedTuple):
 
 
 def wires_of(fabric: Fabric) -> Wires:
-    """Collect the wiring of a fabric with cells."""
+    """Collect the wiring of a fabric with cells as plain arrays, for compiled kernels.
+
+    Parameters
+    ----------
+    fabric
+        A switch with cells.
+
+    Returns
+    -------
+    Wires
+        By terminal the other end of its link and the number of the link, the terminals of ports,
+        the stuck state of each cell, and whether ports are bidirectional.
+    """
     graph = fabric.graph
     assert graph is not None
     return Wires(

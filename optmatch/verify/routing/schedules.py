@@ -172,7 +172,21 @@ def _check_times(problem: AllToAll, schedule: Schedule, findings: Findings) -> N
 def _check_stated_times(
     schedule: Schedule, rule: str, slot_s: float, delay_s: float, findings: Findings
 ) -> None:
-    """Check that all slots last equally long, with one delay, in which all circuits wait."""
+    """Check that all slots last equally long, with one delay, in which all circuits wait.
+
+    Parameters
+    ----------
+    schedule
+        The schedule.
+    rule
+        The text of the rule about durations.
+    slot_s
+        The duration of a slot in seconds, as the problem states it.
+    delay_s
+        The delay before a slot in seconds, as the problem states it.
+    findings
+        Violations are added to it.
+    """
     for slot, duration_s in enumerate(schedule.durations_s.tolist()):
         findings.expect(rule, f"durations_s[{slot}]", duration_s, slot_s)
     findings.expect(DELAY_IS_GIVEN, "delay_s", float(schedule.delay_s), delay_s)
@@ -255,7 +269,19 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
 
 
 def _list_meetings(problem: AllToAll) -> NDArray[np.int64]:
-    """Return ``meetings[source, destination]``: 1 for each two different live ports, else 0."""
+    """Count how often each pair of ports has to meet in an all-to-all.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, on a switch that may have dead ports.
+
+    Returns
+    -------
+    int64 array
+        ``meetings[source, destination]``: 1 for two different live ports, else 0; shape (ports,
+        ports).
+    """
     n_ports = problem.fabric.n_ports
     dead = list(problem.fabric.dead_ports)
     meetings = np.ones((n_ports, n_ports), dtype=np.int64)
@@ -266,7 +292,17 @@ def _list_meetings(problem: AllToAll) -> NDArray[np.int64]:
 
 
 def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findings) -> None:
-    """Check that the one slot holds the matching that was asked for."""
+    """Check that the one slot of a routing holds the matching that was asked for.
+
+    Parameters
+    ----------
+    problem
+        ``matching[source]``: the destination that is asked for, -1 for none.
+    schedule
+        Should have one slot.
+    findings
+        Gets a violation for each port with another partner.
+    """
     if not findings.expect(ONE_SLOT, "matchings", len(schedule.matchings), 1):
         return
     matching = schedule.matchings[0]
@@ -323,8 +359,18 @@ def _add_figures(
 def count_toggles(schedule: Schedule) -> int:
     """Count how often cells are driven to their other state in the course of a schedule.
 
-    ``schedule.cell_states[slot, cell]`` is 0 bar, 1 cross or -1 free. A free cell keeps the state
-    that it was last driven to; the first setting of a cell is no toggle.
+    A free cell keeps the state that it was last driven to; the first setting of a cell is no
+    toggle.
+
+    Parameters
+    ----------
+    schedule
+        ``cell_states[slot, cell]`` is 0 bar, 1 cross or -1 free; None without cells.
+
+    Returns
+    -------
+    int
+        Summed over all cells; 0 without cells.
     """
     if schedule.cell_states is None:
         return 0
@@ -418,9 +464,17 @@ def _bound_jointly(
 
 
 def list_circuits(problem: Routing) -> list[Circuit]:
-    """List the circuits of the matching by source port, of bidirectional ports each once.
+    """List the circuits of a matching by source port, of bidirectional ports each once.
 
-    A `Circuit` is a pair of terminals: where its light enters the fabric, and where it leaves.
+    Parameters
+    ----------
+    problem
+        ``matching[source]``: the partner of a port, -1 for none.
+
+    Returns
+    -------
+    list of Circuit
+        Pairs of terminals: where the light of a circuit enters the fabric, and where it leaves.
     """
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()

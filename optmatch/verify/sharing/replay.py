@@ -40,7 +40,18 @@ DEMAND_IS_MET = Rule("every demand is met")
 def verify_sharing(
     problem: PortSharing, subject: Schedule | Assignment | Solution, findings: Findings
 ) -> None:
-    """Check an assignment and, of a solution, its claims."""
+    """Check an assignment of resources to jobs and, of a solution, its claims.
+
+    Parameters
+    ----------
+    problem
+        The resources (devices or ports), the jobs that ask for them, and the objective.
+    subject
+        An assignment, or a solution with one; a schedule is refused.
+    findings
+        Violations and figures are added to it, among them ``lower_bound_recomputed``: the bound
+        that counting shows, in the unit of the objective.
+    """
     findings.step = 1.0 if problem.objective == "max-flow" else None
     supply = Supply(problem)
     counted = count_bound(problem, supply)
@@ -48,11 +59,13 @@ def verify_sharing(
     served: NDArray[np.int64] | None = None  # by job, once the answer is replayed
 
     def replay(answer: object) -> bool:
+        """Check the answer; return whether its objective could be computed."""
         nonlocal served
         served = _replay(problem, answer, findings)
         return served is not None
 
     def prove(proof: object) -> Score:
+        """Return the bound that a certificate shows, which may be about the replayed answer."""
         return check_bound(problem, supply, served, proof, counted)
 
     if isinstance(subject, Solution):
@@ -62,7 +75,17 @@ def verify_sharing(
 
 
 def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:
-    """Check an assignment, and count its objective.
+    """Check an assignment of resources to jobs, and compute its objective.
+
+    Parameters
+    ----------
+    problem
+        The resources and jobs.
+    answer
+        Should be an `Assignment`: ``job_of[resource]`` is the number of the job, -1 if unused.
+    findings
+        Violations are added to it, and the figures ``used`` (resources), ``jobs_served`` (jobs
+        with all that they ask for) and ``objective``.
 
     Returns
     -------
@@ -99,7 +122,17 @@ def _check_eligible(
 ) -> None:
     """Compare each used resource with the bounds of its job, and the times of both.
 
-    ``job[entry]`` has the resource ``used[entry]``.
+    Parameters
+    ----------
+    problem
+        Each attribute of a resource has to be at least the bound of its job, and a resource has
+        to leave after the request of its job.
+    used
+        The numbers of the used resources, shape (used,).
+    job
+        ``job[entry]``: the job that has the resource ``used[entry]``, shape (used,).
+    findings
+        Gets at most `MOST_TOLD` violations of each rule and attribute.
     """
     resources = problem.resources
     jobs = problem.jobs
@@ -120,7 +153,17 @@ def _check_eligible(
 
 
 def _check_amounts(problem: PortSharing, served: NDArray[np.int64], findings: Findings) -> None:
-    """Check that no job gets more than it wants, and whole jobs all or nothing."""
+    """Check that no job gets more than it wants, and whole jobs all or nothing.
+
+    Parameters
+    ----------
+    problem
+        ``jobs.demand[job]``, and ``jobs.whole[job]``: whether a part of it is of no use.
+    served
+        ``served[job]``: the number of resources.
+    findings
+        Gets at most `MOST_TOLD` violations of each rule.
+    """
     demand = problem.jobs.demand
     for job in np.flatnonzero(served > demand)[:MOST_TOLD].tolist():
         findings.refuse(NOT_MORE_THAN_WANTED, f"job {job}", int(served[job]), int(demand[job]))
@@ -132,7 +175,21 @@ def _check_amounts(problem: PortSharing, served: NDArray[np.int64], findings: Fi
 def _check_caps(
     problem: PortSharing, used: NDArray[np.intp], job: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Check that no job has more resources of a plane than its cap there."""
+    """Check that no job has more resources of a plane than its cap there.
+
+    A plane is a part of the pool, to which each resource belongs.
+
+    Parameters
+    ----------
+    problem
+        ``jobs.plane_caps[job, plane]``: a number of resources; None without caps.
+    used
+        The numbers of the used resources, shape (used,).
+    job
+        ``job[entry]``: the job that has the resource ``used[entry]``, shape (used,).
+    findings
+        Gets at most `MOST_TOLD` violations.
+    """
     caps = problem.jobs.plane_caps
     if caps is None:
         return
@@ -150,11 +207,26 @@ def _measure_objective(
     served: NDArray[np.int64],
     findings: Findings,
 ) -> Score:
-    """Return the objective; less is better.
+    """Compute the objective of an assignment; less is better.
 
-    ``"max-flow"``: what is not served, over all jobs. ``"lexicographic"``: what each job lacks, in
-    the order of jobs. ``"max-min"``: the largest part of its due that a job lacks. ``"min-jct"``:
-    the mean time in seconds from a request to the last resource; all demands have to be met.
+    Parameters
+    ----------
+    problem
+        Its ``objective`` is one of four. "max-flow": what is not served, over all jobs.
+        "lexicographic": what each job lacks, in the order of jobs. "max-min": the largest part of
+        its due that a job lacks. "min-jct": the mean time in seconds from a request to the last
+        resource; all demands have to be met.
+    job_of
+        ``job_of[resource]``: the job, -1 if unused.
+    served
+        ``served[job]``: the number of its resources.
+    findings
+        For "min-jct", demands that are not met are added as violations.
+
+    Returns
+    -------
+    Score
+        A number, or for "lexicographic" a tuple with a number for each job.
     """
     jobs = problem.jobs
     lacking = (jobs.demand - served).tolist()

@@ -35,6 +35,18 @@ class Supply:
     """
 
     def __init__(self, problem: PortSharing) -> None:
+        """Count the resources of a pool by classes that all jobs treat alike.
+
+        A resource's place along an axis is how many of the thresholds of the jobs it reaches: with
+        bounds 4 and 8 of the jobs, the value 5 has place 1. Resources of equal places are one
+        class.
+
+        Parameters
+        ----------
+        problem
+            Thresholds are the bounds of attributes, and the requests that a resource must outstay.
+            Planes are an axis too where jobs have caps by plane.
+        """
         resources = problem.resources
         jobs = problem.jobs
 
@@ -60,7 +72,19 @@ class Supply:
         self.caps = jobs.plane_caps
 
     def count_alone(self, problem: PortSharing) -> list[int]:
-        """Return the resources that each job could get if it were alone."""
+        """Count the resources that each job could get if it were alone.
+
+        Parameters
+        ----------
+        problem
+            The problem whose resources were counted. A job with ``whole`` takes all that it
+            demands or nothing.
+
+        Returns
+        -------
+        list of int
+            By job; at most its demand, and within its caps.
+        """
         counts = []
         for job, demand in enumerate(problem.jobs.demand.tolist()):
             serves = self.serves[:, job]
@@ -73,11 +97,12 @@ class Supply:
         return counts
 
     def cut(self, proof: Any, demand: ArrayLike) -> int:
-        """Return the most that jobs get together, by a cut of the flow network.
+        """Compute the most resources that jobs get together, by a cut of the flow network.
 
-        The network leads from each job over its caps to the cells that serve it. The cut takes
-        the caps or the demand of a job where ``proof.tight[job, plane]`` is 1, and all cells that
-        serve a job where it is not.
+        The network leads from each job over its caps to the cells that serve it; a cell is a class
+        of resources of one plane that serve the same jobs. The cut takes the caps or the demand of
+        a job where ``proof.tight[job, plane]`` is 1, and all cells that serve a job where it is
+        not.
 
         Parameters
         ----------
@@ -85,6 +110,11 @@ class Supply:
             The cut.
         demand
             ``demand[job]``: how many the job takes at most.
+
+        Returns
+        -------
+        int
+            A number of resources, which no assignment exceeds (max-flow, min-cut).
 
         Raises
         ------
@@ -114,19 +144,23 @@ def _count_cells(
     Parameters
     ----------
     places
-        For each axis the place of each resource.
+        For each axis the place of each resource along it; arrays of shape (resources,).
 
     Returns
     -------
-    list of arrays, and int64 array
-        For each axis the place of each cell with resources, and how many it has. Where numbers of
-        cells would overflow, each resource has a cell of its own.
+    places : list of arrays
+        For each axis the place of each cell that has resources, shape (cells,).
+    counts : int64 array
+        How many resources each of these cells has. Where numbers of cells would overflow, each
+        resource has a cell of its own.
     """
     n_resources = len(places[0])
     shape = [int(place.max(initial=0)) + 1 for place in places]
     n_cells = math.prod(shape)
     if n_cells > 2**62:
         return places, np.ones(n_resources, dtype=np.int64)
+    # The number of a cell, with the last axis fastest. As long as a table is small, counting in it
+    # is faster than sorting.
     cell_of = np.zeros(n_resources, dtype=np.int64)
     for place, width in zip(places, shape, strict=True):
         cell_of = cell_of * width + place
@@ -140,7 +174,20 @@ def _count_cells(
 
 
 def _count_reached(values: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[Any]:
-    """Return how many of the ascending levels each value reaches; few are compared one by one."""
+    """Count how many thresholds each value reaches.
+
+    Parameters
+    ----------
+    values
+        Numbers, shape (n,).
+    levels
+        The thresholds, ascending. A few are compared one by one, which is faster.
+
+    Returns
+    -------
+    int array
+        Shape (n,).
+    """
     if len(levels) > 8:
         return np.digitize(values, levels)
     n_reached = np.zeros(len(values), dtype=np.int8)
@@ -150,9 +197,22 @@ def _count_reached(values: NDArray[np.float64], levels: NDArray[np.float64]) -> 
 
 
 def count_bound(problem: PortSharing, supply: Supply) -> Score:
-    """Return the bound of the objective that counting shows: each job as if it were alone.
+    """Compute the lower bound of the objective that counting shows: each job as if it were alone.
 
-    For ``"max-flow"`` the jobs together also get no more than all resources that serve any.
+    For "max-flow" the jobs together also get no more than all resources that serve any.
+
+    Parameters
+    ----------
+    problem
+        The resources, jobs and objective.
+    supply
+        The resources counted by class.
+
+    Returns
+    -------
+    Score
+        In the unit of the objective: resources that are lacking, a tuple of them by job, a part of
+        the due, or seconds of waiting (infinite if a demand cannot be met).
     """
     demand = problem.jobs.demand.tolist()
     alone = supply.count_alone(problem)
@@ -176,18 +236,25 @@ def check_bound(
     certificate: Any,
     counted: Score,
 ) -> Score:
-    """Return the bound that a certificate shows.
+    """Return the bound that a certificate shows, in the unit of the objective.
 
     Parameters
     ----------
     problem, supply
-        The question, and its resources by cells.
+        The question, and its resources counted by classes.
     served
-        ``served[job]`` of the answer; None if there is none.
+        ``served[job]``: the resources that each job has in the answer; None if there is none.
     certificate
-        A cut; for an order of jobs, a tuple of a cut or None for each job.
+        A cut of the flow from resources to jobs; for an order of jobs ("lexicographic"), a tuple
+        of a cut or None for each job.
     counted
         The bound that needs no certificate.
+
+    Returns
+    -------
+    Score
+        At least `counted`; infinite if the cut shows that not all demands can be met where they
+        must be.
 
     Raises
     ------
@@ -219,10 +286,34 @@ def _check_levels(
     certificate: Any,
     counted: Any,
 ) -> Score:
-    """Return the levels of the first jobs, whose cuts show that they get no more.
+    """Bound what the first jobs lack, by cuts that show that they get no more.
 
-    The cut of a job shows that the jobs before it, with what they have, leave it nothing more.
-    From the first job on for which this is not shown, the counted levels remain.
+    A level is what one job lacks; jobs are in the order of their rank. The cut of a job shows that
+    the jobs before it, with what they have, leave it nothing more. From the first job on for
+    which this is not shown, the counted levels remain.
+
+    Parameters
+    ----------
+    problem
+        The resources and jobs.
+    supply
+        The resources counted by class.
+    served
+        ``served[job]``: what each job has in the answer.
+    certificate
+        A cut for each job, by rank; None where nothing is needed.
+    counted
+        The levels that counting shows, by rank.
+
+    Returns
+    -------
+    tuple of int
+        The levels, by rank: no answer is better in this order.
+
+    Raises
+    ------
+    ProofError
+        If there is not an entry for each job.
     """
     order = rank_jobs(problem)
     if not isinstance(certificate, tuple) or len(certificate) != len(order):
@@ -244,7 +335,20 @@ def _check_levels(
 
 
 def _list_needs_of_better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
-    """Return what each job needs at least in an answer whose worst job lacks less."""
+    """Return what each job needs at least in an answer whose worst job lacks less.
+
+    Parameters
+    ----------
+    problem
+        The jobs. One with ``whole`` needs all that it demands.
+    served
+        ``served[job]``: what each job has in the answer.
+
+    Returns
+    -------
+    list of int
+        A number of resources by job.
+    """
     worst = measure_lack(problem, served.tolist())
     needs = []
     for job, due in enumerate(count_dues(problem)):
@@ -256,19 +360,43 @@ def _list_needs_of_better(problem: PortSharing, served: NDArray[np.int64]) -> li
 
 
 def _count_least_better(due: float, worst: float) -> int:
-    """Return the fewest resources with which a job lacks less than `worst` of its due.
+    """Return the fewest resources with which a job lacks less than a given part of its due.
 
-    One more than its due, rounded down, if no number does.
+    Parameters
+    ----------
+    due
+        The resources that are due to the job, above 0.
+    worst
+        The part of its due that it may not lack.
+
+    Returns
+    -------
+    int
+        One more than its due, rounded down, if no number does.
     """
 
     def is_better(count: int) -> bool:
+        """Tell whether a job with so many resources lacks less than the given part."""
         return 1 - count / due < worst
 
     return bisect_left(range(int(due) + 1), True, key=is_better)
 
 
 def measure_lack(problem: PortSharing, served: list[int]) -> float:
-    """Return the largest part of its due that a job lacks; ``served[job]``."""
+    """Return the largest part of its due that a job lacks.
+
+    Parameters
+    ----------
+    problem
+        The jobs, each with a number of resources that are due to it.
+    served
+        ``served[job]``: the resources that it has.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+    """
     worst = 0.0
     for count, due in zip(served, count_dues(problem), strict=True):
         if due:
@@ -277,7 +405,18 @@ def measure_lack(problem: PortSharing, served: list[int]) -> float:
 
 
 def _measure_mean_wait(problem: PortSharing) -> float:
-    """Return the mean time from a request to the last resource, each job alone, in seconds."""
+    """Compute the mean time from a request to the last resource, as if each job were alone.
+
+    Parameters
+    ----------
+    problem
+        Resources with their arrivals in seconds, and jobs that can each be served alone.
+
+    Returns
+    -------
+    float
+        Seconds; 0 if resources have no arrivals.
+    """
     resources = problem.resources
     jobs = problem.jobs
     if resources.arrival_s is None or not jobs.n_jobs:
@@ -288,6 +427,7 @@ def _measure_mean_wait(problem: PortSharing) -> float:
         serves = resources.departures_s > asked_s
         for values, bounds in zip(resources.attributes, jobs.bounds, strict=True):
             serves &= values >= bounds[job]
+        # Alone, a job of demand d takes the d resources that come first.
         arrivals_s = np.sort(resources.arrival_s[serves])
         last_s = float(arrivals_s[demand - 1]) if demand else asked_s
         waits_s.append(max(last_s - asked_s, 0.0))

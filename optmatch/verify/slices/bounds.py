@@ -39,7 +39,7 @@ class Torus(NamedTuple):
 
 
 def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -> Shape | None:
-    """Return the chip next to one in a torus, along an axis; None if there is none.
+    """Find the chip next to one in a torus of chips, along an axis.
 
     On the way around a short side, a twisted torus shifts all longest sides by the short one. A
     side of one chip has no neighbours, and one of two has no second circuit to the same chip,
@@ -52,11 +52,18 @@ def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -
     twisted
         Whether it is twisted.
     place
-        The chip.
+        The coordinates of the chip.
     axis, step
-        0 to 2, and -1 or 1.
+        The axis, 0 to 2, and the direction, -1 or 1.
+
+    Returns
+    -------
+    tuple of int or None
+        The coordinates of the next chip; None if there is none.
     """
     side = shape[axis]
+    # As an example, in a twisted torus of 4 x 4 x 8 the way around from x = 3 leads to x = 0, and
+    # from z = 1 to z = 5.
     longest = max(shape)
     position = place[axis] + step
     goes_around = not 0 <= position < side
@@ -74,14 +81,22 @@ def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -
 
 @lru_cache(maxsize=64)
 def measure(shape: Shape, server: Shape, twisted: bool = False) -> Torus:
-    """Count the circuits between the slots of a slice.
+    """Count the circuits between the slots of a slice, a torus of chips.
+
+    A slot is the part of the slice on one server. Circuits within a server are not counted.
 
     Parameters
     ----------
     shape, server
         The sides of the slice and of a server, in chips.
     twisted
-        Whether the torus is twisted.
+        Whether the torus is twisted: ways around short sides are shifted along the longest ones.
+
+    Returns
+    -------
+    Torus
+        The number of slots, ``weights[source slot, destination slot]``, the sides in slots, and
+        whether it looks the same from each slot.
     """
     sides = _sides(shape, server)
     weights: dict[tuple[int, int], int] = {}
@@ -118,7 +133,18 @@ def _fits(sides: Sequence[int], fabric: RackFabric) -> bool:
 
 
 def _places(problem: SliceAllocation) -> list[list[int]]:
-    """List the free servers on which a slice can lie together: of each rack, or of all joined."""
+    """List the free servers on which a slice can lie together: of each rack, or of all if joined.
+
+    Parameters
+    ----------
+    problem
+        The free servers, and whether racks are joined by fibres between them.
+
+    Returns
+    -------
+    list of list of int
+        A list of servers for each rack, or a single one.
+    """
     free_servers = problem.free_servers.tolist()
     if problem.fabric.joined:
         return [free_servers]
@@ -130,7 +156,18 @@ def _places(problem: SliceAllocation) -> list[list[int]]:
 
 
 def bound_load(problem: SliceAllocation) -> float:
-    """Bound the load by the circuits of one pair of slots; infinite without servers enough."""
+    """Compute a lower bound of the load of an edge, by the circuits of one pair of slots.
+
+    Parameters
+    ----------
+    problem
+        The slice that is asked for, and the free servers.
+
+    Returns
+    -------
+    float
+        A number of fibres that lead side by side; infinite if no rack has servers enough.
+    """
     most_servers = max(len(servers) for servers in _places(problem))
     bounds = [
         float(max(torus.weights.values(), default=0))
@@ -141,7 +178,18 @@ def bound_load(problem: SliceAllocation) -> float:
 
 
 def list_tori(problem: SliceAllocation) -> list[Torus]:
-    """List the slice as it may be turned; of those that fit, the ones with the fewest slots."""
+    """List the slice as it may be turned; of those that fit, the ones with the fewest slots.
+
+    Parameters
+    ----------
+    problem
+        ``shape``: chips along each axis. A slot is a server that the slice needs.
+
+    Returns
+    -------
+    list of Torus
+        The slots and the circuits between them; empty if no turn fits into a rack.
+    """
     fabric = problem.fabric
     fitting = [
         measure(shape, fabric.server, problem.twisted)
@@ -196,7 +244,25 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
 
 
 def _sort_cuts(problem: SliceAllocation, proof: LoadProof) -> dict[int, list[tuple[int, ...]]]:
-    """Return the cuts of each place, by the number of the rack; 0 for joined racks."""
+    """Sort the cuts of a proof by the rack in which they are; a cut is a set of servers.
+
+    Parameters
+    ----------
+    problem
+        The racks, which are one if they are joined.
+    proof
+        ``cuts``: tuples of servers and, with rack switches, of these.
+
+    Returns
+    -------
+    dict
+        The cuts by the number of the rack; 0 for joined racks.
+
+    Raises
+    ------
+    ProofError
+        If a cut has servers of two racks that are not joined, or names none.
+    """
     fabric = problem.fabric
     rack_of_server = fabric.server_coordinates[:, 0].tolist()
     n_nodes = fabric.n_servers + fabric.n_rack_switches
@@ -214,18 +280,25 @@ def _sort_cuts(problem: SliceAllocation, proof: LoadProof) -> dict[int, list[tup
 def _cut_refutes(
     problem: SliceAllocation, torus: Torus, servers: list[int], limit: int, cut: tuple[int, ...]
 ) -> bool:
-    """Return whether fewer circuits fit over the border of a set of servers than must pass it.
+    """Tell whether fewer circuits fit over the border of a set of servers than must pass it.
+
+    Then no placement of the slice keeps to the limit.
 
     Parameters
     ----------
     problem, torus
-        The question, and the slice as it is turned.
+        The racks with the circuits on their edges, and the slice as it is turned.
     servers
-        The free servers of the place.
+        The free servers of the place: of one rack, or of all joined racks.
     limit
-        No edge carries more circuits than this.
+        No edge (all fibres from one server to another) carries more circuits than this.
     cut
         The set of servers, and of switches between joined racks.
+
+    Returns
+    -------
+    bool
+        True if the limit is refuted. False proves nothing.
     """
     if torus.slots > MOST_SLOTS or not torus.weights:
         return False
@@ -250,9 +323,19 @@ def _cut_refutes(
 
 
 def _border(torus: Torus) -> list[int]:
-    """Return, for each number k, the fewest circuits that leave any k of the slots.
+    """Return, for each number k, the fewest circuits that leave any k of the slots of a torus.
 
     All sets of slots are looked at, as numbers whose bits are the slots.
+
+    Parameters
+    ----------
+    torus
+        The slots of a slice, and the number of circuits between pairs of them.
+
+    Returns
+    -------
+    list of int
+        ``fewest[k]``, for k from 0 to the number of slots.
     """
     sets = np.arange(1 << torus.slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
@@ -260,6 +343,7 @@ def _border(torus: Torus) -> list[int]:
         has_source = sets >> source & 1
         has_destination = sets >> destination & 1
         leaving += weight * (has_source > has_destination)
+    # The size of each set is the number of its bits.
     n_slots: NDArray[np.int64] = np.zeros_like(sets)
     for slot in range(torus.slots):
         n_slots += sets >> slot & 1
@@ -269,7 +353,24 @@ def _border(torus: Torus) -> list[int]:
 def _refuted_by_trying(
     problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
 ) -> bool:
-    """Return whether no servers and routes keep the load; False also after too many steps."""
+    """Tell whether no choice of servers and routes keeps to a load, by trying all of them.
+
+    Parameters
+    ----------
+    problem
+        The racks, with the fibres that are lit.
+    torus
+        The slots of the slice, and the circuits between them.
+    servers
+        The free servers where the slice may lie.
+    limit
+        The most circuits on an edge.
+
+    Returns
+    -------
+    bool
+        False also after too many steps.
+    """
     attempt = _Attempt(problem, torus, servers, limit)
     try:
         return not any(attempt.place(0))
@@ -351,7 +452,9 @@ class _Attempt:
         self.n_steps = 0
 
     def place(self, slot: int) -> Iterator[bool]:
-        """Yield True for each way to place this slot and all after it.
+        """Yield True for each way to place this slot and all after it, by backtracking.
+
+        A slot is the part of the slice on one server.
 
         Parameters
         ----------
@@ -421,14 +524,37 @@ class _Attempt:
                 self.fill(route, pair, -weight)
 
     def candidates(self, source: int, destination: int, weight: int) -> list[tuple[int, ...]]:
-        """Return the routes that are offered, each as its edges; they are looked up once."""
+        """Return the routes between two servers that the problem offers; they are looked up once.
+
+        Parameters
+        ----------
+        source, destination
+            The servers.
+        weight
+            How many circuits take the route.
+
+        Returns
+        -------
+        list of tuple
+            Each route as its edges.
+        """
         key = (source, destination, weight)
         if key not in self.known_candidates:
             self.known_candidates[key] = self.problem.candidates(*key)
         return self.known_candidates[key]
 
     def fill(self, route: tuple[int, ...], pair: tuple[int, int], weight: int) -> None:
-        """Take room on the edges of a route; a negative weight gives it back."""
+        """Take room for circuits on the edges of a route.
+
+        Parameters
+        ----------
+        route
+            The edges.
+        pair
+            The source slot and the destination slot.
+        weight
+            The number of circuits; a negative one gives the room back.
+        """
         for edge in route:
             self.room[edge] -= weight
         self.owed_out[pair[0]] -= weight

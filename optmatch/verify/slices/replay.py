@@ -160,7 +160,19 @@ def _add_figures(
 ) -> None:
     """Add the figures of a slice; the objective is the load of the fullest edge that it uses.
 
-    ``routes[pair]`` are edges.
+    An edge is all fibres between the same two servers; its load is how many of them are lit.
+
+    Parameters
+    ----------
+    problem
+        The racks, and which fibres were lit before.
+    answer
+        The servers, circuits and fibres of the slice; column 1 of ``fibres`` is the number of the
+        fibre.
+    routes
+        ``routes[pair]``: the edges on the way between two slots of the slice.
+    findings
+        Gets the figures.
     """
     fabric = problem.fabric
     new_fibres = answer.fibres[:, 1]
@@ -274,7 +286,17 @@ def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[Por
 def _check_circuits(
     circuits: list[PortPair], expected: dict[PortPair, SlotPair], findings: Findings
 ) -> None:
-    """Check that the circuits are those that the slice needs, each once."""
+    """Check that the circuits are those that the slice needs, each once.
+
+    Parameters
+    ----------
+    circuits
+        The circuits of the answer, as pairs of ports.
+    expected
+        The circuits that the slice needs, with the slots that they join.
+    findings
+        Gets at most `MOST_TOLD` violations of each rule.
+    """
     findings.expect(CIRCUIT_ONCE, "circuits", len(circuits), len(set(circuits)))
     superfluous = set(circuits) - set(expected)
     missing = set(expected) - set(circuits)

@@ -66,9 +66,21 @@ def check_steering(steering: Steering) -> Report:
 
 
 def _recompute_level(steering: Steering) -> Fraction:
-    """Return the least ratio of bandwidth to demand, over all members of all rings.
+    """Compute the least ratio of bandwidth to demand, over all members of all rings.
 
     Half of the ports of a chip send and half receive, and a ring is as fast as its slowest member.
+
+    Parameters
+    ----------
+    steering
+        ``shares[chip, ring]``: the part of the ports of a chip that a ring has; ``demands[ring]``;
+        ``rings[ring]``: its chips; ``link_units``: the most ports that a ring can use, None for
+        no limit.
+
+    Returns
+    -------
+    Fraction
+        In ports for a unit of demand, without rounding; 0 without rings.
     """
     sending_ports = Fraction(steering.ports, 2)
     levels = []
@@ -82,7 +94,16 @@ def _recompute_level(steering: Steering) -> Fraction:
 
 
 def _check_shares(steering: Steering, findings: Findings) -> None:
-    """Check that members alone have shares, and that those of a chip are at most the whole."""
+    """Check that members alone have shares, and that those of a chip are at most the whole.
+
+    Parameters
+    ----------
+    steering
+        ``shares[chip, ring]``: the part of the ports of a chip that a ring has; ``rings[ring]``:
+        its chips.
+    findings
+        Violations are added to it.
+    """
     for chip, shares in enumerate(steering.shares.tolist()):
         total = sum(map(Fraction, shares))
         if total > 1 + RTOL:
