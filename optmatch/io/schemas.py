@@ -197,6 +197,9 @@ class _Definitions:
             (name,) = classes
             return self.refer(name, lambda: self.record(cls, {"type": {"const": name}}))
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+        if cls in PROBLEMS.values():
+            # A problem inside another one has neither a format nor a kind of its own.
+            name = f"{name}-inside"
         return self.refer(name, lambda: self.record(cls))
 
 
