@@ -128,16 +128,22 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
 def _solve_by_methods(
     files: Sequence[str], options: dict[str, Any], on_row: Callable[[MethodRow], None]
 ) -> None:
-    """Solve every file by every method.
+    """Solve every file by every method, one after the other.
 
     Parameters
     ----------
     files
         Problem files.
     options
-        The options of the command.
+        The options of the command: names of methods between commas, None for all that take the
+        problem; seed; limit in seconds for each method; and whether progress is shown.
     on_row
         Takes the row of each file and method when it is done.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After the row of a method that Ctrl-C has ended; no other method runs then.
     """
     from optmatch.studies.comparisons import compare_methods
 
@@ -148,6 +154,7 @@ def _solve_by_methods(
 
     def on_row_unless_interrupted(row: MethodRow) -> None:
         # A method returns its best answer after Ctrl-C; the other methods are not to run then.
+        """Pass a row on; end the comparison if the row says that Ctrl-C came."""
         on_row(row)
         if row.reason == "interrupted":
             raise KeyboardInterrupt
@@ -169,7 +176,8 @@ def _measure_fabrics(options: dict[str, Any], on_row: Callable[[FabricRow], None
     Parameters
     ----------
     options
-        The options of the command.
+        The options of the command: names of fabrics between commas, their number of ports, how
+        many matchings are drawn, the device of cells, seed, and limit in seconds for each routing.
     on_row
         Takes the row of each fabric when it is done.
     """
@@ -201,7 +209,7 @@ def _measure_fabrics(options: dict[str, Any], on_row: Callable[[FabricRow], None
 
 
 def build(text: str, size: int, pairs: bool = False) -> Any:
-    """Make a fabric from its name.
+    """Make a fabric from its name and its number of ports.
 
     Parameters
     ----------
@@ -212,6 +220,16 @@ def build(text: str, size: int, pairs: bool = False) -> Any:
     pairs
         Whether a mesh has bidirectional ports; else each port has a terminal to send and one to
         receive.
+
+    Returns
+    -------
+    Fabric
+        The fabric.
+
+    Raises
+    ------
+    click.UsageError
+        If there is no such fabric, or rows and columns are missing or do not belong to it.
     """
     from optmatch.fabrics import SWITCHES
 
@@ -220,6 +238,8 @@ def build(text: str, size: int, pairs: bool = False) -> Any:
         raise click.UsageError(f"--fabrics: {name!r}: known are {', '.join(FABRICS_BY_SIZE)}")
     field_names = {field.name for field in fields(SWITCHES[name])}  # type: ignore[arg-type]
 
+    # Each class names its size in its own way: n ports, bidirectional ports, or terminals that
+    # send and receive.
     sizes: dict[str, int]
     if "n" in field_names:
         sizes = {"n": size}
@@ -252,12 +272,12 @@ def _read_names(text: str) -> list[str]:
 
 
 def _save_comparison(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
-    """Write a comparison as CSV or, of fabrics, as a picture.
+    """Write a comparison as CSV or, where fabrics are compared, as a picture.
 
     Parameters
     ----------
     output
-        The file, which was checked before the work.
+        The file, which was checked before the work; its ending decides.
     table
         The rows as dictionaries, in the order of the columns.
     rows
@@ -274,7 +294,14 @@ def _save_comparison(output: str, table: list[dict[str, Any]], rows: list[Any]) 
 
 
 def _print_comparison(table: list[dict[str, Any]]) -> None:
-    """Print rows as a table; reasons of refusals below it."""
+    """Print rows as a table; reasons of refusals below it.
+
+    Parameters
+    ----------
+    table
+        The rows by name of column. A row whose status is "refused" has the reason why its method
+        does not take the problem.
+    """
     if not table:
         return
     names = [name for name in table[0] if name != "reason"]
@@ -287,7 +314,15 @@ def _print_comparison(table: list[dict[str, Any]]) -> None:
 
 
 def _write_cell(value: Any, name: str) -> str:
-    """Write a value for a cell of the column of this name."""
+    """Write a value for a cell of a table.
+
+    Parameters
+    ----------
+    value
+        A number, a text, a tuple of levels of an objective, or None, which is written "-".
+    name
+        The name of the column; a gap is a share, and is written in percent.
+    """
     if value is None:
         return "-"
     if name == "gap":

@@ -63,18 +63,23 @@ def _replace_prices(
     ocs_port_usd: float | None,
     ocs_port_watts: float | None,
 ) -> Prices:
-    """Return a price list with other values; None leaves the published one.
+    """Return a price list with other values.
 
     Parameters
     ----------
     prices
         The published price list.
     gpus_per_server
-        The GPUs of a server.
+        The GPUs of a server; None, here and below, leaves the published value.
     transceiver_usd, ocs_port_usd
-        The prices of a transceiver and of a port of an optical switch.
+        The prices of a transceiver and of a port of an optical switch, in US dollars.
     ocs_port_watts
         The power of such a port.
+
+    Returns
+    -------
+    Prices
+        A new list, in which changed parts name the command line as their source.
     """
     new_figures = {
         "transceiver": {"usd": transceiver_usd},
@@ -96,7 +101,13 @@ def _replace_prices(
 
 
 def _print_csv(comparisons: tuple[CostComparison, ...]) -> None:
-    """Print a row of CSV for each size and design."""
+    """Print a row of CSV for each size and design.
+
+    Parameters
+    ----------
+    comparisons
+        One for each number of GPUs, with a network for each design.
+    """
     lines: list[Sequence[Any]] = [("n_gpus", *_COLUMNS)]
     for comparison in comparisons:
         for network in comparison.networks:
@@ -106,7 +117,14 @@ def _print_csv(comparisons: tuple[CostComparison, ...]) -> None:
 
 
 def _print_table(comparisons: tuple[CostComparison, ...]) -> None:
-    """Print a line for each size and design, and how the designs compare at each size."""
+    """Print a line for each size and design, and how the designs compare at each size.
+
+    Parameters
+    ----------
+    comparisons
+        One for each number of GPUs: networks of each design with their parts, cost and power, and
+        how many times cheaper and thriftier the photonic design is than the electrical rail.
+    """
     lines = [("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")]
     for comparison in comparisons:
         for network in comparison.networks:

@@ -149,9 +149,26 @@ _WORD_OF_ALONE = {1: "survives", 0: "fails", -1: None}
 
 
 def to_tree(study: YieldStudy, fabric: Fabric) -> dict[str, Any]:
-    """Return a study as a JSON object; cells in the order of their ranking.
+    """Return a study of yield as a JSON object; cells in the order of their ranking.
 
-    A cell of a netlist has its ``name`` beside its number.
+    A sample is a fabric with some cells broken at random. It has survived if the schedule can
+    still be realised, failed if that is proved impossible, and is unrepaired if no repair was
+    found.
+
+    Parameters
+    ----------
+    study
+        The study: arrays `broken`, `lost` (failed) and `open_` (unrepaired) of shape (cells,
+        kinds) count samples in which the cell has a fault of this kind; ``alone[cell, kind]`` says
+        whether the schedule survives this fault alone (1 yes, 0 no, -1 unknown).
+    fabric
+        The fabric. A cell of a netlist has its ``name`` beside its number.
+
+    Returns
+    -------
+    dict
+        Numbers of samples, the 95 % interval of the yield, and a list of the cells that any sample
+        has broken.
     """
     low, high = study.interval
     share_lost = study.share_lost().tolist()
@@ -199,9 +216,17 @@ def _has_names(fabric: Fabric) -> bool:
 
 
 def _file_content(study: YieldStudy, fabric: Fabric, suffix: str) -> str:
-    """Return the figures of a study as JSON or, for the suffix ``.csv``, as a table of cells.
+    """Return the figures of a study as the text of a file.
 
-    The table calls cells by their names if they have some, else by their numbers.
+    Parameters
+    ----------
+    study
+        The study of yield.
+    fabric
+        The fabric, whose cells are called by their names if they have some, else by their numbers.
+    suffix
+        ``.json`` for one object with all figures, ``.csv`` for a table with a row for each cell
+        and kind of fault.
     """
     tree = to_tree(study, fabric)
     if suffix == ".json":
@@ -216,7 +241,18 @@ def _file_content(study: YieldStudy, fabric: Fabric, suffix: str) -> str:
 
 
 def _print_study(name: str, study: YieldStudy, fabric: Fabric) -> None:
-    """Print how many samples survived, the yield with its interval, and the worst cells."""
+    """Print how many samples survived, the yield with its interval, and the worst cells.
+
+    Parameters
+    ----------
+    name
+        The name of the schedule file.
+    study
+        The study: a sample has broken cells, and has survived, failed (no repair exists) or is
+        unrepaired (none was found). Arrays of shape (cells, kinds of faults) count samples.
+    fabric
+        The fabric, which names its cells.
+    """
     broken = "1 cell" if study.n_faults == 1 else f"{study.n_faults} cells"
     click.echo(f"{name}: {broken} broken, {study.samples} samples, seed {study.seed}")
     for outcome in ("survived", "failed", "unrepaired"):

@@ -142,7 +142,20 @@ def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
 
 
 def describe_fabric(fabric: Fabric) -> dict[str, Any]:
-    """Return what a fabric is and can do; matchings are counted for few ports only."""
+    """Return what a fabric is and can do; matchings are counted for few ports only.
+
+    Parameters
+    ----------
+    fabric
+        The fabric.
+
+    Returns
+    -------
+    dict
+        Facts by name. ``permutations`` (of bidirectional ports ``pairings``) is the number of all
+        full matchings, ``..._held`` of those that some state of the cells holds, and ``..._open``
+        of those for which neither was proved.
+    """
     facts = {"type": fabric.type, **fabric.facts()}
     if fabric.graph is None:
         return facts
@@ -160,7 +173,14 @@ def describe_fabric(fabric: Fabric) -> dict[str, Any]:
 
 
 def collect() -> dict[str, Any]:
-    """Return names and values; None for a package that is not installed."""
+    """Collect the versions and the surroundings that a report of an error needs.
+
+    Returns
+    -------
+    dict
+        Names and values: versions of Python and packages, None for one that is not installed; the
+        platform; the number of processors; and the folder of compiled kernels.
+    """
     from optmatch import __version__
 
     return {
@@ -280,7 +300,13 @@ def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
 
 
 def _print_in_full(method: Method) -> None:
-    """Print the parameters of a method, and the docstring of its function."""
+    """Print the parameters of a method, and the docstring of its function.
+
+    Parameters
+    ----------
+    method
+        The method. The references of its docstring are left out.
+    """
     for param in _list_params(method):
         upper_end = " or more" if param["most"] is None else f" to {param['most']:g}"
         values = f"{param['type']}, {param['least']:g}{upper_end}; {param['default']} by default"
@@ -293,7 +319,14 @@ def _print_in_full(method: Method) -> None:
 
 
 def _list_params(method: Method) -> list[dict[str, Any]]:
-    """List the parameters of a method that are numbers, each with its range and its sentence."""
+    """List the parameters of a method that are numbers.
+
+    Returns
+    -------
+    list of dict
+        Name, type, default, least and most (None without an upper end) and summary of each; empty
+        for a method without parameters.
+    """
     if method.params is None:
         return []
     hints = get_type_hints(method.params, include_extras=True)

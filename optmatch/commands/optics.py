@@ -227,8 +227,15 @@ def print_fit_as_json(file: str, fit: ChipFit) -> None:
     """Print one JSON object: how well a fit explains the powers, and how certain each value is.
 
     ``within`` has half the width of the 95 % interval of each column and cell. ``unique`` is false
-    if some cell was half turned in no state (``never_half_turned`` lists these), or if no two fits
-    ended in the best minimum.
+    if some cell was half turned (between bar and cross) in no state, which ``never_half_turned``
+    lists, or if no two fits ended in the best minimum.
+
+    Parameters
+    ----------
+    file
+        The file of the fabric.
+    fit
+        The fit of the devices of all cells to measured powers.
     """
     content = {
         "file": file,
@@ -245,6 +252,9 @@ def print_fit_as_json(file: str, fit: ChipFit) -> None:
 def print_fit(file: str, fabric: Fabric, fit: ChipFit) -> None:
     """Print how well a fit explains the powers, and how certain its values are.
 
+    A cell is half turned in a state between bar and cross, where light divides: the sign of its
+    phase error can be seen there alone.
+
     Parameters
     ----------
     file
@@ -252,7 +262,8 @@ def print_fit(file: str, fabric: Fabric, fit: ChipFit) -> None:
     fabric
         The chip, which names its cells.
     fit
-        The fit of all its cells.
+        The fit of all its cells; ``within[column]`` has half the width of the 95 % interval of
+        each cell.
     """
     from statistics import median
 
@@ -286,14 +297,17 @@ def print_fit(file: str, fabric: Fabric, fit: ChipFit) -> None:
 def calibrate_heaters(fabric: Fabric, sweeps: str, output: str, *, force: bool) -> None:
     """Fit the sweeps of heaters, print each fit, and write the calibrations as CSV.
 
+    A heater turns the phase of light in one arm of the interferometer that a cell is. A sweep is
+    the power at an output of the cell over the voltage of its heater.
+
     Parameters
     ----------
     fabric
         The chip, which names its cells and the arms of their interferometers.
     sweeps
-        The file of sweeps: the power at an output of a cell over the voltage of one heater.
+        The file of sweeps.
     output
-        The CSV file.
+        The CSV file, with a row for each heater.
     force
         Whether a file that is there is replaced.
     """
@@ -337,12 +351,25 @@ def print_comparison_as_json(
     comparison: ChipComparison,
     modelled_band: BandFigures | None,
 ) -> None:
-    """Print one JSON object: the comparison, and the worst values over the measured band.
+    """Print one JSON object: how a chip differs from its model, and its worst values over a band.
 
-    Arguments are those of `print_comparison`. ``hint`` names another order of the ports if that
-    would leave less than half of the difference, else it is null; ``band`` is there only if a
-    circuit was measured, and ``modelled_band`` only if it was measured over a band. Cells have
-    their numbers; ``cell_names`` has the names of all cells if the fabric is a netlist.
+    ``hint`` names another order of the ports if that would leave less than half of the difference,
+    else it is null; ``band`` is there only if a circuit was measured, and ``modelled_band`` only
+    if it was measured over a band. Cells have their numbers; ``cell_names`` has the names of all
+    cells if the fabric is a netlist.
+
+    Parameters
+    ----------
+    file
+        The file of the fabric.
+    fabric
+        The chip.
+    measurement
+        The measured powers between ports, in several states of the cells.
+    comparison
+        How they differ from those of the model, and which cells would explain that.
+    modelled_band
+        The worst values of the model over the measured frequencies; None without a band.
     """
     from optmatch.io.fields import to_object
     from optmatch.verify.optics.bands import measure_band, suggest_port_order
@@ -373,13 +400,15 @@ def print_comparison(
     file
         The file of the fabric.
     fabric
-        The chip.
+        The chip, which names its cells and ports.
     measurement
-        The measured powers.
+        The measured powers between ports, in several states of the cells.
     comparison
-        How they differ from those of the model, and which cells would explain that.
+        How they differ from those of the model in dB; `suspects`, the cells that would explain it
+        alone; `second_suspects`, those that explain the rest beside the first one; and `unseen`,
+        cells by figure that no measured light tells anything about.
     modelled_band
-        The worst values of the model over the measured band; None without a band.
+        The worst values of the model over the measured frequencies; None without a band.
     """
     from optmatch.verify.optics.bands import measure_band, suggest_port_order
 
@@ -422,7 +451,16 @@ def print_comparison(
 
 
 def describe_figure(fabric: Fabric, figure: BandFigure) -> str:
-    """Return a value of a band in words, and where it is."""
+    """Return a value of a band in words, and where it is.
+
+    Parameters
+    ----------
+    fabric
+        The chip, which names its ports.
+    figure
+        The value in decibels, the state and the ports of its circuit, and its frequency in Hz,
+        which is not finite where the value belongs to no single frequency.
+    """
     circuit = f"state {figure.state}, {describe_ports(fabric, figure.source, figure.destination)}"
     frequency = ""
     if isfinite(figure.frequency_hz):

@@ -151,7 +151,7 @@ class _Request(NamedTuple):
 
 @unbroken()
 def _solve_file(file: str, target: str | None, request: _Request) -> int:
-    """Solve one problem file, save the answer and print it; return the exit code.
+    """Solve one problem file, save the answer and print it.
 
     Parameters
     ----------
@@ -160,7 +160,12 @@ def _solve_file(file: str, target: str | None, request: _Request) -> int:
     target
         The schedule file, ``-`` for stdout, None to save nothing.
     request
-        The options of the command.
+        The options of the command: method, seed, limit in seconds, start, and what is printed.
+
+    Returns
+    -------
+    int
+        The exit code: 0 for an answer, others where there is none, or the search was interrupted.
     """
     # Reading counts in the time limit; importing, checking, compiling and writing do not.
     clock = Limits(time_s=request.time_limit_s).start()
@@ -213,7 +218,14 @@ def _solve_file(file: str, target: str | None, request: _Request) -> int:
 def _listening_to_search(
     name: str, request: _Request
 ) -> Iterator[tuple[OnEvent, Callable[[str], None]]]:
-    """Show the progress of a search.
+    """Show the progress of a search on stderr while the block runs.
+
+    Parameters
+    ----------
+    name
+        The name of the problem file.
+    request
+        The options of the command, which say how much is shown.
 
     Yields
     ------
@@ -237,10 +249,17 @@ def _listening_to_search(
 def _read_within_limit(file: str, request: _Request) -> Problem:
     """Read a problem file, and say on stderr what is unusual about it.
 
+    Parameters
+    ----------
+    file
+        The problem file, ``-`` for stdin.
+    request
+        The options of the command; a quiet one says nothing.
+
     Raises
     ------
     LimitReached
-        If the time limit is over before the problem is read.
+        If the time limit, whose clock runs already, is over before the problem is read.
     """
     try:
         problem = read_problem(file)
@@ -252,7 +271,15 @@ def _read_within_limit(file: str, request: _Request) -> Problem:
 
 
 def _check_target(target: str | None, request: _Request) -> None:
-    """Refuse a schedule file that cannot be written, before the search spends time."""
+    """Refuse a schedule file that cannot be written, before the search spends time.
+
+    Parameters
+    ----------
+    target
+        The schedule file; None and ``-``, which is stdout, are always fine.
+    request
+        The options of the command. For several files, their folder is made if it is missing.
+    """
     from optmatch.io import check_target
 
     if target in (None, STDIN):
@@ -269,7 +296,18 @@ def _increases(before_s: dict[str, float], after_s: dict[str, float]) -> dict[st
 
 
 def _read_params(texts: Sequence[str]) -> dict[str, float]:
-    """Read texts such as ``restarts=3``; whole numbers stay whole."""
+    """Read parameters of a method, given as texts such as ``restarts=3``.
+
+    Returns
+    -------
+    dict
+        The numbers by name; whole numbers stay whole.
+
+    Raises
+    ------
+    click.UsageError
+        If a name is there twice, or a value is no number.
+    """
     params: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")
@@ -284,7 +322,7 @@ def _read_params(texts: Sequence[str]) -> dict[str, float]:
 
 
 def _choose_targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:
-    """Return the schedule file of each problem file; no two have the same.
+    """Choose the schedule file of each problem file, so that no two have the same.
 
     Parameters
     ----------
@@ -292,6 +330,17 @@ def _choose_targets(files: Sequence[str], output: str | None) -> dict[str, str |
         The problem files.
     output
         A file or, for several of them, a folder; ``-`` for stdout; None to save nothing.
+
+    Returns
+    -------
+    dict
+        The schedule file by problem file; ``-`` for stdout, None to save nothing. In a folder,
+        ``a.json`` has its schedule in ``a.schedule.json``.
+
+    Raises
+    ------
+    click.UsageError
+        If two files would share a schedule file, or `output` is no folder where one is needed.
     """
     if len(set(files)) < len(files):
         raise click.UsageError("the same FILE twice")
@@ -314,6 +363,7 @@ def _choose_targets(files: Sequence[str], output: str | None) -> dict[str, str |
     if not folder.parent.is_dir():
         raise click.UsageError(f"-o {output}: the folder around it is not there")
 
+    # In a folder, schedules are named after their problems; two problems of one name would meet.
     stem_of_file = {file: Path(file).name.removesuffix(".json") for file in files}
     if STDIN in stem_of_file:
         stem_of_file[STDIN] = "stdin"
@@ -323,7 +373,23 @@ def _choose_targets(files: Sequence[str], output: str | None) -> dict[str, str |
 
 
 def _save(solution: Solution, target: str | None, force: bool) -> str | None:
-    """Write what is worth keeping: a schedule, or the proof that there is none."""
+    """Write what is worth keeping: a schedule, or the proof that there is none.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+    target
+        The schedule file, ``-`` for stdout, None to save nothing.
+    force
+        Whether a file that is there is replaced.
+
+    Returns
+    -------
+    str or None
+        The file that is written; None if nothing is, since there is no target or nothing was
+        found.
+    """
     from optmatch.io import dumps, save
 
     if target is None or solution.status is Status.UNKNOWN:
@@ -343,7 +409,14 @@ def _exit_code(solution: Solution) -> int:
 
 
 def _result_object(solution: Solution) -> dict[str, Any]:
-    """Return what `--json` prints of a solution."""
+    """Return what `--json` prints of a solution, as plain values of JSON.
+
+    Returns
+    -------
+    dict
+        Status, objective, bound, gap (relative, not in percent), method, and time in seconds;
+        ``slots`` is the number of slots of all planes, None without an answer.
+    """
     from optmatch.io import problem_digest
 
     n_slots = None
@@ -432,7 +505,17 @@ def _slots_of_planes(solution: Solution) -> list[int]:
 
 
 def _explain(name: str, solution: Solution, saved_to: str | None) -> None:
-    """Say on stderr what the figures do not say: why it stopped, and where the answer is."""
+    """Say on stderr what the figures do not say: why a search stopped, and where the answer is.
+
+    Parameters
+    ----------
+    name
+        The name of the problem file.
+    solution
+        The solution.
+    saved_to
+        The file that is written, ``-`` for stdout, None if nothing is.
+    """
     if solution.limit is Limit.INTERRUPTED:
         say(f"{name}: interrupted")
     elif solution.limit not in (None, Limit.EXHAUSTED):
@@ -452,8 +535,15 @@ def suggest_next_step(solution: Solution, method: str | None, time_limit_s: floa
     ----------
     solution
         A solution that is not proved to be optimal.
-    method, time_limit_s
-        As the user has chosen them; None if not at all.
+    method
+        The name of the method that the user has chosen; None for the default one.
+    time_limit_s
+        The time limit that the user has set, in seconds; None for none.
+
+    Returns
+    -------
+    str
+        A line without a full stop, which names an exact method or a time limit where one may help.
     """
     from optmatch.kinds import kind_of
 

@@ -105,6 +105,11 @@ def generated(command: str) -> Problem:
         The words of the command. Without ``-o`` it prints the problem; with it, it writes a file
         into a temporary folder.
 
+    Returns
+    -------
+    Problem
+        The problem that was printed or written.
+
     Raises
     ------
     InputError
@@ -167,7 +172,17 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
 
 
 def _report_file(suffix: str, title: str, rows: list[Row]) -> bytes:
-    """Return the content of a report file: a page of HTML, or a table of all rows."""
+    """Return the content of a report file.
+
+    Parameters
+    ----------
+    suffix
+        ``.html`` for a page, ``.csv`` or ``.parquet`` for a table of all rows.
+    title
+        The title of the page.
+    rows
+        The rows of the store, one for each task: a problem, a method and a seed.
+    """
     from optmatch.sweeps.reports import csv_table, html_page, make_report, parquet_table
 
     match suffix.lower():
@@ -190,7 +205,16 @@ def _report_object(store: str, report: SweepReport) -> dict[str, Any]:
 
 
 def _print_report(store: str, report: SweepReport) -> None:
-    """Print a report: a table for each kind of problem, and the first failures."""
+    """Print a report: a table for each kind of problem, and the first failures.
+
+    Parameters
+    ----------
+    store
+        The file of the store.
+    report
+        Numbers of tasks by status; for each kind a table with a row for each method; and the tasks
+        that have failed.
+    """
     counts = ", ".join(f"{count} {status}" for status, count in report.statuses.items())
     click.echo(f"{store}: {report.rows} tasks of {report.problems} problems: {counts or 'none'}")
 

@@ -80,6 +80,13 @@ def verify(
         raise click.UsageError("either --all, or --optics or --against")
 
     def verify_file(file: str) -> int:
+        """Verify one file, and return its exit code: the worst of its schedule and of the switch.
+
+        Parameters
+        ----------
+        file
+            A schedule file, ``-`` for stdin or, with ``--all``, a store of sweeps.
+        """
         if whole_store:
             code = _verify_store(file, discard, as_json)
         else:
@@ -152,7 +159,8 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
     Returns
     -------
     int
-        The exit code.
+        The exit code: that of a failed check if an answer is wrong or damaged, else that of
+        unproved claims if there are any, else 0.
     """
     from optmatch.sweeps.checks import check_store
     from optmatch.sweeps.store import Store
@@ -183,12 +191,23 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
 
 
 def _verify_schedule(file: str, options: dict[str, Any], as_json: bool) -> int:
-    """Replay one schedule file, with `--optics` measure it, and print the report.
+    """Replay one schedule file, with `--optics` measure its light, and print the report.
+
+    Parameters
+    ----------
+    file
+        The schedule file, ``-`` for stdin.
+    options
+        The options of optics by name: "optics", whether light is measured, and what is measured
+        how.
+    as_json
+        Whether one JSON object is printed.
 
     Returns
     -------
     int
-        The exit code.
+        The exit code: that of a failed check if a rule does not hold or the optical budget is not
+        kept, else that of unproved claims if there are any, else 0.
     """
     from optmatch.entrances import verify as replay
 
@@ -219,7 +238,17 @@ def _verify_schedule(file: str, options: dict[str, Any], as_json: bool) -> int:
 
 
 def _print_report(name: str, report: Report, unit: str) -> None:
-    """Print a report: the verdict, violations, figures, and what is unproved."""
+    """Print a report: the verdict, violations, figures, and what is unproved.
+
+    Parameters
+    ----------
+    name
+        The name of the schedule file.
+    report
+        What the verifier has found.
+    unit
+        The unit of the objective, for scores of several levels.
+    """
     if not report.valid:
         verdict = paint("FAILED", False)
     elif report.ok:

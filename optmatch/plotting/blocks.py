@@ -35,7 +35,7 @@ class Blocks(NamedTuple):
 def merge_blocks(
     matrix: NDArray[Any], how: Literal["sum", "mean"], most: int = MOST_BLOCKS
 ) -> Blocks:
-    """Merge the entries of a matrix block by block.
+    """Merge the entries of a matrix block by block, so that it can be drawn with fewer squares.
 
     Parameters
     ----------
@@ -45,6 +45,12 @@ def merge_blocks(
         Whether a block gets the sum or the mean of its values.
     most
         The number of blocks along the longer side, at most.
+
+    Returns
+    -------
+    Blocks
+        ``values[row block, column block]``, NaN where no entry of the block has a value, and the
+        number of rows and columns of a block, which is the same.
 
     Examples
     --------
@@ -77,20 +83,21 @@ def merge_blocks(
 
 
 def draw_blocks(ax: Axes, blocks: Blocks, n_entries: int, label: str, norm: Any = None) -> None:
-    """Draw merged entries as squares, with the numbers of rows and columns, and their colours.
+    """Draw merged entries of a matrix as squares, with a bar that explains their colours.
 
     Parameters
     ----------
     ax
-        The axes.
+        The axes; ticks count rows and columns of the matrix before it was merged.
     blocks
-        What is drawn; NaN stays white.
+        The values, of shape (row blocks, column blocks), and how many rows and columns a block
+        has; NaN stays white.
     n_entries
         The number of rows and columns that are merged.
     label
         The meaning of the colours, with the unit.
     norm
-        How values become colours; None for an even scale.
+        How values become colours, a ``Normalize`` of matplotlib; None for an even scale.
     """
     n_rows, n_columns = blocks.values.shape
     end_of_columns = n_columns * blocks.size - 0.5

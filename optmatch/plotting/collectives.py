@@ -37,7 +37,19 @@ class RoundsData(NamedTuple):
 
 
 def rounds_data(plan: CollectivePlan) -> RoundsData:
-    """Lay out a plan.
+    """Lay out a plan of a collective operation: what each rank does in each round.
+
+    Parameters
+    ----------
+    plan
+        The plan, with `sends`: rows of round, source rank, destination rank, chunk and kind (0 the
+        receiver copies, else it adds).
+
+    Returns
+    -------
+    RoundsData
+        ``does[rank, round]``, which is 0 nothing, 1 copies, 2 adds, and `changes`, the rounds
+        before which circuits change.
 
     Raises
     ------
@@ -66,15 +78,23 @@ def rounds_data(plan: CollectivePlan) -> RoundsData:
 
 
 def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
-    """Draw a row for each rank and a column for each round.
+    """Draw what ranks do in a collective operation: a row for each rank, a column for each round.
+
+    A box stands where a rank receives in a round; its colour says whether the rank copies what it
+    receives or adds it to what it has.
 
     Parameters
     ----------
     plan
-        The plan.
+        The plan, with sends from rank to rank by rounds.
     fig
         Where to draw; None makes a new figure. Of more than 24 ranks it shows in colours how far
         away senders are; with `fig` each rank has a row of boxes.
+
+    Returns
+    -------
+    Figure
+        The figure, with a dashed line before each round for which circuits change.
     """
     data = rounds_data(plan)
     n_ranks, n_rounds = data.does.shape
@@ -141,14 +161,31 @@ _MOST_NAMED_RANKS = 24
 
 
 def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
-    """Draw from how far away each rank receives in each round, and what the rounds carry.
+    """Draw from how far away each of many ranks receives in each round, and what the rounds carry.
 
-    The distance of a sender is counted along the ring of ranks, upwards and at most all ranks. It
-    is the same for all ranks of most algorithms, and tells them apart.
+    The distance of a sender is counted along the ring of ranks, upwards: from rank 6 to rank 1 of
+    8 it is 3. It is the same for all ranks of most algorithms, and tells algorithms apart.
+
+    Parameters
+    ----------
+    plan
+        The plan, with sends from rank to rank by rounds, and their bytes.
+    data
+        ``does[rank, round]``, which is 0 nothing, 1 copies, 2 adds, and the rounds before which
+        circuits change.
+
+    Returns
+    -------
+    Figure
+        On the left distances as colours, rounds across and receiving ranks down; on the right, for
+        each round, the most bytes that one rank receives.
     """
     n_ranks, n_rounds = data.does.shape
     sent = _bytes_between_ranks(plan)
     round_, source, destination = sent[:, :3].astype(np.int64).T
+
+    # A rank that receives from several others in one round counts with the mean of their
+    # distances; one that receives nothing has NaN, which is drawn white.
     distance = (destination - source) % n_ranks
     sums = np.zeros((n_ranks, n_rounds))
     n_senders = np.zeros((n_ranks, n_rounds))
@@ -157,6 +194,7 @@ def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
     mean_distance = np.full(sums.shape, np.nan)
     np.divide(sums, n_senders, out=mean_distance, where=n_senders > 0)
 
+    # Left: distances. Where ranks are more than the picture has rows, evenly chosen ones stay.
     figure = blank_figure(9.6, 4.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     ranks = choose_evenly(n_ranks, MOST_BLOCKS)
@@ -212,9 +250,10 @@ def _name_peers(ax: Any, sent: NDArray[np.float64], data: RoundsData) -> None:
     ax
         The axes, rounds across and ranks down.
     sent : array, shape (pairs, 4)
-        As `_bytes_between_ranks` returns it.
+        Round, source rank, destination rank and bytes: a row for each two ranks that talk in a
+        round.
     data
-        What each rank does in each round.
+        ``does[rank, round]``: 0 nothing, 1 copies, 2 adds; a box stands where it is not 0.
     """
     for round_, destination in np.argwhere(data.does.T).tolist():
         is_here = (sent[:, 0] == round_) & (sent[:, 2] == destination)
@@ -234,6 +273,12 @@ _MAX_NAMED_ROUNDS = 6
 
 def _bytes_between_ranks(plan: CollectivePlan) -> NDArray[np.float64]:
     """Sum the bytes that each rank sends to each other one in each round.
+
+    Parameters
+    ----------
+    plan
+        The plan; a row of `sends` is round, source rank, destination rank, chunk and kind, and
+        ``sent_bytes[send]`` is the size of the chunk. Several chunks may go the same way.
 
     Returns
     -------
@@ -271,7 +316,18 @@ def page(solution: Solution) -> dict[str, Any]:
 
 
 def _name_epochs(plan: CollectivePlan) -> list[str]:
-    """Return a line for each epoch of circuits: its first rounds with their most bytes."""
+    """Write a line for each epoch: a time in which circuits stay, for one or more rounds.
+
+    Parameters
+    ----------
+    plan
+        The plan, with ``epoch_of_round[round]``.
+
+    Returns
+    -------
+    list of str, one for each epoch
+        Its first rounds, each with the most bytes that a rank sends to another one in it.
+    """
     names = []
     sent = _bytes_between_ranks(plan)
     for epoch in range(plan.n_epochs):
@@ -409,10 +465,28 @@ class _Blocks(NamedTuple):
 
 
 def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
-    """Return what each rank has before a collective, and what it must have after it."""
+    """Return what each rank has before a collective operation, and what it must have after it.
+
+    The data are divided into as many blocks as there are ranks.
+
+    Parameters
+    ----------
+    problem
+        The collective: its operation, its number of ranks, and its root, which is the rank that a
+        broadcast starts from.
+
+    Returns
+    -------
+    before, after : _Blocks
+        Each has ``has[rank, block]``, whether the rank has this block, and ``origin[rank,
+        block]``, the rank whose data it is; the number of ranks stands for the sum of the data of
+        all.
+    """
     n_ranks = problem.n_ranks
     shape = (n_ranks, n_ranks)
     rank, block = np.indices(shape)
+
+    # All arrays have the shape (ranks, blocks): what may be had, and from where it may come.
     everywhere = np.ones(shape, dtype=bool)
     own_block = rank == block
     root = np.full(shape, problem.root)
@@ -532,7 +606,24 @@ def _plot_shares(plan: CollectivePlan) -> Figure:
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:
-    """List a row for each send, or for each share of a plane where a plan has no sends."""
+    """Return the answer as columns: a row for each send, or for each share of a plane.
+
+    A plane is a switch that works in parallel with others. A plan of shares says which bytes of a
+    round each plane carries, and has no sends.
+
+    Parameters
+    ----------
+    solution
+        The solution of a collective, with a plan.
+
+    Returns
+    -------
+    dict
+        Columns of equal length by name. For sends: round, source and destination rank, chunk,
+        kind, size in bytes and, where ranks are on islands (groups with fast links among
+        themselves), whether the link is inside an island or on the rails between them. For shares:
+        round, plane, bytes, start and end in seconds.
+    """
     plan: Any = solution.answer
     if plan.shares_bytes.size:
         round_, plane = np.nonzero(plan.shares_bytes)
@@ -577,6 +668,18 @@ class DelaysData(NamedTuple):
 def delays_data(tables: Tables) -> DelaysData:
     """Lay out the tables of `optmatch.studies.collectives.study_collectives`.
 
+    Parameters
+    ----------
+    tables
+        Rows of figures by name of table: "times" has method, delay_s and time_s; "winners" has
+        size_bytes, delay_s and winner, the fastest method. A delay is that of changing circuits.
+
+    Returns
+    -------
+    DelaysData
+        Delays and sizes, ascending; ``time_s[method]``, an array of shape (delays,), in seconds;
+        and ``winner[size][delay]``, empty text where an interrupted study has none.
+
     Raises
     ------
     InputError
@@ -620,9 +723,15 @@ def plot_delays(tables: Tables, *, fig: Figure | None = None) -> Figure:
     Parameters
     ----------
     tables
-        As for `delays_data`.
+        The tables "times" and "winners" of a study of collectives: rows with method, delay_s and
+        time_s, and rows with size_bytes, delay_s and winner.
     fig
         Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    Figure
+        On the left a curve for each method, on the right a square for each delay and size.
     """
     data = delays_data(tables)
     if fig is None:
@@ -638,7 +747,18 @@ def plot_delays(tables: Tables, *, fig: Figure | None = None) -> Figure:
 
 
 def _draw_curves(ax: Axes, data: DelaysData, colour_of: Mapping[str, str]) -> None:
-    """Draw the time of each method over the delay, both on logarithmic axes."""
+    """Draw the time of each method over the delay of changing circuits, both on logarithmic axes.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    data
+        Delays in seconds, and ``time_s[method]``, an array of shape (delays,); the method "bound"
+        is the lower bound, a dashed line.
+    colour_of
+        The colour of each method, in the order of drawing.
+    """
     # Later lines are thinner, so that equal ones are seen beside each other.
     for k, (method, colour) in enumerate(colour_of.items()):
         ax.loglog(
@@ -659,7 +779,17 @@ def _draw_curves(ax: Axes, data: DelaysData, colour_of: Mapping[str, str]) -> No
 
 
 def _draw_winners(ax: Axes, data: DelaysData, colour_of: Mapping[str, str]) -> None:
-    """Draw a square for each delay and size, with the name and colour of the fastest method."""
+    """Draw a square for each delay and size, with the name and colour of the fastest method.
+
+    Parameters
+    ----------
+    ax
+        The axes; delays are columns, sizes are rows, the smallest one below.
+    data
+        Delays in seconds, sizes in bytes, and ``winner[size][delay]``, the name of a method.
+    colour_of
+        The colour of each method; methods that it lacks are grey.
+    """
     for row, winners in enumerate(data.winner):
         for column, method in enumerate(winners):
             colour = colour_of.get(method, palette.FAINT_INK)

@@ -36,12 +36,20 @@ class FabricsData(NamedTuple):
 
 
 def fabrics_data(rows: Sequence[FabricRow]) -> FabricsData:
-    """Lay out a comparison.
+    """Lay out a comparison of fabrics, the one with the lowest worst loss first.
 
     Parameters
     ----------
     rows
-        Of `compare_fabrics`.
+        One for each fabric, as `compare_fabrics` returns them: losses in dB and signal to
+        crosstalk in dB of all its circuits, numbers of cells and toggles, and area in lengths of a
+        cell squared.
+
+    Returns
+    -------
+    FabricsData
+        These figures by fabric, and a note where not all matchings were routed. Signal to
+        crosstalk of circuits without crosstalk, which is infinite, is left out.
 
     Raises
     ------
@@ -60,6 +68,7 @@ def fabrics_data(rows: Sequence[FabricRow]) -> FabricsData:
         raise InputError("no fabrics to draw", where="rows")
 
     def key(row: FabricRow) -> float:
+        """Return the worst loss of a fabric in dB, infinite where nothing was routed."""
         worst = row.worst_insertion_loss_db
         return np.inf if worst is None else worst
 
@@ -129,7 +138,19 @@ def _draw_spread(
     *,
     worst: Callable[[NDArray[np.float64]], float],
 ) -> None:
-    """Draw every circuit as a pale line, and the worst as a mark with its value."""
+    """Draw every circuit as a pale line, and the worst of each fabric as a diamond with its value.
+
+    Parameters
+    ----------
+    ax
+        The axes, with a row for each fabric.
+    values : sequence of arrays, shape (circuits,)
+        The figure of each circuit, by fabric; where there are none the row says so.
+    colour
+        The colour of lines and diamonds.
+    worst
+        Takes the values of a fabric, and returns the worst: their maximum or their minimum.
+    """
     for k, of_fabric in enumerate(values):
         if not len(of_fabric):
             ax.text(0.02, k, "none", transform=ax.get_yaxis_transform(), va="center", fontsize=8)

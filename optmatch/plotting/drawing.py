@@ -24,7 +24,23 @@ if TYPE_CHECKING:
 
 
 def blank_figure(width: float, height: float) -> Figure:
-    """Make an empty figure, without pyplot; sizes in inches."""
+    """Make an empty figure without pyplot, which Jupyter shows nevertheless.
+
+    Parameters
+    ----------
+    width, height
+        The size in inches.
+
+    Returns
+    -------
+    Figure
+        A figure that is drawn to memory, whose parts make room for each other.
+
+    Raises
+    ------
+    SolverUnavailable
+        If matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -47,7 +63,21 @@ def _png(figure: Figure) -> bytes:
 
 
 def frame(ax: Axes, data: MeshData) -> float:
-    """Set limits and units; return the length of a cell in inches."""
+    """Prepare axes for a drawing in lengths of a cell: limits, equal units, no ticks, no border.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    data
+        The layout of the fabric, whose `bounds` are left, lower, right and upper in lengths of a
+        cell.
+
+    Returns
+    -------
+    float
+        The length of a cell in inches: the smaller of what width and height of the axes allow.
+    """
     left, lower, right, upper = data.bounds
     ax.set_xlim(left, right)
     ax.set_ylim(lower, upper)
@@ -65,7 +95,21 @@ def frame(ax: Axes, data: MeshData) -> float:
 def draw_slot(
     ax: Axes, fabric: Fabric, data: MeshData, light: SlotData, cell_inches: float
 ) -> None:
-    """Draw a slot into `ax`, which `frame` has prepared; widths of lines follow `cell_inches`."""
+    """Draw a slot: cells, faults, the light of circuits, and ports.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell, which `frame` has prepared.
+    fabric
+        The switch. Without a graph of cells, only light and ports are drawn.
+    data
+        The places of its cells, links and ports.
+    light
+        The states of the cells in this slot, and the curves of its circuits.
+    cell_inches
+        The length of a cell in inches, which widths of lines follow.
+    """
     stroke = 72 * cell_inches  # a cell's length in points
     if fabric.graph is not None:
         _draw_cells(ax, data, light, stroke)
@@ -83,9 +127,11 @@ def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> Non
     ax
         The axes, in lengths of a cell.
     data
-        The layout of the fabric.
+        The layout of the fabric: `terminals`, the places of the four ends of the waveguides of
+        each cell, and `links`, the curves between cells as cubic Bezier pieces of shape (pieces,
+        4, 2).
     light
-        The states of the cells, and whether any circuit has light.
+        ``states[cell]``, which is BAR, CROSS or FREE, and whether any circuit has light.
     stroke
         The length of a cell in points.
     """
@@ -117,7 +163,21 @@ def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> Non
 def _mark_faults(
     ax: Axes, data: MeshData, cells: list[int], names: Sequence[str], stroke: float
 ) -> None:
-    """Put a spot on each broken cell, with its name or number where there is room."""
+    """Put a spot on each broken cell, with its name where there is room.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell.
+    data
+        The layout of the fabric, with the places of four terminals for each cell.
+    cells
+        The numbers of the broken cells, which are stuck in a state.
+    names
+        The name of each cell of the fabric.
+    stroke
+        The length of a cell in points. Spots of at most 8 points have no names.
+    """
     if not cells:
         return
     x, y = data.terminals.reshape(-1, 4, 2)[cells].mean(axis=1).T
@@ -151,7 +211,17 @@ def count(number: int, noun: str) -> str:
 
 
 def name_owners(where: Axes | Figure, owners: Owners | None, **place: Any) -> None:
-    """Say below a picture which colour is which job; nothing where ports have no owners."""
+    """Add a legend that says which colour is which job.
+
+    Parameters
+    ----------
+    where
+        The axes or the figure that gets the legend.
+    owners
+        The names of jobs, each of which owns some ports; None or no names: nothing is drawn.
+    **place
+        Where the legend stands, as arguments of ``legend`` of matplotlib.
+    """
     from matplotlib.lines import Line2D
 
     if owners is None or not owners.names:
@@ -171,7 +241,28 @@ def thin_line(stroke: float) -> float:
 def draw_lines(
     ax: Axes, lines: Iterable[Points], colour: str | None, width: float, label: str, **style: Any
 ) -> LineCollection:
-    """Draw many lines at once."""
+    """Draw many lines at once, which is much faster than one by one.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell.
+    lines : iterable of arrays, shape (points, 2)
+        The points of each line.
+    colour
+        Their colour; None leaves it to matplotlib or to `style`.
+    width
+        Their width in points.
+    label
+        The name of the collection, by which it can be found again.
+    **style
+        Further properties of a ``LineCollection``.
+
+    Returns
+    -------
+    LineCollection
+        The lines, which have been added to the axes.
+    """
     from matplotlib.collections import LineCollection
 
     colours: dict[str, Any] = {} if colour is None else {"colors": colour}
@@ -188,7 +279,8 @@ def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
     ax
         The axes, in lengths of a cell.
     light
-        The circuits, each with its curve and whether its light arrives.
+        The circuits of a slot, each with its curve, an array of shape (1 + 3 * pieces, 2), and
+        whether its light arrives at the destination.
     stroke
         The length of a cell in points.
     """
@@ -316,7 +408,24 @@ def _draw_ports(
 
 
 def _port_colours(fabric: Fabric, light: SlotData) -> dict[tuple[int, str], str]:
-    """Return the colour of each port mark that is not grey, by port and role."""
+    """Return the colours of port marks; marks that it leaves out are grey.
+
+    Ports have the colour of the circuit that they send or receive or, where jobs own ports, that
+    of their job.
+
+    Parameters
+    ----------
+    fabric
+        The switch. A bidirectional one has a mark "both" for each port, others "in" and "out".
+    light
+        The circuits of the slot and their colours; `owners.of_port` is the job of each port, -1 if
+        none has it.
+
+    Returns
+    -------
+    dict
+        The colour by (port, role), with role "in", "out" or "both".
+    """
     colour_of_mark: dict[tuple[int, str], str] = {}
     for k, circuit in enumerate(light.circuits):
         colour = light.colour(k)
@@ -377,14 +486,22 @@ def _turn_to_room(
 def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> bool:
     """Tell whether numbers beside ports would overlap.
 
+    Each number is taken as a rectangle: 0.7 of the font wide for each digit, 0.9 high.
+
     Parameters
     ----------
     data
-        The layout of the fabric.
+        The layout of the fabric, with the radius of a port in lengths of a cell.
     marks
-        The ports, and on which side of each its number stands.
+        The ports, with their place, and the direction `outward` in which the number stands beside
+        it.
     font
         The size of the font in lengths of a cell.
+
+    Returns
+    -------
+    bool
+        True if two rectangles come closer than 0.05 of the font in x and in y.
     """
     middles = []
     half_sizes = []
@@ -402,6 +519,8 @@ def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> 
         half_sizes.append(half_size)
     middle = np.array(middles)
     half = np.array(half_sizes)
+
+    # Two rectangles overlap if their middles are nearer than the sum of half sizes in x and in y.
     gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
     overlaps: NDArray[np.bool_] = np.all(gaps < 0.05 * font, axis=2)
     np.fill_diagonal(overlaps, False)
@@ -413,27 +532,29 @@ def _write_outside(
 ) -> None:
     """Write a text beside a port, away from the mesh.
 
-    Numbers of several digits, which are bold, are turned above and below a row of ports.
+    Numbers of several digits, which are bold, are turned by 90 degrees above and below a row of
+    ports, where they would meet their neighbours.
 
     Parameters
     ----------
     ax
-        The axes.
+        The axes, in lengths of a cell.
     data
-        The layout of the fabric.
+        The layout of the fabric, with the radius of a port in lengths of a cell.
     mark
-        The port, and the direction away from the mesh.
+        The port: its place, and the direction `outward` away from the mesh, a vector of length 1.
     text
         Its number or name.
     font
         The size of the font in points.
     **style
-        Further properties of the text.
+        Further properties of the text; only numbers have a "weight".
     """
     x, y = np.array(mark.position) + (data.port_radius + 0.1) * np.array(mark.outward)
     across, up = mark.outward
 
     # The text is aligned at the side that lies next to the port.
+    # A direction counts as up or down if it is within about 37 degrees of the vertical.
     is_vertical = abs(across) < 0.6
     if is_vertical:
         horizontal_alignment = "center"
@@ -462,7 +583,20 @@ def _write_outside(
 
 
 def _sample_bezier(pieces: Points, n_points: int = 6) -> list[Points]:
-    """Return points on cubic Bezier pieces of shape (pieces, 4, 2), an array for each piece."""
+    """Return points on cubic Bezier curves: start, two handles that bend the curve, and end.
+
+    Parameters
+    ----------
+    pieces : array, shape (pieces, 4, 2)
+        The four points of each piece, as x and y.
+    n_points
+        How many points of each piece are wanted, with its ends.
+
+    Returns
+    -------
+    list of arrays, shape (n_points, 2)
+        The points of each piece at equal steps of the parameter t from 0 to 1.
+    """
     t = np.linspace(0, 1, n_points)[None, :, None]
     start, handle_of_start, handle_of_end, end = (pieces[:, k, None] for k in range(4))
     lines = (

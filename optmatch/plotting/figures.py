@@ -99,7 +99,17 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
 
 
 def _explain_marks(ax: Axes, data: MeshData, width_inches: float) -> str:
-    """Explain the marks of cells and, if some are written, the names of terminals, as t12."""
+    """Explain the marks of cells and, if some are written, the names of terminals, as t12.
+
+    Parameters
+    ----------
+    ax
+        The axes, whose texts are already there.
+    data
+        The layout of the fabric, with the names of ports.
+    width_inches
+        The width of the figure; on one of at most 6.5 inches the explanation has two lines.
+    """
     written = {text.get_text() for text in ax.texts}
     terminal_names = []
     for mark in data.ports:
@@ -224,11 +234,12 @@ def _draw_strip(
     ax
         The axes, over the whole width of the figure.
     data
-        The layout of the fabric.
+        The layout of the fabric, whose bounds in lengths of a cell are those of a thumbnail.
     lights
-        All slots.
+        All slots, each with its number and the curves of its circuits, cubic Bezier pieces of
+        shape (1 + 3 * pieces, 2).
     width_inches
-        The width of the figure.
+        The width of the figure, which says how many thumbnails stand beside each other.
     """
     from matplotlib.collections import LineCollection
 
@@ -326,7 +337,19 @@ def draw_bars(
     high: NDArray[np.floating],
     **style: Any,
 ) -> None:
-    """Draw bars over time at once, each from `start` to `end` and from `low` to `high`."""
+    """Draw many rectangles at once, such as bars over time.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    start, end : array, shape (bars,)
+        Where each bar begins and ends across.
+    low, high : array, shape (bars,)
+        Its lower and its upper edge.
+    **style
+        Properties of a ``PolyCollection``, such as colours.
+    """
     from matplotlib.collections import PolyCollection
 
     x = np.stack([start, end, end, start], axis=1)
@@ -335,7 +358,17 @@ def draw_bars(
 
 
 def label_time(ax: Axes, span_s: float, rows: int) -> None:
-    """Set limits and units of a chart over time: time to the right, rows downwards."""
+    """Set limits and units of a chart over time: time to the right, rows downwards.
+
+    Parameters
+    ----------
+    ax
+        The axes, which are drawn in seconds; ticks are written in a unit that suits the span.
+    span_s
+        The time that is shown, in seconds.
+    rows
+        The number of rows, whose middles are at 0, 1, 2, ...
+    """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, unit = scale_of(span_s, "s")
@@ -360,6 +393,13 @@ def draw_schedule(shown: Drawable, slot: int | None = None) -> Figure:
 
     Where ports or cells are too many to be told apart, blocks of ports and chosen circuits are
     drawn instead. A slot that is asked for by its number is drawn whole.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule.
+    slot
+        The number of the slot; None for all of them.
     """
     fabric, schedule = parts(shown)
     if slot is None and is_large(fabric):

@@ -153,7 +153,24 @@ def light_curve(data: MeshData, source: PortMark, destination: PortMark, passed:
 def _with_bounds(
     terminals: Points, headings: Points, links: Points, ports: tuple[PortMark, ...]
 ) -> MeshData:
-    """Add the radius of port marks, and the bounds of all that is drawn."""
+    """Complete the layout of a fabric with the radius of port marks and the bounds of the drawing.
+
+    Parameters
+    ----------
+    terminals : array, shape (terminals, 2)
+        The places of the ends of the waveguides of cells, in lengths of a cell.
+    headings : array, shape (terminals, 2)
+        The direction of the light at each of them.
+    links : array, shape (links, 4, 2)
+        The curves between cells, as cubic Bezier pieces.
+    ports
+        Where ports are drawn, and the direction in which their names stand beside them.
+
+    Returns
+    -------
+    MeshData
+        The layout; bounds are left, lower, right and upper, in lengths of a cell.
+    """
     positions = np.array([mark.position for mark in ports])
     outwards = np.array([mark.outward for mark in ports])
     names = positions + PORT_DISTANCE * outwards
@@ -248,14 +265,23 @@ def _find_corner(
 ) -> _Corner:
     """Find the corner at which a free terminal lies, and the gap between cells that it faces.
 
+    A corner is a point at which cells end; a port that is joined to the terminal is drawn in the
+    gap between two of them.
+
     Parameters
     ----------
     graph
-        The cells, each with its two ends.
+        The cells: ``ends[cell]``, the places of both ends, of shape (2, 2).
     directions
-        As `_directions_of_cells` returns them.
+        The angles in radians, by rounded corner, at which its cells leave it.
     terminal
         The terminal: 0 and 1 of a cell are at its first end, 2 and 3 at its second.
+
+    Returns
+    -------
+    _Corner
+        The place of the corner; a vector of length 1 to the middle of the gap; and -1 for a gap to
+        the left of the cell as seen from the corner, 1 for one to the right.
     """
     cell, number = divmod(terminal, 4)
     near_end = number // 2

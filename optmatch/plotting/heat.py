@@ -73,12 +73,19 @@ def plot_heat(
 
     Parameters
     ----------
-    fabric, values
-        As for `heat_data`.
+    fabric
+        A fabric with cells.
+    values : array, shape (cells,)
+        The figure of each cell, 0 or more; NaN for none.
     label
         The meaning of the colours, with the unit.
     ax
         Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes, in lengths of a cell; the colours begin at 0.
 
     See Also
     --------

@@ -57,9 +57,16 @@ def is_large_matching(fabric: Fabric) -> bool:
 
 
 def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
-    """Draw a switch with its first and last ports; what is between them is counted.
+    """Draw a switch of many ports: a box with its first and last six ports; others are counted.
 
-    A fabric with cells is drawn as its outline: the cells would be a grey area.
+    A fabric with cells is drawn as its outline too: the cells would be a grey area.
+
+    Parameters
+    ----------
+    ax
+        The axes, whose units and limits are set here.
+    fabric
+        The switch, with its title, the names of its ports and, perhaps, cells.
     """
     n_ports = fabric.n_ports
     n_named = 6
@@ -78,6 +85,8 @@ def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
         ax.plot([10.0, 10.6], [y, y], color=palette.INK, lw=1.0)
         for x, side in ((1.2, "right"), (10.8, "left")):
             ax.text(x, y, fabric.labels[port], ha=side, va="center", fontsize=_FONT)
+
+    # The gap says how many ports are left out, on both sides of the box.
     n_left_out = n_ports - len(rows)
     for x, side in ((1.8, "right"), (10.2, "left")):
         ax.text(
@@ -152,10 +161,22 @@ def choose_examples(sources: NDArray[np.int64]) -> NDArray[np.int64]:
 def _draw_circuits_by_block(
     ax: Axes, n_ports: int, sources: NDArray[np.int64], destinations: NDArray[Any]
 ) -> None:
-    """Draw the number of circuits between each two blocks of ports."""
+    """Draw the number of circuits between each two blocks of ports, as shades of squares.
+
+    Parameters
+    ----------
+    ax
+        The axes: destination ports across, source ports down.
+    n_ports
+        The number of ports of the fabric.
+    sources, destinations : array, shape (circuits,)
+        The ports that each circuit joins.
+    """
     matrix = np.zeros((n_ports, n_ports), dtype=np.float32)
     matrix[sources, destinations] = 1.0
     blocks = merge_blocks(matrix, "sum", most=48)
+
+    # Squares without circuits stay white.
     shown = blocks._replace(values=np.where(blocks.values > 0, blocks.values, np.nan))
     draw_blocks(ax, shown, n_ports, "circuits")
     ax.set_xlabel("destination port", fontsize=_FONT)
@@ -167,7 +188,19 @@ def _draw_circuits_by_block(
 def draw_large_schedule(shown: Drawable) -> Figure:
     """Draw a schedule of many ports: when pairs meet, and how many circuits each slot has.
 
-    A schedule of one slot shows where its circuits lead and the light of some of them.
+    A pair meets in the slot in which its source port first has a circuit to its destination port.
+    A schedule of one slot shows where its circuits lead, and the light of some of them.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule.
+
+    Returns
+    -------
+    Figure
+        On the left the slots in which pairs meet, by blocks of ports; on the right the number of
+        circuits of each slot and, below, of cells with light, where the fabric has cells.
     """
     fabric, schedule = parts(shown)
     if schedule.n_slots == 1:
@@ -210,7 +243,17 @@ def draw_large_schedule(shown: Drawable) -> Figure:
 
 
 def _draw_by_slot(ax: Axes, counts: NDArray[np.int64], name: str) -> None:
-    """Draw a figure of each slot as stairs."""
+    """Draw a figure of each slot as stairs.
+
+    Parameters
+    ----------
+    ax
+        The axes, slots across.
+    counts : array, shape (slots,)
+        The figure of each slot.
+    name
+        What is counted, in the title.
+    """
     from matplotlib.ticker import MaxNLocator
 
     edges = np.arange(len(counts) + 1) - 0.5
@@ -266,7 +309,20 @@ def _range_of(numbers: list[int]) -> str:
 
 
 def _draw_chosen_light(ax: Axes, data: MeshData, light: SlotData, chosen: list[int]) -> None:
-    """Draw the light of some circuits over the outline of their fabric."""
+    """Draw the light of some circuits over the outline of their fabric.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell, with different scales across and upwards.
+    data
+        The layout of the fabric, with its bounds left, lower, right and upper.
+    light
+        The circuits of a slot, each with its curve, cubic Bezier pieces of shape
+        (1 + 3 * pieces, 2).
+    chosen
+        The places of the circuits that are drawn, in ``light.circuits``.
+    """
     from matplotlib.patches import Rectangle
 
     # Fabrics of many ports are far higher than wide: the scales of both axes differ.
@@ -288,7 +344,17 @@ def _draw_chosen_light(ax: Axes, data: MeshData, light: SlotData, chosen: list[i
 
 
 def _name_ends(ax: Axes, data: MeshData, circuits: list[CircuitData]) -> None:
-    """Write the ports of circuits beside the fabric, where they do not meet another number."""
+    """Write the ports of circuits beside the fabric, where they do not meet another number.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell.
+    data
+        The layout of the fabric, with its bounds left, lower, right and upper.
+    circuits
+        The circuits that are drawn. Sources are named on the left, destinations on the right.
+    """
     left, lower, right, upper = data.bounds
     least_distance = 0.05 * (upper - lower)
     gap = 0.02 * (right - left)
@@ -297,6 +363,7 @@ def _name_ends(ax: Axes, data: MeshData, circuits: list[CircuitData]) -> None:
         [(float(c.curve[-1, 1]), float(c.curve[-1, 0]) + gap, c.destination) for c in circuits],
     ]
     for ends, side in zip(named, ("right", "left"), strict=True):
+        # From below upwards, a number is left out if it would touch the last one written.
         last_y = -np.inf
         for y, x, port in sorted(ends):
             if y - last_y >= least_distance:

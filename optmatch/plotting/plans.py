@@ -187,7 +187,20 @@ class _Stair(NamedTuple):
 
 
 def _shade_gap(ax: Axes, best: _Stair, bound: _Stair, end_s: float, scale: float) -> None:
-    """Fill the area between best and bound, from where both are known."""
+    """Fill the area between best and bound, from where both are known.
+
+    Parameters
+    ----------
+    ax
+        The axes, seconds across.
+    best, bound
+        The objective of the best answer and its lower bound over time, each a value that holds
+        until the next one.
+    end_s
+        When the chart ends, in seconds.
+    scale
+        What values are divided by, for the unit of the axis.
+    """
     first_s = max(best.times_s[0], bound.times_s[0])
     times_s = np.unique([*best.times_s, *bound.times_s, end_s])
     times_s = times_s[times_s >= first_s]

@@ -89,18 +89,23 @@ class Curve(NamedTuple):
 
 
 def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str) -> str:
-    """Draw a figure of several methods over the size of their problems.
+    """Draw a figure of merit of several methods over the size of their problems, as SVG.
 
     Points are means, and a thin line through each leads from the least to the largest value.
 
     Parameters
     ----------
     curves
-        By method.
+        By name of method: `sizes`, and for each size the mean, the lowest and the highest value.
     labels
         Of the axis of sizes, and of the axis of the figure, with its unit.
     title
         What the picture shows, above the axes.
+
+    Returns
+    -------
+    str
+        The SVG element.
 
     Examples
     --------
@@ -131,6 +136,8 @@ def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str)
         line = f"M{_LEFT},{y} L{_RIGHT},{y}"
         parts.append(f'<path d="{line}" stroke="{FAINT_INK}" stroke-width="0.4"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{value:.3g}</text>')
+
+    # Sizes are written from left to right where they have 34 pixels of room after the last one.
     last_x = -math.inf
     for size in sizes:
         if x_of_size[size] - last_x >= 34:
@@ -138,6 +145,8 @@ def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str)
             y_text = _HEIGHT - _BOTTOM + 16
             text = f"{size:g}"
             parts.append(f'<text x="{last_x:.1f}" y="{y_text}" text-anchor="middle">{text}</text>')
+
+    # Points of each method, above the grid.
     for number, curve in enumerate(curves.values()):
         colour = circuit_colour(number)
         points = []
@@ -157,7 +166,22 @@ def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str)
 
 
 def _picture(parts: Sequence[str], names: Sequence[str], title: str) -> str:
-    """Put a title above the parts of a picture, and the names of its lines below."""
+    """Put a title above the parts of a picture, and the names of its lines below.
+
+    Parameters
+    ----------
+    parts
+        Elements of SVG: axes, and a line for each name.
+    names
+        The names of the lines, in the order of their colours.
+    title
+        The title; letters that SVG reserves are escaped, here and in names.
+
+    Returns
+    -------
+    str
+        The whole SVG element.
+    """
     height = _HEIGHT + _LINE_HEIGHT * len(names) + 4
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
@@ -177,7 +201,15 @@ def _picture(parts: Sequence[str], names: Sequence[str], title: str) -> str:
 
 
 def _name_axes(across: str, upwards: str) -> list[str]:
-    """Return the labels of both axes: one below, one turned beside the numbers."""
+    """Return the labels of both axes as elements of SVG.
+
+    Parameters
+    ----------
+    across
+        The label below the horizontal axis.
+    upwards
+        The label of the vertical axis, turned by 90 degrees and beside its numbers.
+    """
     middle_x = (_LEFT + _RIGHT) / 2
     middle_y = (_TOP + _HEIGHT - _BOTTOM) / 2
     return [
@@ -233,7 +265,21 @@ def _draw_axes(data: ProfileData, label: str) -> list[str]:
 
 
 def _stairs(data: ProfileData, points: list[tuple[float, float]]) -> str:
-    """Return the path of a line that stays at its share until the next factor."""
+    """Return the path of a line that stays at its share until the next factor.
+
+    Parameters
+    ----------
+    data
+        The profile, whose last factor ends the axis.
+    points : list of (factor, share)
+        How often the best value is allowed, and the share of tasks within it, both ascending; the
+        first point begins the line.
+
+    Returns
+    -------
+    str
+        The ``d`` attribute of a path of SVG, in pixels.
+    """
     factor, share = points[0]
     path = f"M{_x_of(data, factor):.1f},{_y_of(share):.1f}"
     for next_factor, next_share in points[1:]:

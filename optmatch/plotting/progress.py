@@ -57,7 +57,14 @@ class CellProgress:
         self._handle: Any = None
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event, and change the bar if it has stood for a while."""
+        """Take note of an event of a method, and change the bar.
+
+        Parameters
+        ----------
+        event
+            A better answer or bound, which is shown at once, or a tick, which says how much of a
+            phase is done and is shown if the bar has stood for a while.
+        """
         if isinstance(event, NewBest):
             self.best = event.objective
         elif isinstance(event, Bound):
@@ -83,7 +90,11 @@ class CellProgress:
         return gap if gap < float("inf") else None
 
     def _repr_html_(self) -> str:
-        """Return the bar and the text beside it."""
+        """Return the bar and the text beside it, as HTML for a notebook.
+
+        The bar shows 1 - gap where answer and bound are known, else the part of the phase that is
+        done.
+        """
         gap = self.gap
         filled = self._done if gap is None else max(0.0, 1.0 - gap)
         texts = []

@@ -44,12 +44,22 @@ class RailSharingData(NamedTuple):
 
 
 def rail_sharing_data(solution: Solution) -> RailSharingData:
-    """Lay out the steps of all jobs, and their ports of the first rail or their turns.
+    """Lay out the steps of jobs that share rails, and their ports of the first rail or turns.
+
+    Jobs share the switches of rails by ports, each with a range of its own, or by time: they take
+    turns of several training steps, each with all ports.
 
     Parameters
     ----------
     solution
         Of a `RailSharing`, with an answer.
+
+    Returns
+    -------
+    RailSharingData
+        By job: its name, the length of its step alone and beside the others in seconds, and start
+        and end of its ports (numbers) or of its turn (seconds); and the whole, which is the number
+        of ports of a switch, or the time of a round in seconds.
 
     Raises
     ------
@@ -67,6 +77,7 @@ def rail_sharing_data(solution: Solution) -> RailSharingData:
         end = start + turn_s
         total = float(whole.sum())
     else:
+        # A job without ports on its first rail has an empty range.
         start = np.zeros(n_jobs)
         end = np.zeros(n_jobs)
         total = float(problem.radix)
@@ -242,12 +253,17 @@ def tabulate(solution: Solution) -> dict[str, Any]:
 
 
 def draw_problem(problem: RailSharing) -> Figure:
-    """Draw how many ports of the first rail each job asks for, and how many there are.
+    """Draw how many ports of a rail each job asks for, and how many there are.
 
     Parameters
     ----------
     problem
         The jobs. At most 24 are drawn, and the title says so.
+
+    Returns
+    -------
+    Figure
+        A bar for each job; a line stands at the number of ports of a switch.
     """
     columns = tabulate_problem(problem)
     n_jobs = len(problem.jobs)
@@ -270,7 +286,14 @@ def draw_problem(problem: RailSharing) -> Figure:
 
 
 def tabulate_problem(problem: RailSharing) -> dict[str, Any]:
-    """List the jobs: their GPUs, and the ports of the fullest rail that they ask for."""
+    """List a row for each job that shares rails.
+
+    Returns
+    -------
+    dict
+        Columns of equal length: its name, its GPUs, its replicas, and the ports that it asks for
+        of the rail on which it asks for most.
+    """
     ports = []
     for named in problem.jobs:
         job = named.job

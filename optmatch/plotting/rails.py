@@ -68,16 +68,24 @@ class RailGanttData(NamedTuple):
 
 
 def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) -> RailGanttData:
-    """Lay out a step over time; see `plot_rails`.
+    """Lay out a training step over time: a bar for each operation and each change of circuits.
 
     Parameters
     ----------
     job
-        The job.
+        The job, whose step has operations: computations of a rank (a GPU), and transfers within
+        groups of ranks.
     run
-        A plan, or a simulation.
+        A plan, or a simulation, with ``start_s[operation]`` and ``end_s[operation]``.
     ranks
         Which ranks are shown; None for the first of the lowest rail.
+
+    Returns
+    -------
+    RailGanttData
+        Arrays of shape (bars,): `row`, a place in the shown ranks; `kind`, a place in `KINDS`
+        (computation, each dimension of groups, reconfiguration); `start_s` and `end_s` in seconds;
+        and the shown ranks, and the length of the step.
 
     Raises
     ------
@@ -207,7 +215,20 @@ def _default_ranks(job: RailJob) -> NDArray[np.int64]:
 
 
 def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, float]]:
-    """List rank, start and end of each reconfiguration, times in seconds."""
+    """List when the circuits of each rank are reconfigured.
+
+    Parameters
+    ----------
+    job
+        The job, with the phases of its rails, in each of which some ranks need circuits.
+    run
+        A plan, a simulation, or another run, which has no reconfigurations.
+
+    Returns
+    -------
+    list of (rank, start, end)
+        Times in seconds; a reconfiguration of several ranks has an entry for each of them.
+    """
     if isinstance(run, RailPlan):
         return _reconfigurations_of_plan(job, run)
 
@@ -227,7 +248,21 @@ def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, flo
 
 
 def _reconfigurations_of_plan(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
-    """List rank, start and end of each reconfiguration in which circuits of the rank change."""
+    """List when circuits of each rank change in a plan.
+
+    Parameters
+    ----------
+    job
+        The job, whose network says how long a reconfiguration takes and how many ports a GPU has.
+    plan
+        The plan. A timeline is the sequence of matchings of one rail, or of several that are
+        switched alike: ``matchings[state][port]``, each from ``starts_s[state]`` on.
+
+    Returns
+    -------
+    list of (rank, start, end)
+        Times in seconds; ranks whose circuits stay are not listed.
+    """
     ranks_of_rail = ranks_of_rails(job.step())
     reconfigurations = []
     for timeline in plan.rails:
@@ -315,7 +350,15 @@ def _name_ranks(ranks: list[int]) -> str:
 
 
 def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[int]]]:
-    """Group the ranks that do the same at the same time.
+    """Group the ranks that do the same at the same time, which then share a row of a page.
+
+    Parameters
+    ----------
+    job
+        The job.
+    plan
+        Its plan, with start and end of each operation, and `relays`, rows of an operation and a
+        rank that forwards its data.
 
     Returns
     -------
@@ -347,6 +390,7 @@ def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.in
     bars = np.stack([kind, start, length], axis=1)[order].astype(np.int64)
     bars_of_rank = np.split(bars, np.searchsorted(rank[order], all_ranks[1:]))
 
+    # Bytes of equal tables of bars are equal, and can be keys.
     ranks_of_bars: dict[bytes, list[int]] = {}
     for number, own_bars in enumerate(bars_of_rank):
         ranks_of_bars.setdefault(own_bars.tobytes(), []).append(number)
@@ -358,13 +402,22 @@ def _list_circuits(
 ) -> tuple[list[list[list[int]]], list[dict[str, Any]]]:
     """List the circuits of a plan and their changes, for a page.
 
-    Rails that are switched alike share a timeline, of which the first rail is shown.
+    A timeline is the sequence of matchings of one rail, or of several that are switched alike; the
+    first of these is shown. A state is one matching of a timeline.
+
+    Parameters
+    ----------
+    job
+        The job, with the ranks on each rail and the number of ports of a GPU.
+    plan
+        The plan: for each timeline, ``matchings[state][port]`` is a destination port or negative,
+        and ``starts_s[state]`` is in seconds.
 
     Returns
     -------
     circuits
         ``circuits[timeline][state]``: source and destination ranks of all circuits, one after
-        the other.
+        the other. Circuits beyond the limit of a page are left out.
     steps
         The beginning, and each change: what is said, its time, and the state of each timeline.
     """
@@ -390,6 +443,7 @@ def _list_circuits(
                 changes.append((float(timeline.starts_s[state]), k, state))
         circuits.append(circuits_of_states)
 
+    # Each step of the page holds the states of all timelines, of which a change moves one on.
     state_of_timeline = [0] * len(plan.rails)
     begin = {"say": "the step begins", "at": 0.0, "states": [*state_of_timeline]}
     steps: list[dict[str, Any]] = [begin]

@@ -44,12 +44,18 @@ class RackData(NamedTuple):
 
 
 def transition_data(solution: Solution) -> RackData:
-    """Lay out a rack and the changes in it.
+    """Lay out a rack and the changes in it after a failure.
 
     Parameters
     ----------
     solution
         Of a `Reroute` in a rack, with an answer.
+
+    Returns
+    -------
+    RackData
+        Places of chips and servers, the role of each chip, pairs of chips with new circuits, and
+        pairs of servers that new routes pass.
 
     Raises
     ------
@@ -60,7 +66,28 @@ def transition_data(solution: Solution) -> RackData:
 
 
 def _rack_data(problem: Reroute, answer: Transition) -> RackData:
-    """Lay out a rack, the roles of its chips, and the circuits that an answer changes."""
+    """Lay out a rack, the roles of its chips, and the circuits that an answer changes.
+
+    Parameters
+    ----------
+    problem
+        The circuits before the failure, what has failed, and the chips in reserve (`spares`).
+    answer
+        The change: `circuits`, pairs of ports of shape (changed, 2), and `moves`, pairs of a lost
+        chip and the one that takes over from it.
+
+    Returns
+    -------
+    RackData
+        Places of chips and servers; ``role[chip]``, a place in the table `_ROLES` (idle, in use,
+        has new circuits, lost, takes over, in reserve, failed); pairs of chips with changed
+        circuits; pairs of servers that new routes pass.
+
+    Raises
+    ------
+    InputError
+        If the fabric is no rack.
+    """
     rack = problem.fabric
     if not isinstance(rack, RackFabric):
         raise InputError("a drawing of a rack needs one")
@@ -81,10 +108,17 @@ def _rack_data(problem: Reroute, answer: Transition) -> RackData:
 
 
 def _place_chips(rack: RackFabric) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the places of chips and of servers, each of shape (number, 2).
+    """Return where chips and servers of racks are drawn, in sides of a server.
 
-    Layers along z stand beside each other, racks below each other. The chips of a server lie in
-    rows around its middle.
+    Servers of a rack form a grid of x, y and z. Layers along z stand beside each other, racks
+    below each other. The chips of a server lie in rows around its middle.
+
+    Returns
+    -------
+    chips : array, shape (chips, 2)
+        Places x to the right and y upwards.
+    servers : array, shape (servers, 2)
+        The middles of the servers.
     """
     n_x, n_y, _ = rack.server_grid
     rack_number, x, y, z = rack.server_coordinates.astype(float).T
@@ -92,6 +126,8 @@ def _place_chips(rack: RackFabric) -> tuple[NDArray[np.float64], NDArray[np.floa
 
     chip_in_server = np.arange(rack.n_chips) % rack.chips_per_server
     n_columns = max(1, rack.server[0])
+
+    # Places of chips within a server, centred: of 2 by 2 chips they are half a step to each side.
     offset = np.stack([chip_in_server % n_columns, -(chip_in_server // n_columns)], axis=1)
     offset = offset - (offset.max(axis=0) + offset.min(axis=0)) / 2
     chips = servers[rack.server_of_chip] + 2 * SPREAD * offset
@@ -106,7 +142,22 @@ def _roles_before(problem: Reroute, rack: RackFabric) -> NDArray[np.int64]:
 
 
 def _list_hops(rack: RackFabric, answer: Transition) -> NDArray[np.int64]:
-    """List the pairs of servers between which new routes pass, of shape (pairs, 2)."""
+    """List the pairs of servers between which the routes of new circuits pass.
+
+    Parameters
+    ----------
+    rack
+        The fabric: ``edge_of_fibre[fibre]``, and ``edges[edge]``, its two nodes. Nodes are servers
+        and, after them, the switches between racks.
+    answer
+        The change, with `routes`: for each new circuit its fibres or, where the fabric has a graph
+        of cells, the terminals that its light passes.
+
+    Returns
+    -------
+    array, shape (pairs, 2)
+        Each pair of different servers once, in ascending order.
+    """
     hops: set[tuple[int, int]] = set()
     for route in answer.routes:
         fibres: NDArray[np.int32] = np.array(route, dtype=np.int32)
@@ -136,7 +187,7 @@ _ROLES = (
 
 
 def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
-    """Draw a transition: of a rack on one sheet, of a mesh before and after.
+    """Draw how circuits change after a failure: a rack on one sheet, a mesh before and after.
 
     Parameters
     ----------
@@ -144,6 +195,12 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
         Of a `Reroute`, with an answer.
     fig
         Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    Figure
+        For a rack: chips in the colours of their roles, and new circuits as lines. For a mesh: the
+        circuits that the failure has left, and all circuits after the change.
 
     Raises
     ------
@@ -183,6 +240,15 @@ _MAX_MOVES = 6
 def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     """Hide most racks of a large fabric: those stay in which something fails or changes.
 
+    Up to three racks stay, the affected ones with the lowest numbers; rack 0 fills a free place.
+
+    Parameters
+    ----------
+    data
+        Places of chips and servers, and the role of each chip, a place in the table `_ROLES`.
+    rack
+        The fabric, with the rack of each server.
+
     Returns
     -------
     data
@@ -206,6 +272,7 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     chips = data.chips + np.stack([0 * shift, shift], axis=1)[rack_of_chip]
     servers = data.servers + np.stack([0 * shift, shift], axis=1)[rack_of_server]
 
+    # The title counts what is hidden, role by role.
     is_hidden = np.isnan(chips[:, 0])
     counts = []
     for role, (name, _, _) in enumerate(_ROLES):
@@ -220,7 +287,22 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
 
 
 def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
-    """Put the circuits that still have light in one slot, and all after the change in another."""
+    """Make a schedule of two slots, to draw a mesh before and after its repair.
+
+    Parameters
+    ----------
+    problem
+        The circuits before the failure, and which of them it has hit.
+    answer
+        The change of circuits.
+
+    Returns
+    -------
+    Schedule
+        Slot 0 has the circuits that still have light after the failure, slot 1 all circuits after
+        the change. Slots last 1 s each, which means nothing. Cells have states where the problem
+        has.
+    """
     first = _after_the_failure(problem)
     state_after = problem.after(answer)
     second = _slot_of_circuits(state_after, np.arange(len(state_after.circuits)))
@@ -240,7 +322,21 @@ def _after_the_failure(problem: Reroute) -> Schedule:
 
 
 def _slot_of_circuits(problem: Reroute, numbers: NDArray[np.intp]) -> Schedule:
-    """Put the circuits of these numbers in a slot, with the cells that they pass."""
+    """Put some circuits of a state in a schedule of one slot, with the cells that they pass.
+
+    Parameters
+    ----------
+    problem
+        The state: circuits as pairs of ports, their routes as terminals, and states of cells.
+    numbers : array, shape (chosen,)
+        The places of the circuits in ``problem.circuits``.
+
+    Returns
+    -------
+    Schedule
+        One slot, in which cells that no chosen circuit passes are free. Without states of cells in
+        the problem, the schedule has none.
+    """
     matching = _make_matching(problem, problem.circuits[numbers])
     if problem.cell_states is None:
         return Schedule(matchings=[matching], durations_s=[1.0])
@@ -272,7 +368,17 @@ def _blank_rack_figure(data: RackData) -> Figure:
 
 
 def _mark_failed(ax: Axes, problem: Reroute) -> None:
-    """Put a cross on each port that has failed, and on cells that are dead or stuck."""
+    """Put a cross on each port that has failed, and on cells that are dead or stuck.
+
+    The first call for a figure also adds a legend, which serves all its axes.
+
+    Parameters
+    ----------
+    ax
+        The axes, in lengths of a cell, with a drawing of the mesh.
+    problem
+        The reroute, with the numbers of failed ports, dead cells and stuck cells.
+    """
     data = mesh_data(problem.fabric)
     graph = problem.fabric.graph
     positions = [mark.position for mark in data.ports if mark.port in problem.failed_ports]
@@ -308,7 +414,9 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
     ax
         The axes, over the whole figure.
     data
-        The rack; chips and servers whose places are NaN are left out.
+        The rack: `chips` and `servers`, places of shape (number, 2), which are left out where they
+        are NaN; ``role[chip]``, a place in the table `_ROLES` of names, colours and marks;
+        `circuits`, pairs of chips; and `fibres`, pairs of servers that new routes pass.
     title
         What is above the picture.
     """
@@ -373,7 +481,21 @@ def _draw_pairs(
     colour: str,
     width: float,
 ) -> None:
-    """Draw a line for each pair of places; the legend has one of them."""
+    """Draw a line for each pair of places; the legend has one of them.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    places : array, shape (places, 2)
+        Where things are, as x and y; a line with a NaN is not drawn.
+    pairs : array, shape (pairs, 2)
+        The two places that each line joins.
+    name
+        The name of the lines in the legend.
+    colour, width
+        Their colour, and their width in points.
+    """
     label = name
     for pair in pairs:
         x, y = places[pair].T
@@ -428,7 +550,17 @@ def page(solution: Solution) -> dict[str, Any]:
     links: list[list[Any]] = []
 
     def add_link(circuit: int, ports: NDArray[np.int32], kind: int) -> int:
-        """Add the link of a circuit, and return its number."""
+        """Add the link of a circuit between two chips, and return its number.
+
+        Parameters
+        ----------
+        circuit
+            The number of the circuit.
+        ports : array, shape (2,)
+            The ports that it joins.
+        kind
+            The colour of the link, a place in the legend; -1 hides it.
+        """
         chip, other_chip = (int(port) // rack.ports_per_chip for port in ports)
         name = f"circuit {circuit}: chip {chip} to chip {other_chip}"
         links.append([node_of_chip_0 + chip, node_of_chip_0 + other_chip, kind, 0.02, name])

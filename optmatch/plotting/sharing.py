@@ -35,12 +35,18 @@ class SharesData(NamedTuple):
 
 
 def shares_data(solution: Solution) -> SharesData:
-    """Lay out the number of resources of each job.
+    """Lay out how many resources each job wants and gets.
 
     Parameters
     ----------
     solution
         Of a `PortSharing`, with an answer.
+
+    Returns
+    -------
+    SharesData
+        Arrays of shape (jobs,), first served first: the number of the job, how many resources it
+        wants and how many it gets; and the number of resources that serve no job.
 
     Raises
     ------
@@ -78,7 +84,13 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
     solution
         Of a `PortSharing`, with an answer.
     fig
-        Where to draw; None makes a new figure.
+        Where to draw; None makes a new figure. Of more than 40 jobs it shows shares in the order
+        of service instead; with `fig` each job has a bar.
+
+    Returns
+    -------
+    Figure
+        Jobs across, first served first.
     """
     data = shares_data(solution)
     if fig is None and len(data.job) > _MOST_NAMED_JOBS:
@@ -291,7 +303,16 @@ class _Box(NamedTuple):
 
 
 def _list_legend(n_jobs: int) -> tuple[list[tuple[str, str]], int]:
-    """Return the names and colours of the page, and the index of the colour of job 0."""
+    """Return the legend of the page, and where the colours of jobs begin in it.
+
+    Returns
+    -------
+    legend : list of (name, colour)
+        Colours of resources that are unused, of what the proof counts, and of classes, then of
+        jobs.
+    first_hue : int
+        The place of the colour of job 0.
+    """
     legend = [("free, or not used", _UNUSED), ("counted in the cut", _TIGHT), ("class", _CLASS)]
     first_hue = len(legend)
     hues = palette.CIRCUIT_COLOURS
@@ -346,9 +367,28 @@ def _find_cut(
     node_of_box: list[int],
     node_of_job: dict[int, int],
 ) -> dict[str, int]:
-    """Return the nodes that the certificate of a solution counts, each with its colour, 1.
+    """Return the nodes of the page that the proof of a solution counts: a cut, as of a flow.
 
-    Jobs are counted whose every column is tight, and resources that may serve another job.
+    The demands of some jobs and the supply of some resources together bound what can be served.
+    Jobs are counted whose every column of the certificate is tight, and resources that may serve
+    another job.
+
+    Parameters
+    ----------
+    solution
+        The solution, whose certificate has an array `tight`, of shape (jobs, columns), or none.
+    problem
+        Resources and jobs. Resources of a class are alike; ``eligible[class, group of jobs]`` says
+        which may serve which.
+    boxes
+        The resources as boxes of the page, each with its class.
+    node_of_box, node_of_job
+        The place of each box and job among the nodes of the page.
+
+    Returns
+    -------
+    dict
+        The colour, 1, by node, which is a string as keys of JSON are; empty without a certificate.
     """
     tight = getattr(solution.certificate, "tight", None)
     if tight is None:
@@ -367,7 +407,22 @@ def _find_cut(
 
 
 def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> list[_Box]:
-    """List what is drawn, class by class; `folded` counts resources that are alike."""
+    """List the boxes of a page, class by class: resources, or groups of them.
+
+    Parameters
+    ----------
+    problem
+        The resources; those of a class are alike.
+    answer
+        The job of each resource, -1 for none.
+    folded
+        Whether all resources of a class that serve the same job are one box with their number.
+
+    Returns
+    -------
+    list of _Box
+        The class, the job, the number of resources, and a name.
+    """
     class_of = problem.classes.class_of
     job_of = answer.job_of
     if folded:
@@ -433,7 +488,15 @@ def _blank_chart(n_jobs: int) -> Figure:
 
 
 def _name_jobs(ax: Any, order: NDArray[Any]) -> None:
-    """Name as many jobs below a chart as there is room for."""
+    """Name as many jobs below a chart as there is room for, which is about 30.
+
+    Parameters
+    ----------
+    ax
+        The axes, with a place for each job: 0, 1, 2, ...
+    order : array, shape (jobs,)
+        The number of the job at each place.
+    """
     step = -(-len(order) // 30)
     positions = range(0, len(order), step)
     ax.set_xticks(positions, [str(order[position]) for position in positions], fontsize=8)

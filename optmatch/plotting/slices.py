@@ -48,12 +48,20 @@ class SliceData(NamedTuple):
 
 
 def slice_data(solution: Solution) -> SliceData:
-    """Lay out the racks of a slice.
+    """Lay out the racks of a slice: a group of chips, on whole servers, that a job gets.
 
     Parameters
     ----------
     solution
         Of a `SliceAllocation`, with an answer.
+
+    Returns
+    -------
+    SliceData
+        For each server of the racks in which the slice lies: where it is drawn, which slice owns
+        it (0 the new one, k the k-th placed one from 1, -1 free, -2 reserved), and its slot in the
+        new slice, -1 if it has none; and pairs of servers with the numbers of new and old circuits
+        between them.
 
     Raises
     ------
@@ -112,10 +120,18 @@ def slice_data(solution: Solution) -> SliceData:
 def _count_hops(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
     """Count the circuits from server to server; two fibres over a switch are one hop.
 
+    Parameters
+    ----------
+    fabric
+        The racks. Nodes are servers and, after them, the switches between racks;
+        ``edges[edge]`` are two nodes, and ``edge_of_fibre[fibre]`` is an edge.
+    slices
+        Placed slices, whose `fibres` are rows of a circuit and a fibre, along each circuit.
+
     Returns
     -------
     Counter
-        By pairs ``(server, server)``.
+        Numbers of circuits by pairs ``(server, server)``.
     """
     n_circuits: Counter[tuple[int, int]] = Counter()
     for slice_ in slices:
@@ -429,7 +445,14 @@ def page(solution: Solution) -> dict[str, Any]:
 
 
 def _kinds_of_nodes(problem: SliceAllocation) -> NDArray[np.int64]:
-    """Return the kind of each server and switch before the new slice."""
+    """Return the kind of each server and switch before the new slice, as a colour of a page.
+
+    Returns
+    -------
+    array, shape (servers + switches,)
+        Places in the legend of the page: a free server, a reserved one, one of another slice, or a
+        switch between racks.
+    """
     fabric = problem.fabric
     kinds = np.full(fabric.n_servers + fabric.n_rack_switches, _SWITCH)
     kinds[: fabric.n_servers] = _FREE
@@ -440,7 +463,14 @@ def _kinds_of_nodes(problem: SliceAllocation) -> NDArray[np.int64]:
 
 
 def _names_of_nodes(problem: SliceAllocation) -> list[str]:
-    """Return the name of each server and switch, with the slice that a server belongs to."""
+    """Return the name of each server and switch, with the slice that a server belongs to.
+
+    Returns
+    -------
+    list of str
+        Servers, such as "slice 2, server 17"; after them the switches between racks, such as
+        "switch x (1, 3)": the axis that it joins, and the two coordinates on its face.
+    """
     fabric = problem.fabric
     names = [f"server {server}" for server in range(fabric.n_servers)]
     for number, placed in enumerate(problem.placed, 1):
@@ -462,6 +492,15 @@ def _count_fibres(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[t
 
 def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
     """Put racks on a grid, their layers beside each other, and below them the switches.
+
+    A rack is a block of servers with coordinates x, y and z; layers along z stand beside each
+    other.
+
+    Parameters
+    ----------
+    fabric
+        The racks; `server_coordinates` are rows of rack, x, y and z, and `rack_switches` rows of
+        axis (0 to 2) and two coordinates.
 
     Returns
     -------
@@ -576,8 +615,11 @@ def _draw_servers(
         The axes.
     centres : array, shape (servers, 2)
         The middles of the squares, in sides of a server.
-    owner, slot : array, shape (servers,)
-        As in `SliceData`.
+    owner : array, shape (servers,)
+        Which slice has the server: 0 the new one, k the k-th placed one from 1, -1 free,
+        -2 reserved.
+    slot : array, shape (servers,)
+        The place of the server in the new slice, -1 if it is not in it.
     points_per_server
         The side of a server in points.
     numbers : array, shape (servers,)
@@ -647,7 +689,14 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:
-    """List a row for each circuit, with its ports and fibres."""
+    """List a row for each circuit of a slice, with its ports and fibres.
+
+    Returns
+    -------
+    dict
+        Columns of equal length: "source" and "destination", ports of the circuit, and "fibres",
+        the numbers of the fibres that it passes, as a list.
+    """
     answer: Any = solution.answer
     sources, destinations = answer.circuits.T
     circuit_of_fibre, fibre = answer.fibres.T

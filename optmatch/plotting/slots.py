@@ -259,12 +259,19 @@ def toggles_data(schedule: Schedule) -> TogglesData:
 
 
 def schedule_data(shown: Drawable) -> ScheduleData:
-    """Collect the figures of all slots.
+    """Collect the figures of all slots of a schedule.
 
     Parameters
     ----------
     shown
         A solution, or a fabric and a schedule.
+
+    Returns
+    -------
+    ScheduleData
+        Arrays of shape (slots,): start and duration in seconds, numbers of circuits, of cells that
+        have a state, and of toggles; and ``meets[source, destination]``, the first slot with a
+        circuit from one port to the other, -1 if there is none.
 
     Examples
     --------
@@ -300,7 +307,25 @@ def _states_of(schedule: Schedule) -> NDArray[np.int8]:
 def _collect_slots(
     fabric: Fabric, schedule: Schedule, slots: Sequence[int], owners: Owners | None
 ) -> tuple[SlotData, ...]:
-    """Collect the data of pictures of some slots; their light is traced together."""
+    """Collect the data of pictures of some slots; their light is traced together, which is faster.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    schedule
+        Matchings and states of cells of all slots.
+    slots
+        The numbers of the slots that are wanted.
+    owners
+        The job that owns each port; None if there are no jobs.
+
+    Returns
+    -------
+    tuple of SlotData, one for each wanted slot
+        Its circuits with their curves, the state of each cell, and the cells that have toggled,
+        which is to change between bar and cross, since they last had light.
+    """
     mesh = mesh_data(fabric)
     states = _states_of(schedule)
     toggles = toggles_data(schedule)
@@ -327,7 +352,22 @@ def _collect_slots(
 
 
 def _draw_circuit(fabric: Fabric, mesh: MeshData, route: Route) -> CircuitData:
-    """Turn the route of a circuit into a curve from port to port, as far as its light comes."""
+    """Turn the route of a circuit into a curve from port to port, as far as its light comes.
+
+    Parameters
+    ----------
+    fabric
+        The switch; without cells all light arrives.
+    mesh
+        The layout of the fabric.
+    route
+        The ports of the circuit, and the terminals and cells that its light passes.
+
+    Returns
+    -------
+    CircuitData
+        Ports, cells, the curve, and whether the light arrives at the destination.
+    """
     source = mesh.port(route.source, "in")
     destination = mesh.port(route.destination, "out")
     arrives = fabric.graph is None or route.terminals[-1:] == (destination.terminal,)

@@ -124,7 +124,18 @@ def _unique(names: Iterable[str]) -> list[str]:
 
 
 def _spares_panels(tables: Tables) -> list[Panel]:
-    """Lay out a study of spares: a line for each unit that a spare may be."""
+    """Lay out a study of spares: a line for each unit (such as a chip) that a spare may be.
+
+    Parameters
+    ----------
+    tables
+        "cover" has rows of unit, number of spares and the share of failures that they cover.
+
+    Returns
+    -------
+    list of Panel
+        One chart, numbers of spares across.
+    """
     series: dict[str, list[float]] = {}
     most_spares = 0
     for row in tables["cover"]:
@@ -143,7 +154,18 @@ def _spares_panels(tables: Tables) -> list[Panel]:
 
 
 def _blast_panels(tables: Tables) -> list[Panel]:
-    """Lay out a study of failures: the chips whose circuits change by each kind of repair."""
+    """Lay out a study of failures: the chips whose circuits change by each kind of repair.
+
+    Parameters
+    ----------
+    tables
+        "blast" has rows of repair, mean number of chips, and half the width of its interval.
+
+    Returns
+    -------
+    list of Panel
+        One chart, kinds of repair across.
+    """
     rows = tables["blast"]
     series = {}
     if rows:
@@ -160,7 +182,19 @@ def _blast_panels(tables: Tables) -> list[Panel]:
 
 
 def _jitter_panels(tables: Tables) -> list[Panel]:
-    """Lay out the step times of many runs: planned, mean and 99th percentile of each policy."""
+    """Lay out the step times of many runs in which computations last unevenly long.
+
+    Parameters
+    ----------
+    tables
+        "policies" has rows of a policy, when rails are switched, with planned, mean and 99th
+        percentile of the step time in seconds.
+
+    Returns
+    -------
+    list of Panel
+        One chart, policies across.
+    """
     rows = tables["policies"]
     return [
         Panel(
@@ -205,14 +239,19 @@ def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figur
 
 
 def draw_panels(panels: Sequence[Panel], *, fig: Figure | None = None) -> Figure:
-    """Draw charts, one beside the other.
+    """Draw charts beside each other or, where one has many labels, below each other.
 
     Parameters
     ----------
     panels
-        The charts, one or more.
+        The charts, one or more, each with labels, series of values, and titles.
     fig
         Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    Figure
+        The figure, with axes for each chart.
     """
     # Panels stand side by side or, if one of them has many labels, below each other.
     n_labels = max(len(panel.labels) for panel in panels)
@@ -241,7 +280,8 @@ def _draw_panel(ax: Axes, panel: Panel, font: float) -> None:
     ax
         The axes.
     panel
-        What is drawn, with titles and half widths of intervals.
+        Labels across; `series`, values by name, one for each label; `errors`, half the widths of
+        95 % intervals by the same names; titles; and whether lines are drawn instead of bars.
     font
         The size of letters in points.
     """

@@ -101,14 +101,26 @@ def viewer_page(
 def page_data(
     shown: Drawable, *, cell_loss_db: float = CELL_LOSS_DB, names: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Collect the data of the page, as plain JSON values; see `viewer_page`.
+    """Collect what the page of a schedule embeds, as plain values of JSON.
+
+    The script of the page draws the fabric and the light of each slot from these data; it computes
+    routes of circuits and their losses itself.
 
     Parameters
     ----------
-    shown, cell_loss_db
-        As for `viewer_page`.
+    shown
+        A solution with a schedule, or a fabric and a schedule.
+    cell_loss_db
+        The loss of a cell in dB.
     names
         What is said of each slot; slots that have names last for no known time.
+
+    Returns
+    -------
+    dict
+        By names of the script: titles and figures of the panel; the layout, in lengths of a cell;
+        ``ports``, rows of number, role, terminal, name, place and direction;
+        ``matchings[slot][port]``; durations as texts; and states of cells, packed as text.
     """
     fabric, schedule = parts(shown)
     data = mesh_data(fabric)
@@ -166,7 +178,18 @@ def _rounded(values: Any) -> list[float]:
 def _pack_states(schedule: Schedule) -> str:
     """Write cell states as base 64 of bytes, each of five cells in base 3.
 
-    The states of a slot begin with a byte of their own. Bar is 0, cross 1, and free 2.
+    Bar is 0, cross 1, and free 2. Five cells make one byte, since 3**5 = 243 is below 256: states
+    1, 0, 2, 0, 0 are 1 + 0 * 3 + 2 * 9 = 19. The states of a slot begin with a byte of their own.
+
+    Parameters
+    ----------
+    schedule
+        The schedule, with ``cell_states[slot, cell]``: BAR 0, CROSS 1 or FREE -1.
+
+    Returns
+    -------
+    str
+        ASCII text, slot after slot.
     """
     digits = np.asarray(schedule.cell_states) % 3  # free is -1, which becomes 2
     n_missing = -digits.shape[1] % 5
@@ -183,7 +206,14 @@ def _subtitle(fabric: Fabric) -> str:
 
 
 def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
-    """List names and values for the panel."""
+    """List names and values for the panel beside a picture.
+
+    Returns
+    -------
+    list of [name, value] or [name, value, True]
+        Slots, toggles of cells (changes from bar to cross or back) and makespan; of a solution
+        also its status, objective, bounds and method. True marks the status.
+    """
     rows: list[list[Any]] = [["Slots", f"{schedule.n_slots}"]]
     if schedule.cell_states is not None:
         rows.append(["Toggles", write_amount(int(toggles_data(schedule).counts.sum()))])
@@ -196,7 +226,7 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
 
 
 def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]:
-    """List what is known of a solution: rows of a name, a value, and True beside the status.
+    """List what is known of a solution, for the panel beside a picture.
 
     Parameters
     ----------
@@ -204,6 +234,12 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
         The solution.
     rows
         Further rows, which stand before the method.
+
+    Returns
+    -------
+    list of [name, value] or [name, value, True]
+        Status, objective, bound, gap, proof, figures of the answer, method and time, as texts;
+        True marks the status. Rows that say nothing are left out.
     """
     panel_rows: list[list[Any]] = [["Status", solution.status.value, True]]
     if solution.limit not in (None, Limit.EXHAUSTED):
@@ -229,8 +265,18 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
 def _write_gap(solution: Solution) -> str:
     """Write how far an answer may be from the best one.
 
-    Of levels, the first one counts that differs from its bound: a share of it would say nothing
-    of the others.
+    An objective of levels is a tuple that is compared level by level. There the first level counts
+    that differs from its bound: a share of it would say nothing of the others.
+
+    Parameters
+    ----------
+    solution
+        The solution, with objective and lower bound.
+
+    Returns
+    -------
+    str
+        A text such as "2.50 %", "open from level 2 of 3 on", or "unknown".
     """
     objective = solution.objective
     bound = solution.lower_bound
@@ -254,10 +300,23 @@ def _write_score_or_unknown(value: Score | None, unit: str) -> str:
 def scene(solution: Solution, **parts: Any) -> dict[str, Any]:
     """Make what the page of an answer that is no schedule embeds.
 
-    `viewer_scene.js` draws it: a map of `nodes` (x, y, width, height, text, kind, name) joined by
-    `links` (node, node, kind, width, name), or `rows` over time with `bars` (kind, start and
-    length in millionths of `span_s`, one after the other). Kinds are places in `legend` (name,
-    colour, and half of a row), -1 is not drawn. Each of `steps` says something, and what changes.
+    `viewer_scene.js` draws it: a map of nodes and links, or rows of bars over time.
+
+    Parameters
+    ----------
+    solution
+        The solution, for titles, figures of the panel, and a bound over time.
+    **parts
+        Parts of the page, which replace those of equal names: `nodes` (x, y, width, height, text,
+        kind, name) joined by `links` (node, node, kind, width, name), or `rows` over time with
+        `bars` (kind, start and length in millionths of `span_s`, one after the other). Kinds are
+        places in `legend` (name, colour, and half of a row), -1 is not drawn. Each of `steps` says
+        something, and what changes.
+
+    Returns
+    -------
+    dict
+        The page, as plain values of JSON.
     """
     problem = solution.problem
     fabric = problem.fabric

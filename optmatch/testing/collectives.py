@@ -19,16 +19,25 @@ def collective_problems(
     takes: Callable[[Collective], bool] = lambda problem: True,
     most_ranks: int = 9,
 ) -> Collective:
-    """Draw a collective of a few ranks.
+    """Draw a collective operation of a few ranks, as a strategy of hypothesis.
+
+    Islands are groups of ranks with fast links among themselves; late ranks begin some time after
+    the others.
 
     Parameters
     ----------
     draw
         Given by hypothesis.
     takes
-        Whether a method takes a problem; others are not drawn.
+        Tells whether a method takes a problem; others are not drawn.
     most_ranks
         The number of ranks is at most this.
+
+    Returns
+    -------
+    Collective
+        A problem of 1 to `most_ranks` ranks; with islands where the method takes nothing else, and
+        in one case of four where it takes both.
 
     Examples
     --------
@@ -58,6 +67,8 @@ def collective_problems(
     steps = None
     if not late_s and draw(st.booleans()):
         steps = draw(st.lists(st.tuples(st.integers(0, 2), sizes), max_size=4))
+
+    # A value that is listed twice is drawn twice as often.
     fields: dict[str, st.SearchStrategy[Any]] = {
         "size_bytes": st.just(0.0) if demand_bytes is not None else sizes,
         "alpha_s": st.sampled_from([0.0, 1e-6, 2.7e-6]),
@@ -83,7 +94,15 @@ def collective_problems(
 
 @st.composite
 def _island_problems(draw: st.DrawFn, most_ranks: int) -> Collective:
-    """Draw a collective between islands."""
+    """Draw a collective between islands, which are groups of ranks with fast links.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    most_ranks
+        The number of ranks is at most this, but at least 2; an island has two or more of them.
+    """
     island = draw(st.integers(2, max(2, most_ranks // 2)))
     seconds = st.sampled_from([0.0, 1e-6, 2.7e-6])
     return Collective(

@@ -98,7 +98,11 @@ class SolverContract(Runs):
 
     @on_each_tiny
     def test_tiny_problems_agree_with_brute_force(self, problem: Problem) -> None:
-        """Never better; as good where it says optimal; none where it says infeasible."""
+        """Answers to tiny problems agree with an exhaustive search.
+
+        They are never better than the best one, as good where the method says optimal, and there
+        is none where it says infeasible.
+        """
         best = self._best(problem)
         solution = self._answer(problem)
         if solution.status is Status.INFEASIBLE:
@@ -112,7 +116,13 @@ class SolverContract(Runs):
             assert solution.objective == pytest.approx(best, rel=RTOL)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Take the test of exact methods from classes of other methods."""
+        """Take the test of exact methods from classes whose method is not exact.
+
+        Parameters
+        ----------
+        **options
+            Keyword arguments of the class statement, for classes further up.
+        """
         super().__init_subclass__(**options)
         if hasattr(cls, "method") and not cls.may_be_exact():
             # pytest has nothing to collect then, and nothing to skip.
@@ -170,10 +180,15 @@ class SolverContract(Runs):
     # -- when it stops ---------------------------------------------------------------------------
 
     def test_iterations_are_a_limit(self) -> None:
-        """A run of few iterations ends normally; more are never worse, and some end a run."""
+        """A run of few iterations ends normally; more are never worse, and some end a run.
+
+        Each problem is solved with limits of 0, 1 and 4 iterations. If the method improves in
+        steps, at least one of all runs must stop at its limit.
+        """
         reasons_to_stop = set[Limit | None]()
 
         def check(problem: Problem) -> None:
+            """Solve a problem with more and more iterations, and compare the answers."""
             rank_with_fewer: Score = ()
             for iterations in (0, 1, 4):
                 solution = self._solve(problem, limits=Limits(iterations=iterations))
@@ -206,6 +221,7 @@ class SolverContract(Runs):
         interrupted_problems = []
 
         def check(problem: Problem) -> None:
+            """Interrupt the solve of a problem at its first event, and look at what it returns."""
             events: list[Event] = []
 
             def interrupt(event: Event) -> None:
@@ -236,6 +252,7 @@ class SolverContract(Runs):
         """
 
         def check(problem: Problem) -> None:
+            """Interrupt a run at its first better answer, and another at its last one."""
             _, events = self._answer_and_events(problem)
             n_bests = sum(isinstance(event, NewBest) for event in events)
             if n_bests:
@@ -245,7 +262,15 @@ class SolverContract(Runs):
         self._each(self.problems, check)
 
     def _check_interrupt_at_best(self, problem: Problem, number: int) -> None:
-        """Interrupt a run at its best of this number, counted from 1; the best must be kept."""
+        """Interrupt a run when it tells of a better answer; the solution must be as good.
+
+        Parameters
+        ----------
+        problem
+            The problem.
+        number
+            At which of the better answers of the run the interrupt comes, counted from 1.
+        """
         bests: list[Score] = []
 
         def interrupt(event: Event) -> None:
@@ -290,6 +315,7 @@ class SolverContract(Runs):
 
         def check(problem: Problem) -> None:
             # A first call may compile, and numba may seed itself then.
+            """Compare the states of the global random generators before and after a solve."""
             self._answer(problem)
             states_before = random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
             self._solve(problem)
@@ -359,7 +385,19 @@ class SolverContract(Runs):
 
 
 def _beats(score: Score, other: Score) -> bool:
-    """Tell whether a score is lower than another, floats by more than rounding."""
+    """Tell whether a score is lower, and so better, than another, by more than rounding.
+
+    Parameters
+    ----------
+    score, other
+        Values of the objective: numbers, or tuples of levels of which the first that differs
+        decides. One tuple alone meets a bound of an infeasible problem, which is infinite.
+
+    Returns
+    -------
+    bool
+        True if `score` is better.
+    """
     if isinstance(score, tuple) and isinstance(other, tuple):
         # The first level that differs decides.
         for level, other_level in zip(score, other, strict=True):

@@ -38,7 +38,10 @@ def demand_problems(
     objectives: Sequence[str] = ("completion-s",),
     fabrics: Sequence[Fabric] | None = None,
 ) -> Demand:
-    """Draw a demand; not tiny ones may have planes, packets, short slots and circuits that go on.
+    """Draw a demand: amounts to be sent between ports, in ticks, the smallest unit of time.
+
+    Demands that are not tiny may have planes (switches in parallel), a packet network, short
+    slots, and circuits that go on while others change.
 
     Parameters
     ----------
@@ -47,9 +50,15 @@ def demand_problems(
     tiny
         Whether `brute_force` is to be able to solve it.
     objectives
-        The objectives to draw.
+        The names of the objectives to draw.
     fabrics
         Switches to draw from; None for ideal ones and small meshes.
+
+    Returns
+    -------
+    Demand
+        With the objective "matchings", a sum of weighted permutations on an ideal switch; else any
+        matrix of small numbers without the pairs that the fabric cannot connect.
 
     Examples
     --------
@@ -69,6 +78,8 @@ def demand_problems(
         for weight in draw(st.lists(st.integers(1, most), max_size=3 if tiny else 6)):
             ticks[np.arange(n), draw(st.permutations(range(n)))] += weight
         return Demand(IdealSwitch(n), ticks, **options)
+
+    # Any matrix, of shape (ports, ports), without pairs that no state of the cells connects.
     entries = st.lists(st.integers(0, most), min_size=n * n, max_size=n * n)
     ticks = np.array(draw(entries), dtype=np.float64).reshape(n, n)
     ticks[fabric.route_cells() == UNREACHED] = 0
@@ -104,8 +115,18 @@ def best_demand(problem: Demand, realisable: Sequence[Sequence[int]] | None) -> 
     problem
         The demand.
     realisable
-        The largest matchings that the fabric holds, ``matching[source] = destination``; None for
-        all permutations.
+        The largest matchings that the fabric holds, ``matching[source] = destination``, negative
+        for none; None for all permutations.
+
+    Returns
+    -------
+    float
+        The number of matchings, or the time of completion in seconds, as the objective says.
+
+    Raises
+    ------
+    InputError
+        If the demand has more to it than an exhaustive search can deal with.
     """
     if problem.planes > 1 or problem.packet_share or problem.switching != "all-stop":
         raise InputError("brute force is for all-stop demands on one plane, without packets")
@@ -179,6 +200,18 @@ def _fewest_matchings(ticks: Matrix, matchings: Sequence[Matrix]) -> int:
     """Find the fewest weighted matchings whose sum is a matrix, by breadth-first search.
 
     Each step takes one matching off, with every weight that leaves nothing negative.
+
+    Parameters
+    ----------
+    ticks : array, shape (sources, destinations)
+        The matrix, of whole numbers.
+    matchings : sequence of arrays, shape (sources, destinations)
+        The possible matchings: 1 for each circuit, else 0.
+
+    Returns
+    -------
+    int
+        The number of matchings; the search does not end if no sum is the matrix.
     """
     n_ports = len(ticks)
     states = {tuple(ticks.ravel().tolist())}

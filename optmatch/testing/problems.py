@@ -39,9 +39,18 @@ _SMALL = (HexMesh(2, 2), HexMesh(3, 3), SquareMesh(3, 3), TriangularMesh(2, 3))
 
 @st.composite
 def fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabric:
-    """Draw a mesh with ports anywhere, in both port models, some broken; or an ideal switch.
+    """Draw a mesh with ports anywhere, some of them broken, or an ideal switch.
 
-    If `tiny`, every state of the cells can be enumerated.
+    Ports of a mesh have one terminal for both directions, or one to send and one to receive.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    tiny
+        Whether every state of the cells is to be enumerable.
+    most_ports
+        The number of ports is at most this.
     """
     ideal = IdealSwitch(draw(st.integers(1, most_ports)))
     mesh = draw(st.sampled_from((*_TINY, ideal) if tiny else (*_TINY, *_SMALL, ideal)))
@@ -51,7 +60,20 @@ def fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabr
 
 
 def _with_faults(fabric: Fabric, draw: st.DrawFn) -> Fabric:
-    """Break up to two cells, of one mesh in four."""
+    """Break up to two cells of a fabric, in one case of four.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, with cells.
+    draw
+        Draws from strategies, given by hypothesis.
+
+    Returns
+    -------
+    Fabric
+        The fabric itself, or one in which cells are stuck in bar or cross, or dead.
+    """
     if draw(st.integers(0, 3)):
         return fabric
     cells = st.lists(st.integers(0, fabric.n_cells - 1), max_size=2, unique=True)
@@ -61,7 +83,22 @@ def _with_faults(fabric: Fabric, draw: st.DrawFn) -> Fabric:
 
 
 def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
-    """Put ports anywhere around a mesh, with one terminal each or with two."""
+    """Put ports anywhere around a mesh, with one terminal each or with two.
+
+    Parameters
+    ----------
+    mesh
+        The mesh; its perimeter has terminals that are joined to no other cell.
+    draw
+        Draws from strategies, given by hypothesis.
+    most_ports
+        The number of ports is at most this.
+
+    Returns
+    -------
+    Fabric
+        The mesh with bidirectional ports, or with as many terminals that send as receive.
+    """
     n_terminals = len(mesh.graph.perimeter)
     is_bidirectional = draw(st.booleans())
     terminals_per_port = 1 if is_bidirectional else 2
@@ -76,7 +113,7 @@ def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
 
 @st.composite
 def feed_forward_fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabric:
-    """Draw a feed-forward fabric, some of them with a few faults.
+    """Draw a fabric through which light passes from one side to the other, some with a few faults.
 
     Parameters
     ----------
@@ -86,11 +123,19 @@ def feed_forward_fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int
         Whether every state of the cells is to be enumerable.
     most_ports
         The number of ports is at most this.
+
+    Returns
+    -------
+    Fabric
+        In one case of three with up to one cell stuck in bar, one in cross, one dead cell, and one
+        dead port.
     """
     classes = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
     fabric = draw(st.sampled_from(classes))(draw(st.integers(2, 3 if tiny else most_ports)))
     if draw(st.integers(0, 2)):
         return fabric
+
+    # The first three cells of a random order can break, each in a way of its own.
     cells = draw(st.permutations(range(fabric.n_cells)))
     bar, cross, dead = (draw(st.integers(0, 1)) for _ in range(3))
     ports = draw(st.lists(st.integers(0, fabric.n_ports - 1), max_size=1))
@@ -105,7 +150,7 @@ def routing_problems(
     most_ports: int = 12,
     switches: st.SearchStrategy[Fabric] | None = None,
 ) -> Routing:
-    """Draw a matching, perhaps with idle ports and perhaps impossible, and an objective.
+    """Draw a routing problem: a matching, perhaps with idle ports and perhaps impossible.
 
     Parameters
     ----------
@@ -116,7 +161,12 @@ def routing_problems(
     most_ports
         The number of ports is at most this.
     switches
-        The fabrics to draw from, instead of meshes and ideal switches of such sizes.
+        The strategy of the fabrics; None for meshes and ideal switches of such sizes.
+
+    Returns
+    -------
+    Routing
+        With any objective that needs no device of the cells.
 
     Examples
     --------
@@ -216,6 +266,16 @@ def brute_force(problem: Problem) -> Score | None:
 def smallest_problems(kind: str) -> list[Problem]:
     """List the problems of a kind that have next to nothing in them: one port, two, no circuit.
 
+    Parameters
+    ----------
+    kind
+        The name of the kind, such as "routing".
+
+    Returns
+    -------
+    list of Problem
+        Empty for a kind that has no such list.
+
     Examples
     --------
     >>> [problem.fabric.n_ports for problem in smallest_problems("all-to-all")]
@@ -254,8 +314,13 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
     ----------
     problem
         The problem. One on a fabric whose ports cannot change their order is returned as it is.
-    order
+    order : sequence of int, one for each port
         The port of the number ``order[k]`` gets the number k.
+
+    Returns
+    -------
+    Problem
+        Of the same kind: fabric, matchings, demands and numbers of ports are renamed together.
     """
     order = [int(port) for port in order]
     fabric: Any = problem.fabric
@@ -270,6 +335,7 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
     elif not isinstance(fabric, IdealSwitch):
         return problem
 
+    # Idle ports of a matching stay idle.
     new_number = {port: k for k, port in enumerate(order)}
     new_number[IDLE] = IDLE
     if isinstance(problem, Routing):

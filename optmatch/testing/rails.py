@@ -12,7 +12,7 @@ from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerMode
 
 @st.composite
 def rail_problems(draw: st.DrawFn, *, tiny: bool = False) -> RailJob:
-    """Draw a job of a few ranks with a pipeline, replicas, or both.
+    """Draw a training job of a few ranks with a pipeline, replicas, or both.
 
     Parameters
     ----------
@@ -21,6 +21,12 @@ def rail_problems(draw: st.DrawFn, *, tiny: bool = False) -> RailJob:
     tiny
         Whether all orders of its communications can be tried: one port, at most two ranks or one
         pipeline of three on a rail, few communications.
+
+    Returns
+    -------
+    RailJob
+        A small transformer, divided over `dp` replicas (data parallel), `tp` GPUs of a server
+        (tensor parallel) and `pp` stages of a pipeline.
 
     Examples
     --------
@@ -31,6 +37,8 @@ def rail_problems(draw: st.DrawFn, *, tiny: bool = False) -> RailJob:
     dp, pp = draw(st.sampled_from(sizes))
     tp = 1 if tiny else draw(st.sampled_from([1, 2]))
     ports = 1 if tiny else draw(st.sampled_from([1, 1, 2]))
+
+    # Each stage of the pipeline gets equally many layers.
     model = TransformerModel(
         layers=pp * (1 if tiny else draw(st.sampled_from([1, 2]))),
         hidden=16,
@@ -57,7 +65,13 @@ def rail_problems(draw: st.DrawFn, *, tiny: bool = False) -> RailJob:
 
 
 def smallest_rails() -> Iterator[RailJob]:
-    """List jobs in which next to nothing rides a rail: one GPU, or one server."""
+    """Yield jobs in which next to nothing rides a rail: one GPU, one server, or two replicas.
+
+    Yields
+    ------
+    RailJob
+        A job of a model of one layer.
+    """
     model = TransformerModel(layers=1, hidden=4, heads=1, sequence=2, vocabulary=4, ffn=4)
     for split, gpus_per_server, ports in (
         (Parallelism(), 1, 1),

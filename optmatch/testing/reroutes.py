@@ -53,7 +53,10 @@ def reroute_problems(draw: st.DrawFn, *, tiny: bool = False) -> Reroute:
 
 
 def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
-    """Set all cells at random; some of the pairs that are then connected become circuits.
+    """Draw a running state of a mesh: all cells are set at random, and some circuits follow.
+
+    Each setting of the cells leads the light of a port to some other port; pairs of ports that are
+    connected so become circuits with a probability of 0.7.
 
     Parameters
     ----------
@@ -61,6 +64,12 @@ def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
         A fabric with cells.
     rng
         The generator of random numbers.
+
+    Returns
+    -------
+    Reroute
+        A state without failures: circuits, a job from 0 to 2 for each, spare ports, and states of
+        cells, of which some without light are free.
     """
     states = rng.integers(0, 2, fabric.n_cells).astype(np.int8)
     port_of_terminal = {
@@ -148,6 +157,15 @@ def _shortest_free_route(
 ) -> tuple[int, ...] | None:
     """Find a route between two servers over the fewest free fibres, by breadth-first search.
 
+    Parameters
+    ----------
+    rack
+        The racks, with the two nodes of each fibre: servers or switches.
+    free_fibres
+        The numbers of the fibres that no route uses yet.
+    start, goal
+        The numbers of both servers.
+
     Returns
     -------
     tuple of int or None
@@ -168,7 +186,22 @@ def _shortest_free_route(
 def _draw_spares(
     fabric: Any, circuits: Sequence[tuple[int, int]], rng: np.random.Generator
 ) -> tuple[int, ...]:
-    """Draw up to three of the units, chips or ports, that have no circuit."""
+    """Draw up to three of the units, chips or ports, that have no circuit.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, whose units are chips of several ports, or single ports.
+    circuits
+        Pairs of ports.
+    rng
+        The generator of random numbers.
+
+    Returns
+    -------
+    tuple of int
+        The numbers of the units, ascending.
+    """
     units = units_of(fabric)
     busy_units = {port // units.ports_per_unit for pair in circuits for port in pair}
     idle_units = [unit for unit in range(units.n_units) if unit not in busy_units]

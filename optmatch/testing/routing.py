@@ -65,9 +65,19 @@ def best_routing(problem: Routing) -> float | None:
 
 
 def best_all_to_all(problem: AllToAll) -> float | None:
-    """Find the fewest cells with the fewest slots that are possible; None without an answer.
+    """Find the fewest cells with the fewest slots in which all pairs can meet, by enumeration.
 
     All slots are full, since with one slot less there would be too few.
+
+    Parameters
+    ----------
+    problem
+        A problem on a tiny fabric.
+
+    Returns
+    -------
+    float or None
+        The number of cells that light passes in all slots together; None without an answer.
     """
     pairs = frozenset((int(i), int(j)) for i, j in problem.pairs)
     if not pairs or problem.fabric.graph is None:
@@ -81,18 +91,27 @@ def best_all_to_all(problem: AllToAll) -> float | None:
 def _full_matchings(
     fabric: Fabric, pairs: Matching, pairs_per_slot: int
 ) -> Iterator[tuple[Matching, float]]:
-    """Yield the matchings of full slots that some state holds, each with its fewest cells.
+    """Yield the matchings of full slots that some state of the cells holds, with their costs.
 
     Parameters
     ----------
     fabric
-        The fabric.
+        The fabric, whose states are all tried.
     pairs
-        The pairs that have to meet.
+        The pairs of source and destination that have to meet.
     pairs_per_slot
         How many of them meet in a full slot.
+
+    Yields
+    ------
+    matching : frozenset of (source, destination)
+        Pairs that meet in the slot.
+    cost : float
+        The fewest cells that their light passes in any state that holds them.
     """
     traces = _trace_every_state(fabric)
+
+    # Many states lead the ports to the same destinations; the cheapest of each such group counts.
     rows, row_of_state = np.unique(traces.destination, axis=0, return_inverse=True)
     for k, row in enumerate(rows.tolist()):
         matching = [(source, port) for source, port in enumerate(row) if (source, port) in pairs]
@@ -103,9 +122,22 @@ def _full_matchings(
 
 
 def _cheapest_partition(pairs: Matching, cost_of_matching: dict[Matching, float]) -> float:
-    """Return the least cost of a partition of pairs into matchings; infinite if there is none.
+    """Return the least cost of a partition of pairs into matchings.
 
-    The first pair is in one of the matchings: each of them is tried.
+    The first pair is in one of the matchings: each of them is tried, and the rest is partitioned
+    in the same way.
+
+    Parameters
+    ----------
+    pairs
+        The pairs of ports that have to meet.
+    cost_of_matching
+        The cost of each matching, a set of pairs, that can be a part.
+
+    Returns
+    -------
+    float
+        The sum of costs; infinite if there is no partition.
     """
     if not pairs:
         return 0.0
@@ -119,7 +151,19 @@ def _cheapest_partition(pairs: Matching, cost_of_matching: dict[Matching, float]
 
 
 def largest_matchings(fabric: Fabric) -> list[list[int]] | None:
-    """List the matchings that the states of a fabric hold; None where every matching is held."""
+    """List the matchings that the states of a fabric hold.
+
+    Parameters
+    ----------
+    fabric
+        A fabric of few cells.
+
+    Returns
+    -------
+    list of list of int, or None
+        ``matching[source] = destination``, -1 for none; None where every matching is held, since
+        the fabric has no cells.
+    """
     if fabric.graph is None:
         return None
     destinations = np.unique(_trace_every_state(fabric).destination, axis=0)

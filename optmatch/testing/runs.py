@@ -45,7 +45,11 @@ class Runs:
         return any(method.exact for method in all_methods() if method.name == cls.method)
 
     def _method(self) -> Method:
-        """Return the method; methods of several kinds may have the same name."""
+        """Return the method under test.
+
+        Methods of several kinds of problems may have the same name: the kind of the drawn problems
+        decides between them.
+        """
         if isinstance(self.method, Method):
             return self.method
         kind = self._kind()
@@ -63,7 +67,24 @@ class Runs:
         limits: Limits | None = None,
         on_event: Callable[[Event], None] = ignore,
     ) -> Solution:
-        """Run the method on a problem, with the seed `number`."""
+        """Run the method on a problem.
+
+        Parameters
+        ----------
+        problem
+            The problem.
+        number
+            The seed of the random numbers.
+        limits
+            The limits of the run; None for those of the class.
+        on_event
+            Hears the events of the method.
+
+        Returns
+        -------
+        Solution
+            The answer of this run, which is not kept for other tests.
+        """
         method = self.method
         if not isinstance(method, Method):
             method = find_method(method, problem)
@@ -85,9 +106,17 @@ class Runs:
         return _ask(type(self).oracle, problem)
 
     def _each(self, problems: Problems, check: Callable[[Any], Any]) -> None:
-        """Run `check` on problems, the same ones in every run of the suite; drawn once.
+        """Run a check on each of some problems, the same ones in every run of the suite.
 
-        Where it fails, hypothesis draws them again and looks for a smaller one.
+        Problems are drawn once for all tests. Where the check fails, hypothesis draws them again
+        and looks for a smaller one that fails too.
+
+        Parameters
+        ----------
+        problems
+            A strategy of hypothesis, or a sequence of problems.
+        check
+            Takes a problem, and raises an error where something is wrong.
         """
         hashable_problems: Any = tuple(problems) if isinstance(problems, Sequence) else problems
         n_examples = self.examples * int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
@@ -124,7 +153,17 @@ class Runs:
 
 
 def _run_hypothesis(problems: Problems, n_examples: int, check: Callable[[Any], Any]) -> None:
-    """Let hypothesis draw problems and check them, always the same ones."""
+    """Let hypothesis draw problems and check them, always the same ones.
+
+    Parameters
+    ----------
+    problems
+        A strategy of hypothesis, or a sequence, from which it draws.
+    n_examples
+        How many problems are drawn at most.
+    check
+        Takes a problem; an error that it raises makes hypothesis look for a smaller problem.
+    """
     strategy = st.sampled_from(problems) if isinstance(problems, Sequence) else problems
 
     @seed(0)
@@ -136,6 +175,7 @@ def _run_hypothesis(problems: Problems, n_examples: int, check: Callable[[Any], 
     )
     @given(strategy)
     def run(problem: Problem) -> None:
+        """Check one problem that hypothesis has drawn."""
         check(problem)
 
     run()
@@ -175,9 +215,23 @@ def on_each_tiny(check: Check) -> Callable[[Any], None]:
 
 
 def _test_of_check(check: Check, problems_of: Callable[[Runs], Problems]) -> Callable[[Any], None]:
-    """Make a test without arguments that checks each problem of a contract."""
+    """Make a test of a contract that checks each of its problems.
+
+    Parameters
+    ----------
+    check
+        A method of the contract that takes a problem.
+    problems_of
+        Returns the problems of a contract.
+
+    Returns
+    -------
+    callable
+        A method without arguments, which pytest collects under the name of the check.
+    """
 
     def test(self: Runs) -> None:
+        """Run the check on each problem of the contract."""
         self._each(problems_of(self), partial(check, self))
 
     # Pytest collects and reports the test under the name of the check.
@@ -188,7 +242,13 @@ def _test_of_check(check: Check, problems_of: Callable[[Runs], Problems]) -> Cal
 
 
 def essence(solution: Solution) -> dict[str, Any]:
-    """Return the part of a solution that a repeated run must reproduce: all but the times."""
+    """Return the part of a solution that a repeated run must reproduce: all but the times.
+
+    Returns
+    -------
+    dict
+        The fields of the solution by name; `time_s` is 0, and statistics in seconds are left out.
+    """
     repeatable = {field.name: getattr(solution, field.name) for field in fields(solution)}
     repeatable["time_s"] = 0.0
     repeatable["stats"] = {
@@ -215,7 +275,14 @@ def _another_process() -> Pool:
 
 
 def rank(solution: Solution) -> tuple[float, ...]:
-    """Return a key that orders solutions: slots, then the objective; empty without an answer."""
+    """Return a key that orders solutions of one problem, the best first.
+
+    Returns
+    -------
+    tuple of float
+        For an all-to-all the number of slots, then the objective; else the objective, with its
+        levels where it has several. Empty without an answer.
+    """
     if solution.objective is None:
         return ()
     if fewest_slots(solution.problem) is not None and solution.schedule is not None:

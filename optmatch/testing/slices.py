@@ -15,7 +15,7 @@ _SHAPES: tuple[Shape, ...] = ((2, 2, 2), (2, 2, 3), (2, 4, 2), (2, 2, 1), (4, 3,
 
 @st.composite
 def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
-    """Draw a rack or two in use, perhaps joined, and one more slice; some do not fit.
+    """Draw a rack or two in use, perhaps joined, and one more slice (a box of chips).
 
     Parameters
     ----------
@@ -23,6 +23,12 @@ def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
         Given by hypothesis.
     tiny
         Whether every place of its servers can be tried.
+
+    Returns
+    -------
+    SliceAllocation
+        A problem with some slices placed and up to two servers in reserve; some have no answer,
+        since the slice does not fit.
 
     Examples
     --------
@@ -47,6 +53,8 @@ def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
     placed = draw_occupancy(fabric, shapes, rng, routes=routes)
     shape = draw(st.sampled_from(_SHAPES[:4] if tiny else _SHAPES))
     problem = SliceAllocation(fabric, shape, placed=placed, routes=routes)
+
+    # Reserved servers are some that no placed slice has: a first problem tells which are free.
     spares = draw(st.integers(0, min(2, len(problem.free_servers))))
     reserved = tuple(int(server) for server in problem.free_servers[:spares])
     return SliceAllocation(fabric, shape, placed=placed, reserved=reserved, routes=routes)

@@ -87,7 +87,23 @@ def simulate_flow_file(
 
 
 def _summarise(replay: FlowReplay) -> dict[str, Any]:
-    """Return the figures of a replay by name, in the order in which they are printed."""
+    """Return the figures of a replay of flows by name, in the order in which they are printed.
+
+    A flow is a transfer of bytes that arrives at some time; a coflow is a set of flows that belong
+    together and is done when the last one is.
+
+    Parameters
+    ----------
+    replay
+        The replay: ``wait_s[flow]``, from arrival to completion, ``completion_s[flow]``, and
+        ``coflow_wait_s[coflow]``.
+
+    Returns
+    -------
+    dict
+        Waits in seconds. Figures of weights, deadlines and coflows are there if the flows have
+        them.
+    """
     import numpy as np
 
     flows = replay.flows
@@ -108,6 +124,8 @@ def _summarise(replay: FlowReplay) -> dict[str, Any]:
     if flows.deadline_s is not None:
         figures["with_deadline"] = replay.figures["with_deadline"]
         figures["late"] = replay.figures["late"]
+
+    # Coflows of one flow each would only repeat the figures of flows.
     if has_flows.sum() < len(wait_s):
         figures["coflows"] = int(has_flows.sum())
         figures["mean_coflow_wait_s"] = float(coflow_wait_s[has_flows].mean())
@@ -115,7 +133,13 @@ def _summarise(replay: FlowReplay) -> dict[str, Any]:
 
 
 def _print_each(replay: FlowReplay) -> None:
-    """Print a line for each flow: its ports by name, its bytes, arrival and completion."""
+    """Print a line for each flow: its ports by name, its bytes, arrival and completion.
+
+    Parameters
+    ----------
+    replay
+        The replay, with times in seconds.
+    """
     flows = replay.flows
     names = flows.names or tuple(map(str, range(flows.n_ports)))
     for source, destination, size_bytes, arrival_s, completion_s in zip(

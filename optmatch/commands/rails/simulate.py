@@ -73,9 +73,31 @@ def simulate_step(
     options: dict[str, Any],
     as_json: bool,
 ) -> int:
-    """Print the events of one step: of a plan as it stands, or of a job under a policy.
+    """Print the events of one training step: of a plan as it stands, or of a job under a policy.
 
-    The arguments and the exit code are those of `simulate_rail_file`.
+    A policy says when the circuits of rails are switched. A boundary is where a stage of a rail
+    goes from one phase, with its circuits, to the next. Its window is the time from the end of the
+    phase before until an operation of the next one is ready; the wait of that operation for its
+    circuits is exposed.
+
+    Parameters
+    ----------
+    file
+        The file of the job or solution, which is named in the output.
+    subject
+        The job, or a solution with a plan.
+    changes
+        Fields of the network that are replaced, by name.
+    options
+        The options of the command: "policy", None for the plan itself or the default policy, and
+        "phases", whether each phase is printed.
+    as_json
+        Whether one JSON object is printed instead of lines.
+
+    Returns
+    -------
+    int
+        The exit code of success.
     """
     import numpy as np
 
@@ -126,7 +148,19 @@ def _simulate(
     policy
         When rails are switched; None for the times of the plan or, of a job, on demand.
     changes
-        Fields of the network that are replaced.
+        Fields of the network that are replaced, by name.
+
+    Returns
+    -------
+    job : RailJob
+        The job, with the changed network.
+    outcome : RailSimulation
+        Times of its operations and phases in seconds.
+
+    Raises
+    ------
+    InputError
+        If a plan, whose times are given, is to have another network.
     """
     from optmatch.problems.rails.execution.plan import RailPlan
     from optmatch.simulation.rails.replay import read_plan, simulate_rails
@@ -144,7 +178,23 @@ def _simulate(
 
 
 def _phase_rows(job: RailJob, outcome: RailSimulation) -> list[dict[str, Any]]:
-    """Return a row for each phase of a step: where it is, its circuits and its times in s."""
+    """Return a row for each phase of a step, in which a stage of a rail needs the same circuits.
+
+    Parameters
+    ----------
+    job
+        The job, with its phases.
+    outcome
+        The simulation: arrays of shape (phases,), times in seconds.
+
+    Returns
+    -------
+    list of dict
+        Where the phase is (rail, stage, position, dimension), its number of operations, whether
+        circuits are switched before it and how many are new, and when these are asked for, begun
+        and ready. ``window_s`` is the time between the phase before and the first operation that
+        is ready, ``exposed_s`` how long this operation waits for its circuits, in seconds.
+    """
     rows = []
     for k, phase in enumerate(job.phases()):
         is_switched = bool(outcome.switched[k])
@@ -192,9 +242,27 @@ _COMPARED_POLICIES = ("on-demand", "provisioned", "prefetch")
 def simulate_with_jitter(
     file: str, subject: RailJob | Solution, options: dict[str, Any], as_json: bool
 ) -> int:
-    """Print the step times of many runs: of a plan, or of policies and all links at once.
+    """Print the step times of many runs in which computations last unevenly long.
 
-    The arguments and the exit code are those of `simulate_rail_file`.
+    Runs are those of a plan, or of the plans of several policies, and of all links at once.
+
+    Parameters
+    ----------
+    file
+        The file of the job or solution, which is named in the output.
+    subject
+        The job, or a solution with a plan.
+    options
+        The options of the command: "jitter", the standard deviation of the factor of each
+        computation; "runs" and "seed", None for their defaults; "policy", None for several; and
+        "output", a picture, None for none.
+    as_json
+        Whether one JSON object is printed instead of lines.
+
+    Returns
+    -------
+    int
+        The exit code of success.
     """
     job: Any = subject.problem if isinstance(subject, Solution) else subject
     figures_of_policy = {}
@@ -222,9 +290,24 @@ def simulate_with_jitter(
 def _plans_to_compare(
     subject: RailJob | Solution, policy: str | None
 ) -> dict[str, RailPlan | None]:
-    """Return plans by name: that of a solution, or those of policies; and that of all links.
+    """Collect the plans whose step times are compared.
 
-    The plan of all links at once is None: every circuit is up at all times.
+    Parameters
+    ----------
+    subject
+        A solution, whose plan is taken, or a job, which is solved under policies.
+    policy
+        The one policy; None for all that are usually compared.
+
+    Returns
+    -------
+    dict
+        Plans by name. The last one, "all-links", is None: every circuit is up at all times.
+
+    Raises
+    ------
+    InputError
+        If a solution has no plan.
     """
     from optmatch.entrances import solve
 
@@ -243,7 +326,23 @@ def _plans_to_compare(
 def _jitter_figures(
     job: RailJob, plan: RailPlan | None, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the planned step time, and mean, 99th percentile and maximum of many runs, in s."""
+    """Return figures of the step times of many runs with uneven computations.
+
+    Parameters
+    ----------
+    job
+        The job.
+    plan
+        Its plan; None if all links are up at all times.
+    options
+        "jitter", the standard deviation of the factor of each computation, and "runs" and "seed",
+        None for their defaults.
+
+    Returns
+    -------
+    dict
+        The planned step time, and mean, 99th percentile and maximum of the runs, in seconds.
+    """
     import numpy as np
 
     from optmatch.simulation.rails.replay import simulate_jitter
@@ -260,6 +359,21 @@ def _jitter_figures(
 
 def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
     """Return the plan that follows from a file of triggers, with the times of its replay.
+
+    A trigger is one change of the circuits of a rail. The file has no times, but one order of all
+    triggers and operations.
+
+    Parameters
+    ----------
+    path
+        The file of triggers.
+    subject
+        The job, or a solution of it.
+
+    Returns
+    -------
+    Solution
+        A valid plan, whose objective is the length of the step in seconds.
 
     Raises
     ------

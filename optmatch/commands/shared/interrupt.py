@@ -59,7 +59,14 @@ class Signals:
 
     @contextmanager
     def held(self, hold: Callable[[int], bool]) -> Iterator[None]:
-        """Let `hold` decide in this block whether a signal is held back."""
+        """Let a function decide in this block whether a signal is held back.
+
+        Parameters
+        ----------
+        hold
+            Takes the number of a signal, and returns whether no `KeyboardInterrupt` is raised for
+            it.
+        """
         hold_before = self.hold
         self.hold = hold
         try:
@@ -70,15 +77,16 @@ class Signals:
 
 @contextmanager
 def heeding() -> Iterator[Signals]:
-    """Handle SIGINT and SIGTERM in this block by `Signals`.
+    """Handle SIGINT and SIGTERM in this block: they are recorded, and raise `KeyboardInterrupt`.
 
     A block inside another one shares its handler. A signal that is ignored, or for which somebody
-    else has a handler, keeps it.
+    else has a handler, keeps it. Handlers of before come back at the end.
 
     Yields
     ------
     Signals
-        In a thread other than the main one, a handler that never gets a signal.
+        The handler, which a function can tell to hold signals back. In a thread other than the
+        main one it never gets a signal.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         handler = signal.getsignal(number)
@@ -113,6 +121,7 @@ def _ignore_signals_at_exit() -> None:
     """Let no signal disturb the end of the process, where nothing is left to stop."""
 
     def ignore() -> None:
+        """Ignore SIGINT and SIGTERM from now on."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
 
@@ -131,6 +140,15 @@ class _HeldInterrupt:
     """
 
     def __init__(self, on_event: OnEvent, keep: bool) -> None:
+        """Prepare for the first signal of a block, which has not arrived yet.
+
+        Parameters
+        ----------
+        on_event
+            Is called with the events of the method.
+        keep
+            Whether what comes after a solve, its check and its file, ends before the interrupt.
+        """
         self.on_event = on_event
         self.keep = keep
         self.arrived = False
@@ -141,7 +159,21 @@ class _HeldInterrupt:
         self._timer: threading.Timer | None = None
 
     def hold(self, number: int) -> bool:
-        """Tell whether a signal waits; the first one stops the running solve, and waits."""
+        """Decide whether a signal waits for the next event of the method.
+
+        The first signal stops the clock of the running solve, and waits. A timer sends it again,
+        as a reminder, to a thread that does not react. A second signal of the user does not wait.
+
+        Parameters
+        ----------
+        number
+            The number of the signal.
+
+        Returns
+        -------
+        bool
+            Whether the signal is held back; else `KeyboardInterrupt` is raised at once.
+        """
         clock = running_clock()
         if self.arrived and _is_importing():
             # Out of the middle of an import an exception comes as another, or not at all.
@@ -156,6 +188,8 @@ class _HeldInterrupt:
             self.heeded = self.heeded or not waits
             return waits
 
+        # A method with an answer gets more patience, since that is checked and saved before the
+        # end.
         self.arrived = True
         patience_s = PATIENCE_S
         if clock is not None:
@@ -167,7 +201,15 @@ class _HeldInterrupt:
         return True
 
     def _remind_after(self, patience_s: float, number: int) -> None:
-        """Send the signal to this thread again after some time; no earlier reminder comes."""
+        """Send the signal to this thread again after some time; no earlier reminder comes.
+
+        Parameters
+        ----------
+        patience_s
+            The time in seconds.
+        number
+            The number of the signal.
+        """
         self.forget_reminder()
         thread = threading.get_ident()
         self._timer = threading.Timer(patience_s, self._remind, [number, thread])
@@ -175,7 +217,14 @@ class _HeldInterrupt:
         self._timer.start()
 
     def listen(self, event: Event) -> None:
-        """Pass an event on; after a signal, end what reports it."""
+        """Pass an event on; after a signal, end the method that reports it.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If a signal has arrived: the method has whole answers when it reports, and keeps the
+            best.
+        """
         self.on_event(event)
         if isinstance(event, NewBest):
             self._has_answer = True
@@ -246,6 +295,7 @@ def unbroken() -> Iterator[None]:
     n_signals = 0
 
     def hold(_number: int) -> bool:
+        """Hold the first signal back, and no later one."""
         nonlocal n_signals
         n_signals += 1
         return n_signals == 1

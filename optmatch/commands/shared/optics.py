@@ -64,7 +64,13 @@ class Measured(NamedTuple):
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """Refuse options of optics without `--optics`."""
+    """Refuse options of optics without `--optics`.
+
+    Parameters
+    ----------
+    options
+        The values by name of field; None and False are not set.
+    """
     if options["optics"]:
         return
     for name, value in options.items():
@@ -86,14 +92,22 @@ def use_one_thread() -> None:
 
 
 def measure(solution: Solution, options: dict[str, Any]) -> Measured:
-    """Measure losses, crosstalk, delays and loops of a schedule.
+    """Compute losses, crosstalk, delays and loops of light in a schedule, and check them.
 
     Parameters
     ----------
     solution
         A solution with a schedule that is valid.
     options
-        The values of `OPTIONS`, by the names of their fields.
+        The values of `OPTIONS`, by the names of their fields: the device of cells, or a file of
+        what was measured of each; states of idle cells; frequencies; seed of the chip; and the
+        limits of loss and signal to crosstalk in dB, and of the spread of delays in seconds, None
+        for no limit.
+
+    Returns
+    -------
+    Measured
+        The figures, the margins by which they keep the limits, and the fabric.
     """
     from optmatch import settle_free_cells
     from optmatch.io.cells import read_cells
@@ -138,7 +152,26 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
 
 
 def _frequencies_of_options(device: Device, options: dict[str, Any]) -> list[float]:
-    """Return optical frequencies in Hz, as distances from that of the device."""
+    """Return the optical frequencies at which light is measured.
+
+    Parameters
+    ----------
+    device
+        The device of cells, with its wavelength in nm.
+    options
+        "frequencies_hz", distances from the frequency of the device, or "wavelengths_nm"; None
+        where they are not set.
+
+    Returns
+    -------
+    list of float
+        Distances from the frequency of the device in Hz; [0.0] if neither is set.
+
+    Raises
+    ------
+    click.UsageError
+        If both are set, or a wavelength is 0.
+    """
     from optmatch.model.device import frequency_of_nm
 
     if options["wavelengths_nm"] is None:
@@ -152,7 +185,10 @@ def _frequencies_of_options(device: Device, options: dict[str, Any]) -> list[flo
 
 
 def optics_object(measured: Measured) -> dict[str, Any]:
-    """Return the object that `--json` prints."""
+    """Return the object that `--json` prints: figures, band, budget, slots and notes.
+
+    The band has a row for each frequency; the budget has a row for each limit, with its margin.
+    """
     optics = measured.optics
     return {
         "device": optics.device.name,
@@ -167,7 +203,15 @@ def optics_object(measured: Measured) -> dict[str, Any]:
 
 
 def print_optics(measured: Measured, *, per_slot: bool) -> None:
-    """Print figures, budget and, if asked for, slots."""
+    """Print figures, budget and notes and, if asked for, a line for each slot.
+
+    Parameters
+    ----------
+    measured
+        The figures of a schedule, and the margins by which it keeps its limits.
+    per_slot
+        Whether each slot is printed.
+    """
     optics = measured.optics
     click.echo(f"  optics of {optics.device.name}:")
     print_rows(_describe_figures(measured), indent=4)
@@ -188,7 +232,14 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
 
 
 def _describe_figures(measured: Measured) -> dict[str, str]:
-    """Return the figures of all slots in words, the worst ones with the circuit that has them."""
+    """Return the figures of all slots in words, the worst ones with the circuit that has them.
+
+    Returns
+    -------
+    dict
+        Texts by the name of the figure. Worst loss and worst signal to crosstalk also name the
+        slot, and the ports of the circuit.
+    """
     rows_with_circuits = [row for row in measured.optics.slot_rows() if row["circuits"]]
     place_of_figure = {}
     if rows_with_circuits:
@@ -221,7 +272,17 @@ def describe_ports(fabric: Fabric, source: int, destination: int) -> str:
 
 
 def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
-    """Describe the worst values of a slot, each with its circuit, in one line."""
+    """Describe the worst values of a slot, each with its circuit, in one line.
+
+    Parameters
+    ----------
+    row
+        Figures of the slot by name: losses and signal to crosstalk in dB, lengths in m, delays in
+        s, circuits as pairs of ports, and `loops`, cycles of cells through which light can run
+        again.
+    fabric
+        The fabric, which names its ports.
+    """
     if not row["circuits"]:
         return "no circuit"
     loss_circuit = describe_ports(fabric, *row["worst_loss_circuit"])

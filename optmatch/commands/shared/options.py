@@ -96,9 +96,12 @@ def _help_of_field(meaning: str, flag_of: Mapping[str, str]) -> str:
     """
 
     def name_option(match: re.Match[str]) -> str:
+        """Return the option of a field that a sentence names, or the name where there is none."""
         return flag_of.get(match[1], match[1])
 
     meaning = re.sub(r"`(\w+)`", name_option, meaning.replace("``", ""))
+
+    # A semicolon ends the sentence with the default too, but not that of the help.
     sentences = re.split(r"(?<=[.;])\s+", meaning)
     help_text = re.split(r"(?<=\.)\s+", meaning)[0]
     for sentence in sentences:
@@ -120,10 +123,17 @@ def field_options(
     cls
         The data class.
     rows
-        The fields, in the order of the help.
+        The fields, in the order of the help: names, or records with what differs from the
+        declaration, such as another flag or type.
     optional
         Whether an option may be missing though its field has no default: the command then has
         another way to know it.
+
+    Returns
+    -------
+    list of decorators
+        One for each field, as `click.option` makes them; the value comes to the command under the
+        name of the field.
     """
     default_of_field = {field.name: field.default for field in fields(cls)}
     typed_fields = [FieldOption(row) if isinstance(row, str) else row for row in rows]
@@ -170,7 +180,16 @@ def field_options(
 
 
 def _write_default(default: Any, option_type: Any) -> str:
-    """Write a default for help: rates and times as a user would type them, as 400Gbit/s."""
+    """Write a default for help, as a user would type it.
+
+    Parameters
+    ----------
+    default
+        The default: a rate in bytes per second, a time in seconds, or any other value.
+    option_type
+        The type of the option. Rates from 0.8 Gbit/s on are written as 400Gbit/s, times with the
+        unit in which they are at least 1, as 20us.
+    """
     if isinstance(option_type, Rate) and default >= 1e8:
         return f"{default * 8 / 1e9:g}Gbit/s"
     if isinstance(option_type, Duration):
@@ -230,6 +249,11 @@ def pair(
         What separates both parts, as ``=``.
     first, second
         Read the parts; they may raise `ValueError`.
+
+    Returns
+    -------
+    callable
+        Takes a text and returns both parts; raises `ValueError` if one cannot be read.
     """
 
     def read_pair(text: str) -> tuple[Any, Any]:
@@ -510,14 +534,19 @@ FABRICS_BY_SIZE = [name for name in SWITCHES if name not in ("faulty", "netlist"
 
 
 def fabric_options(default: str | None, text: str | None = None) -> Sequence[Callable[[Any], Any]]:
-    """Make the options of which `build_fabric` makes a fabric.
+    """Make the options that describe a fabric, from which `build_fabric` makes it.
 
     Parameters
     ----------
     default
         The type of the fabric where `--fabric` is missing; None if there is none then.
     text
-        The help of `--fabric`.
+        The help of `--fabric`; None for a general one.
+
+    Returns
+    -------
+    sequence of decorators
+        As `click.option` makes them: type, sizes and ports of the fabric, losses, and the budget.
     """
     types = click.Choice(FABRICS_BY_SIZE)
     text = text or "The type of the switch."
@@ -582,7 +611,27 @@ CONDITION_NAMES = ("netlist", *NETLIST_NAMES, *_FAULTS)
 
 
 def _keep_inside(ctx: click.Context, param: click.Parameter, output: str) -> str:
-    """Put what a command of a sweep writes into the folder of the sweep, which is `ctx.obj`."""
+    """Put what a command of a sweep writes into the folder of the sweep.
+
+    Parameters
+    ----------
+    ctx
+        The context of the command; a sweep has put its folder there as ``obj``.
+    param
+        The option of the file.
+    output
+        The file, ``-`` for stdout.
+
+    Returns
+    -------
+    str
+        The file in the folder; `output` itself outside sweeps and for stdout.
+
+    Raises
+    ------
+    click.BadParameter
+        If a command of a sweep names a folder.
+    """
     folder = ctx.find_object(PurePath)
     if folder is None or output == "-":
         return output
@@ -618,9 +667,15 @@ def with_options(
     section
         The section of the help that lists them, where the command is a `SectionedCommand`; None
         for the first section.
+
+    Returns
+    -------
+    callable
+        A decorator of the function of the command.
     """
 
     def decorate(command: Any) -> Any:
+        """Add all options to the function of a command, and note their section."""
         for option in reversed(options):
             command = option(command)
             # click collects options on the function until the command is made of it, last first.
@@ -667,7 +722,20 @@ def take(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 @contextmanager
 def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
-    """Yield the executor that `EXECUTOR_OPTIONS` ask for, or None for this process."""
+    """Start the workers that `EXECUTOR_OPTIONS` ask for, and stop them at the end of the block.
+
+    Parameters
+    ----------
+    jobs
+        The number of processes; None if it is not set.
+    dask
+        The address or file of a scheduler of Dask, or "local"; None without Dask.
+
+    Yields
+    ------
+    executor or None
+        A client of Dask, or processes of this machine; None if all is to run in this process.
+    """
     if dask is not None:
         from optmatch.sweeps.streams import dask_client
 
@@ -695,6 +763,16 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     options
         The options of the command, from which those of the fabric, of a netlist and of faults are
         removed.
+
+    Returns
+    -------
+    Fabric
+        The fabric, with broken cells and dead ports if options name some.
+
+    Raises
+    ------
+    click.UsageError
+        If options do not belong together.
     """
     shape = _without_none(take(options, FABRIC_NAMES))
     netlist = options.pop("netlist", None)
@@ -723,7 +801,17 @@ def _without_none(options: dict[str, Any]) -> dict[str, Any]:
 def _read_stated_losses(shape: dict[str, Any]) -> None:
     """Replace the file of ``--loss`` by its matrix, whose size is that of the switch.
 
-    A command that has drawn the matrix is given it back.
+    Parameters
+    ----------
+    shape
+        The options of the fabric that are set, which is changed: ``loss`` becomes an array of
+        shape (ports, ports) in dB, ``loss_at`` is removed, and ``size`` is set where it was not. A
+        command that has drawn the matrix hands it over as an array, which stays.
+
+    Raises
+    ------
+    click.UsageError
+        If ``loss_at``, a frequency in THz and perhaps degrees Celsius, has no file or is too long.
     """
     point = shape.pop("loss_at", ())
     if "loss" not in shape:
@@ -751,6 +839,11 @@ def number_parts(
         The fabric that knows the names.
     labels
         By option, such as ``dead_ports`` or ``stuck_bar``: numbers and names.
+
+    Returns
+    -------
+    dict
+        The numbers by option: of ports where its name ends with "ports", else of cells.
     """
     numbers_of_option = {}
     for option, labels_of_option in labels.items():

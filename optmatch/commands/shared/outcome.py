@@ -72,6 +72,7 @@ def _with_example(command: click.Command | None, ctx: click.Context, name: str) 
     format_without_example = command.format_help
 
     def format_help(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help of the command, and its example below."""
         format_without_example(ctx, formatter)
         # The formatter would wrap a paragraph; the example stays on one line, to be copied.
         formatter.write(f"\n{line}\n")
@@ -100,6 +101,19 @@ class LaterGroup(Group):
         groups: Mapping[str, Sequence[str]] | None = None,
         **options: Any,
     ) -> None:
+        """Make a group that knows the names of its commands and imports each when it is needed.
+
+        Parameters
+        ----------
+        *args, **options
+            Arguments of `click.Group`.
+        names
+            The names of the commands, in the order of help.
+        load
+            Imports the command of a name.
+        groups
+            Names of commands by the title below which help lists them; None for one list.
+        """
         super().__init__(*args, **options)
         self._names = list(names)
         self._load = load
@@ -187,10 +201,15 @@ class Main(LaterGroup):
     """A group that turns every way to fail into one line on stderr and an exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line and exit.
+        """Run the command line, and exit with the code that says how it ended.
 
-        Takes the arguments of `click.Group.main`. Without `standalone_mode` it returns, and raises
-        errors, as that does.
+        A signal (Ctrl-C or SIGTERM) decides the code, whatever else has happened.
+
+        Parameters
+        ----------
+        *args, **extra
+            Arguments of `click.Group.main`. Without `standalone_mode` it returns, and raises
+            errors, as that does.
         """
         run: Callable[..., Any] = super().main
         if not extra.pop("standalone_mode", True):
@@ -216,7 +235,20 @@ class Main(LaterGroup):
         sys.exit(code)
 
     def _exit_code_of_run(self, run: Callable[..., Any], *args: Any, **extra: Any) -> int:
-        """Run the command line, write errors on stderr, and return the exit code."""
+        """Run the command line, and turn every error into a line on stderr and an exit code.
+
+        Parameters
+        ----------
+        run
+            The function that runs it, which may raise errors.
+        *args, **extra
+            Its arguments.
+
+        Returns
+        -------
+        int
+            The exit code: what the command has returned, or that of the error.
+        """
         try:
             code = run(*args, **extra, standalone_mode=False)
         except click.Abort as exc:
@@ -257,7 +289,14 @@ def code_of(error: Exception) -> int:
 
 
 def describe(error: Exception) -> str:
-    """Return an error as a message without its name."""
+    """Return an error as a message for users, without the name of its class.
+
+    Parameters
+    ----------
+    error
+        Any error. One of the operating system is described by the file, if it has one, and the
+        reason.
+    """
     if isinstance(error, MemoryError):
         return f"out of memory {error}".rstrip()
     if isinstance(error, OSError) and not isinstance(error, OptMatchError) and error.errno:

@@ -52,12 +52,19 @@ class GanttData(NamedTuple):
 
 
 def gantt_data(solution: Solution) -> GanttData:
-    """Lay out the answer to a demand over time.
+    """Lay out the answer to a demand over time: a bar for each circuit in each slot.
 
     Parameters
     ----------
     solution
         Of a `Demand`, with a schedule or one for each plane.
+
+    Returns
+    -------
+    GanttData
+        Arrays of shape (bars,), in the order of starts: source, destination and plane of the
+        circuit; when it can begin to send, until when it has something to send, and when its slot
+        ends, in seconds. Also the makespan, the lower bound, and the numbers of ports and planes.
 
     Raises
     ------
@@ -109,7 +116,25 @@ class _Bar(NamedTuple):
 
 
 def _list_bars(problem: Demand, schedule: Schedule, plane: int) -> list[_Bar]:
-    """List the circuits of all slots of one plane."""
+    """List the circuits of all slots of one plane as bars.
+
+    Parameters
+    ----------
+    problem
+        The demand; with `switching` "per-circuit", a circuit that the slot before has too stays up
+        during the delay between both.
+    schedule
+        The slots of the plane: ``matchings[slot, source] = destination`` or `IDLE`, and ends and
+        durations of slots in seconds; before each slot is a delay of `delay_s`.
+    plane
+        The number of the plane.
+
+    Returns
+    -------
+    list of _Bar
+        By slots and, in a slot, by source ports: source, destination, plane, and from when to when
+        the circuit can send, in seconds.
+    """
     slot, source = np.nonzero(schedule.matchings != IDLE)
     destination = schedule.matchings[slot, source]
     start_s = (schedule.ends_s - schedule.durations_s)[slot]
@@ -128,7 +153,24 @@ def _list_bars(problem: Demand, schedule: Schedule, plane: int) -> list[_Bar]:
 
 
 def _find_ends_of_sending(problem: Demand, bars: list[_Bar]) -> NDArray[np.float64]:
-    """Return until when each bar has something to send, bars in the order of their starts."""
+    """Return until when each bar has something to send.
+
+    A circuit sends from the start of its bar until the slot ends or nothing of its demand is left;
+    earlier bars of the same source and destination have used up a part of it.
+
+    Parameters
+    ----------
+    problem
+        The demand in bytes for each source and destination, and the rate of a circuit.
+    bars
+        The bars in the order of their starts.
+
+    Returns
+    -------
+    array, shape (bars,)
+        Times in seconds; the start of a bar that has nothing to send.
+    """
+    # Demands become seconds of sending at the rate of a circuit.
     remaining_s = problem.demand_bytes / problem.rate_bytes_per_s
     sent_s = np.empty(len(bars))
     for k, bar in enumerate(bars):
@@ -217,11 +259,28 @@ _PALE_COLOUR = "#c9d9ef"
 
 
 def _draw_large_gantt(solution: Solution, data: GanttData) -> Axes:
-    """Draw how many ports send at each time, and the bars of some ports.
+    """Draw a schedule of many ports: how many circuits are up over time, and bars of some ports.
 
-    The ports that are chosen have equal ranks between the one that sends longest and the one that
-    sends least. Two colours say whether a circuit has something to send: of so many destinations
-    no colours can be told apart.
+    The upper panel counts over all ports the circuits that are up, and those of them that have
+    something to send. The lower panel has a row of bars for each of a few source ports, which have
+    equal ranks between the one that sends longest and the one that sends least. Two colours say
+    whether a circuit sends or has nothing left: colours of so many destinations could not be told
+    apart.
+
+    Parameters
+    ----------
+    solution
+        The solution of a `Demand`, which names the ports.
+    data
+        The bars: arrays of shape (bars,) with source, destination and plane (a switch that works
+        in parallel with others) of each circuit in each slot, when it can begin to send
+        (`start_s`), until when it sends (`sent_s`) and when its slot ends (`end_s`), in seconds.
+
+    Returns
+    -------
+    Axes
+        The lower panel, of a new figure; a dashed line is the lower bound of the duration, where
+        the duration is minimised.
     """
     problem: Any = solution.problem
     span_s = data.makespan_s or 1.0
@@ -250,8 +309,14 @@ def _draw_large_gantt(solution: Solution, data: GanttData) -> Axes:
     row_of_port = np.full(data.n_ports, -1)
     row_of_port[ports] = np.arange(len(ports))
     is_shown = row_of_port[data.source] >= 0
+
+    # Planes share the row of a port: of two planes, the bars of row 3 are centred on 2.75 and
+    # 3.25.
     lane = (row_of_port[data.source] + (data.plane + 0.5) / data.planes - 0.5)[is_shown]
     half_height = 0.4 / data.planes
+
+    # Too many bars to be drawn one by one become shades. Otherwise a pale bar for the whole slot
+    # lies below a dark one for the time in which the circuit sends.
     if is_shown.sum() > _MOST_BARS_OF_EXAMPLES:
         _draw_shares_of_time(below, data, row_of_port, edges_s)
         how = "; darker: it sends for more of the time"
@@ -292,23 +357,29 @@ def _draw_shares_of_time(
     row_of_port: NDArray[np.int64],
     edges_s: NDArray[np.float64],
 ) -> None:
-    """Draw which part of each short time a port sends: bars would be thinner than a pixel.
+    """Draw as shades which part of each short time a port sends: bars would be too thin.
+
+    A port with one circuit on each of its planes sends for the whole of a short time if all these
+    circuits do; then its cell has the darkest shade.
 
     Parameters
     ----------
     ax
         The axes, seconds across and rows down.
     data
-        The bars of all ports.
+        The bars of all ports: for each circuit in each slot its source port, and from when
+        (`start_s`) to when (`sent_s`) it sends, in seconds.
     row_of_port : array, shape (ports,)
         The row of each port, -1 if it has none.
     edges_s : array, shape (times + 1,)
-        Where the short times begin and end.
+        Where the short times, which are equally long, begin and end, in seconds.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
     n_rows = int(row_of_port.max()) + 1
     width_s = float(edges_s[1] - edges_s[0])
+
+    # The seconds that each row sends within each short time: the overlaps of its bars with it.
     sends = np.zeros((n_rows, len(edges_s) - 1))
     for bar in np.flatnonzero(row_of_port[data.source] >= 0).tolist():
         overlap_s = np.minimum(edges_s[1:], data.sent_s[bar]) - np.maximum(
@@ -330,7 +401,20 @@ def _draw_shares_of_time(
 def _count_open_bars(
     start_s: NDArray[np.float64], end_s: NDArray[np.float64], times_s: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return how many bars have begun and not ended at each of the times."""
+    """Return how many bars have begun and not ended at each of the times.
+
+    Parameters
+    ----------
+    start_s, end_s : array, shape (bars,)
+        When each bar begins and ends, in seconds; a bar is open at its start, not at its end.
+    times_s : array, shape (times,)
+        When to count, in seconds.
+
+    Returns
+    -------
+    array, shape (times,)
+        The numbers of open bars: those that have begun, less those that have ended.
+    """
     begun = np.searchsorted(np.sort(start_s), times_s, side="right")
     ended = np.searchsorted(np.sort(end_s), times_s, side="right")
     return begun - ended
@@ -349,16 +433,19 @@ def _size_in_inches(ax: Axes) -> tuple[float, float]:
 
 
 def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: float) -> None:
-    """Draw patterns over the bars to destinations 8 and more, where they are wide enough.
+    """Draw patterns over bars, so that destinations of equal colours can be told apart.
+
+    There are eight colours: destinations 0, 8, 16, ... share the first. Destinations 8 to 15 get
+    the first pattern over their colours, 16 to 23 the second. Bars under 0.05 inches stay plain.
 
     Parameters
     ----------
     ax
         The axes, seconds across and rows down.
     data
-        The bars.
+        The bars: arrays of shape (bars,) with destination ports, and starts and ends in seconds.
     row : array, shape (bars,)
-        The row of each bar.
+        The row of each bar, which is its place from the top.
     span_s
         The seconds across the axes.
     """
@@ -392,12 +479,19 @@ def _label_bars(
     colours: NDArray[np.str_],
     labels: Sequence[str],
 ) -> None:
-    """Write the destination into each bar, or its longer part, where its name has room.
+    """Write the destination into each bar where its name has room.
+
+    Nothing is written where rows are lower than a line of text.
 
     Parameters
     ----------
-    ax, data, row
-        As for `_draw_patterns`.
+    ax
+        The axes, seconds across and rows down.
+    data
+        The bars: arrays of shape (bars,) with destination ports, and when a circuit begins to send
+        (`start_s`), has nothing left (`sent_s`) and ends (`end_s`), in seconds.
+    row : array, shape (bars,)
+        The row of each bar, which is its place from the top.
     colours : array, shape (ports,)
         The colour of each destination.
     labels : sequence of str
@@ -414,6 +508,8 @@ def _label_bars(
     left_s = np.where(pale_is_longer, data.sent_s, data.start_s)
     right_s = np.where(pale_is_longer, data.end_s, data.sent_s)
     part_inches = (right_s - left_s) / span_s * width_inches
+
+    # A letter of 8 points is about 0.075 inches wide, and the text has a margin of 0.03.
     letters_of_port = np.array([len(label) for label in labels])
     n_digits = letters_of_port[data.destination]
     for k in np.flatnonzero(part_inches > 0.075 * n_digits + 0.03):
@@ -447,7 +543,16 @@ def _legend_of_destinations(labels: Sequence[str]) -> list[tuple[str, str, int]]
 
 
 def _add_legend(ax: Axes, labels: Sequence[str]) -> None:
-    """Add a legend of the colours and patterns of destinations."""
+    """Add a legend of the colours and patterns of destinations beside the axes.
+
+    Parameters
+    ----------
+    ax
+        The axes; where they have a line that is named "lower bound", the legend has it too.
+    labels : sequence of str
+        The name of each port. The first eight have a colour each; a pattern with "+ 8" marks those
+        whose number is 8 higher than that of their colour.
+    """
     from matplotlib.patches import Patch
 
     n_ports = len(labels)
@@ -519,21 +624,31 @@ def unit_of_amounts(problem: Demand) -> str:
 def _list_carried(
     data: GanttData, carried_bytes: NDArray[np.float64], ends_s: NDArray[np.float64], unit: str
 ) -> list[dict[str, str]]:
-    """Return what each circuit carries: for each slot by its source port.
+    """Write what each circuit of a plane carries in its slot.
 
     Parameters
     ----------
     data
-        The bars of one plane.
+        The bars: for each circuit of each slot its source port, and when its slot ends, in
+        seconds.
     carried_bytes : array, shape (bars,)
-        What each of them carries.
+        The bytes that each of them carries.
     ends_s : array, shape (slots,)
-        When the slots end.
+        When the slots end, in seconds, ascending.
     unit
-        The unit of amounts.
+        The unit of amounts, "B" for bytes or "s" for seconds.
+
+    Returns
+    -------
+    list of dict, one for each slot
+        Texts such as "3 kB" by the number of the source port, which is a string as keys of JSON
+        are. Empty where there are more bars than a page can hold.
     """
     if len(data.source) > _MAX_BARS:
         return []
+
+    # The slot of a bar is the one that ends when the bar ends. Ends are shortened a little, so
+    # that rounding cannot put a bar into the slot before.
     slot_of_bar = np.searchsorted(ends_s * (1 - 1e-9), data.end_s, side="right") - 1
     carried: list[dict[str, str]] = [{} for _ in ends_s]
     for bar, slot in enumerate(slot_of_bar.tolist()):
@@ -551,18 +666,27 @@ def _planes_page(
 ) -> dict[str, Any]:
     """Collect the page of several planes: a row for each port and plane, a bar for each circuit.
 
+    A plane is a switch that works in parallel with others, each with its own schedule.
+
     Parameters
     ----------
     solution
-        The solution.
+        The solution, with a schedule for each plane.
     data
-        The bars.
+        The bars: arrays of shape (bars,) with source, destination, plane, start and end in
+        seconds.
     carried_bytes : array, shape (bars,)
-        The bytes of each bar.
+        The amount that each circuit carries, in `unit`.
     unit
-        Their unit.
+        The unit of amounts, "B" for bytes or "s" for seconds.
     steps : list of (text, time in s)
-        The steps of the page.
+        The steps of the page: what is said at each of these times.
+
+    Returns
+    -------
+    dict
+        What `viewer_page` embeds, as plain values of JSON. Bars and listed circuits beyond the
+        limits of a page are left out.
     """
     # A bar is colour, start and length; times are in millionths of the whole.
     span_s = data.makespan_s or 1.0

@@ -96,9 +96,14 @@ def draw_matrices(
     problem
         The demand, for the names of ports and the unit.
     matrices : sequence of arrays, shape (sources, destinations)
-        Amounts; zeros stay white.
+        Amounts in bytes or, where the rate is 1, in seconds; zeros stay white.
     titles
         The title of each.
+
+    Returns
+    -------
+    Figure
+        Source ports down, destination ports across, and one bar of colours for all.
     """
     from matplotlib.colors import PowerNorm
 
@@ -137,7 +142,13 @@ def draw_matrices(
 
 
 def tabulate_problem(problem: Demand) -> dict[str, Any]:
-    """List a row for each flow."""
+    """List a row for each flow: two ports between which there is something to send.
+
+    Returns
+    -------
+    dict
+        Columns of equal length: numbers of ports, their names, and bytes.
+    """
     source, destination = np.nonzero(problem.demand_bytes)
     names = np.array(problem.fabric.labels)
     return {"source": source, "destination": destination, "from": names[source],
@@ -146,14 +157,19 @@ def tabulate_problem(problem: Demand) -> dict[str, Any]:
 
 
 def left_bytes(solution: Solution, times_s: ArrayLike) -> NDArray[np.float64]:
-    """Return what is left of a demand: ``left_bytes[time, source, destination]``.
+    """Return what is left of a demand at some times.
 
     Parameters
     ----------
     solution
         Of a `Demand`, with a schedule or one for each plane.
-    times_s
+    times_s : array-like, shape (times,)
         Times of the schedule, in seconds.
+
+    Returns
+    -------
+    array, shape (times, sources, destinations)
+        The bytes that are still to be sent.
 
     Raises
     ------
