@@ -194,6 +194,8 @@ def _measure_fabrics(options: dict[str, Any], on_row: Callable[[FabricRow], None
     device = choose_device(options["device"])
     names = _read_names(options["fabrics"])
     fabrics = {name: build(name, size, pairs) for name in names}
+
+    # All fabrics get the same matchings, which are drawn with consecutive seeds.
     matchings = [draw_ports(size, pairs, seed + k) for k in range(options["count"])]
     with listening("fabrics", quiet=options["quiet"]) as listen:
         for name, fabric in fabrics.items():

@@ -139,6 +139,8 @@ def _print_table(comparisons: tuple[CostComparison, ...]) -> None:
             )
             lines.append(line)
     print_table(lines)
+
+    # Below the table, the photonic design against the electrical one at each size.
     for row in comparisons:
         click.echo(
             f"{row.n_gpus} GPUs: photonic against electrical rail: {row.cost_ratio:.2f}x cheaper,"

@@ -171,9 +171,19 @@ def _cells_of_chip(solution: Solution, device: str | None, table: str | None) ->
     solution
         A solution on a fabric with cells.
     device
-        The name or the file of a device, for all cells.
+        The name or the file of a device, for all cells; None for the default one.
     table
         The file of what was measured of each cell; None if nothing was.
+
+    Returns
+    -------
+    CellDevice
+        The properties of each cell.
+
+    Raises
+    ------
+    InputError
+        If the switch has no cells.
     """
     from optmatch.io.cells import read_cells
 
@@ -220,7 +230,22 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
 
 
 def _check_slot(solution: Solution, slot: int, name: str) -> None:
-    """Refuse a slot that the schedule of a solution does not have."""
+    """Refuse a slot that the schedule of a solution does not have.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+    slot
+        The number of the slot, which counts from 0.
+    name
+        The name of the file, for messages.
+
+    Raises
+    ------
+    InputError
+        If the answer is not one schedule, or has fewer slots.
+    """
     n_slots = 0
     if solution.schedule is not None:
         n_slots = solution.schedule.n_slots

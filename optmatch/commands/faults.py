@@ -129,13 +129,27 @@ def faults(
 
 
 def _draw_heat_map(study: YieldStudy, fabric: Fabric, picture: str, *, force: bool) -> None:
-    """Draw the chip, each cell in the colour of the share of samples that are lost with it."""
+    """Draw the chip, each cell in the colour of the share of samples that are lost with it.
+
+    Parameters
+    ----------
+    study
+        The study of yield, with the share of each cell: of the samples in which it is broken,
+        those that no repair has saved.
+    fabric
+        The chip.
+    picture
+        The file, whose ending says the format.
+    force
+        Whether a file that is there is replaced.
+    """
     from optmatch.plotting import plot_heat, save_figure
 
     label = "share of samples lost with this cell broken"
     share_lost = study.share_lost()
 
     def draw() -> Figure:
+        """Draw the figure, once it is known that the file can be written."""
         ax = plot_heat(fabric, share_lost, label=label)
         figure: Figure = ax.get_figure(root=True)  # type: ignore[assignment]
         return figure

@@ -14,7 +14,18 @@ NAMES = (
 
 
 def _import(name: str) -> click.Command:
-    """Import one command only, since importing all of them takes long."""
+    """Import the command of a kind of problem, and no other: importing all of them takes long.
+
+    Parameters
+    ----------
+    name
+        The name of the command, one of `NAMES`.
+
+    Returns
+    -------
+    click.Command
+        The command, which stands behind ``optmatch generate``.
+    """
     command: click.Command
     match name:
         case "all-to-all":

@@ -95,7 +95,18 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
 
 
 def _write_dead_pairs(dead_pairs: list[tuple[int, int]]) -> str:
-    """Write the number of dead pairs and the first of them, as ``2, 0-3, 1-4``."""
+    """Write the number of dead pairs, which no state of the cells connects, and the first of them.
+
+    Parameters
+    ----------
+    dead_pairs
+        Pairs of source and destination port.
+
+    Returns
+    -------
+    str
+        A text such as ``2, 0-3, 1-4``.
+    """
     parts = [str(len(dead_pairs))]
     for source, destination in dead_pairs[:_MAX_PAIRS]:
         parts.append(f"{source}-{destination}")
@@ -106,14 +117,20 @@ def _write_dead_pairs(dead_pairs: list[tuple[int, int]]) -> str:
 
 
 def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
-    """List the ports of a netlist: number, name, terminals, and the ports that each can reach.
+    """List the ports of a netlist: where each is, and which ports it can reach.
 
     Where no name tells which ports send, those that can reach each other lie on different sides.
+
+    Parameters
+    ----------
+    fabric
+        The fabric; one with faults reaches less.
 
     Returns
     -------
     list of dict
-        A row for each port; none for a fabric that is no netlist.
+        A row for each port: its number, its name, its terminals ("at"), and the names of the ports
+        that receive its light in some state of the cells; empty for a fabric that is no netlist.
     """
     netlist = fabric.fabric if isinstance(fabric, Faulty) else fabric
     if not isinstance(netlist, Netlist):
@@ -203,7 +220,13 @@ def _version(package: str) -> str | None:
 
 
 def _cache_folder() -> str:
-    """Return where compiled kernels are kept, and whether they can be."""
+    """Return where compiled kernels are kept, and whether they can be.
+
+    Returns
+    -------
+    str
+        The folder, with "(read-only)" behind it where nothing can be written to it.
+    """
     from optmatch.solvers.kernels.folders import kernel_folder
 
     # The folder is made with the first kernel: until then its first existing parent decides.
@@ -251,7 +274,14 @@ def methods(name: str | None, as_json: bool) -> None:
 
 
 def _method_object(method: Method) -> dict[str, Any]:
-    """Return what `--json` prints about a method."""
+    """Return what `--json` prints about a method.
+
+    Returns
+    -------
+    dict
+        The kind of its problems, its name, whether it is exact and deterministic, a line about it,
+        and its parameters, a list.
+    """
     return {
         "kind": method.solves.kind,
         "name": method.name,
@@ -263,12 +293,12 @@ def _method_object(method: Method) -> dict[str, Any]:
 
 
 def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
-    """Print a line for each method of a kind.
+    """Print a line for each method of a kind: name, summary, and if it is exact or the default.
 
     Parameters
     ----------
     kind
-        The kind, whose methods stand in the order in which the default is chosen.
+        The kind of problems, whose methods stand in the order in which the default is chosen.
     methods
         Those of its methods that are printed.
     in_full
@@ -284,6 +314,7 @@ def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
             break
         default_for_some.add(method.name)
 
+    # A line for each method, with its marks in brackets.
     width = max(len(method.name) for method in methods)
     for method in methods:
         marks = []

@@ -146,7 +146,7 @@ def optics(
 def write_states(
     fabric: Fabric, count: int, seed: int, output: str, *, half_turned: bool, force: bool
 ) -> None:
-    """Choose states in which to measure a chip, and write them as an archive of NumPy.
+    """Choose states of cells in which to measure a chip, and write them as an archive of NumPy.
 
     Parameters
     ----------
@@ -159,7 +159,8 @@ def write_states(
     output
         The file, which ends with .npz. Its array is ``cell_states[state, cell]``.
     half_turned
-        Whether 70 % of the cells are half turned in each state, as a fit of all cells needs it.
+        Whether 70 % of the cells are half turned in each state, between bar and cross, where light
+        divides; a fit of all cells needs that.
     force
         Whether a file that is there is replaced.
     """
@@ -271,12 +272,16 @@ def print_fit(file: str, fabric: Fabric, fit: ChipFit) -> None:
         f"{name_of(file)}: {fit.n_pairs} powers leave {fit.off_db:.3g} dB, root mean square;"
         f" noise where there is light: {fit.noise_db:.3g} dB"
     )
+
+    # For each figure of cells, how certain it is in the median cell and in the worst one.
     for column, within in fit.within.items():
         least_certain = max(range(len(within)), key=within.__getitem__)
         click.echo(
             f"  {column}: within {median(within):.2g} in the median cell (95 %), within"
             f" {within[least_certain]:.2g} in cell {fabric.cell_names[least_certain]}"
         )
+
+    # More certainty needs states that were not measured, or more of them.
     if fit.never_half_turned:
         names = ", ".join(fabric.cell_names[cell] for cell in fit.never_half_turned)
         click.echo(

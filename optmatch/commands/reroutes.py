@@ -109,9 +109,22 @@ def _is_config(path: str) -> bool:
 
 
 def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Reroute:
-    """Return the state that a switch is in, on the switch that the options describe.
+    """Return the state that a switch is in, as a reroute without failures.
 
-    Without ``--loss`` and ``--size`` it is an ideal one.
+    Parameters
+    ----------
+    path
+        The `config_db.json` of the switch.
+    port_sides
+        A CSV table with the names of both sides of each port; None without one.
+    shape
+        Options of the fabric by name, None where they are not set. Without ``--loss`` and
+        ``--size`` it is an ideal switch that fits.
+
+    Raises
+    ------
+    InputError
+        If the table is of several switches.
     """
     from optmatch.io.switches.ports import read_port_tables
     from optmatch.io.switches.reroutes import read_running_state
@@ -129,7 +142,23 @@ def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Re
 
 
 def _read_state(path: str) -> Reroute:
-    """Return the running state of a file: a problem, or what its answer leads to."""
+    """Return the running state of a file: a problem, or what its answer leads to.
+
+    Parameters
+    ----------
+    path
+        A problem file of a reroute, or its schedule file.
+
+    Returns
+    -------
+    Reroute
+        The state after the transition of an answer; without one, that of the problem.
+
+    Raises
+    ------
+    InputError
+        If the file holds no running state.
+    """
     content = load(path)
     if isinstance(content, Solution) and isinstance(content.problem, Reroute):
         if isinstance(content.answer, Transition):
@@ -141,7 +170,7 @@ def _read_state(path: str) -> Reroute:
 
 
 def _hold_random_matching(fabric: Any, busy: int | None, seed: int) -> Reroute:
-    """Return a switch that holds a random matching.
+    """Return a switch that holds a random matching, as the state from which a failure starts.
 
     Parameters
     ----------
@@ -151,6 +180,11 @@ def _hold_random_matching(fabric: Any, busy: int | None, seed: int) -> Reroute:
         The number of ports in use; None for all but an eighth of them.
     seed
         The seed of the matching, and of the search for its routes.
+
+    Returns
+    -------
+    Reroute
+        Circuits with their routes, and states of the cells, without failures.
     """
     from optmatch.solvers.reroutes.states import hold_matching
 

@@ -56,7 +56,20 @@ def routing(
 
 
 def _find_destinations(fabric: Fabric, labels: list[int | str]) -> list[int]:
-    """Return the ports of a typed matching; a wrong name is refused with the form of a list."""
+    """Return the numbers of the ports of a typed matching.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, which knows the names of its ports.
+    labels
+        The destination of each source port in order: numbers and names.
+
+    Raises
+    ------
+    InputError
+        If there is no port of a name; the message shows the form of the list.
+    """
     try:
         return [fabric.find_port(label, receives=True) for label in labels]
     except InputError as exc:

@@ -57,7 +57,20 @@ from optmatch.model import (
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """List the methods whose names begin so, for the completion of a shell."""
+    """List the methods whose names begin so, for the completion of a shell.
+
+    Parameters
+    ----------
+    ctx, param
+        The command and its option, which click hands over; they are not used.
+    incomplete
+        The text that is typed so far.
+
+    Returns
+    -------
+    list of CompletionItem
+        Names with their summaries.
+    """
     from click.shell_completion import CompletionItem
 
     from optmatch.kinds import all_methods
@@ -449,7 +462,7 @@ def _print_solution(
     name
         The name of the problem file.
     solution
-        The solution.
+        The solution: status, objective, lower bound, gap (a share), proof, and statistics.
     uncounted_here_s
         Seconds that do not count in the time of the solution, by what they were spent on.
     verbose

@@ -205,9 +205,20 @@ def build_racks(options: dict[str, Any], *, racks: int) -> RackFabric:
     Parameters
     ----------
     options
-        The options of the command, from which those of racks are removed.
+        The options of the command, from which those of racks are removed: "racks" and "fibres",
+        numbers, and "chips" and "server", shapes as 4x4x4; None where they are not set.
     racks
         The number of racks where `--racks` is missing.
+
+    Returns
+    -------
+    RackFabric
+        The racks.
+
+    Raises
+    ------
+    InputError
+        If a shape cannot be read, or the racks are not possible.
     """
     from optmatch.studies.slices.arrivals import parse_shape
 
@@ -226,7 +237,18 @@ def build_racks(options: dict[str, Any], *, racks: int) -> RackFabric:
 
 
 def _read_mix(text: str) -> dict[Shape, float]:
-    """Read weights of shapes as ``2x2x1=3,2x2x2=1``; a shape without weight has 1."""
+    """Read weights of shapes of slices, as ``2x2x1=3,2x2x2=1``.
+
+    Returns
+    -------
+    dict
+        The weight of each shape, a tuple of three numbers of chips; a shape without weight has 1.
+
+    Raises
+    ------
+    InputError
+        If a part of the text is no shape with a weight.
+    """
     from optmatch.studies.slices.arrivals import parse_shape
 
     mix: dict[Shape, float] = {}
@@ -290,7 +312,23 @@ class _Output(NamedTuple):
 
 
 def _take_output(options: dict[str, Any]) -> _Output:
-    """Take the options of output and executor out of the options of a command."""
+    """Take the options of output and executor out of the options of a command.
+
+    Parameters
+    ----------
+    options
+        The options by name; those that are taken are removed from it.
+
+    Returns
+    -------
+    _Output
+        How results are written, and which workers compute them.
+
+    Raises
+    ------
+    click.UsageError
+        If both CSV and JSON are asked for.
+    """
     output = _Output(
         as_csv=options.pop("as_csv"),
         as_json=options.pop("as_json"),
@@ -314,7 +352,7 @@ def _run_study(study: Callable[..., Study], request: dict[str, Any], output: _Ou
     study
         The study with all parameters but `executor` and `on_event`.
     request
-        What `--json` says of the question.
+        The question, as `--json` repeats it.
     output
         How the results are written.
 
@@ -352,10 +390,21 @@ def _run_study(study: Callable[..., Study], request: dict[str, Any], output: _Ou
 
 
 def _draw_study(result: Study, picture: str, *, force: bool) -> None:
-    """Draw the tables of a study into a file."""
+    """Draw the tables of a study into a file.
+
+    Parameters
+    ----------
+    result
+        The study: its name, and rows of figures by title of table.
+    picture
+        The file, whose ending says the format.
+    force
+        Whether a file that is there is replaced.
+    """
     from optmatch.plotting import plot_delays, plot_study, save_figure
 
     def draw() -> Figure:
+        """Draw the figure, once it is known that the file can be written."""
         if result.name == "collectives":
             return plot_delays(result.tables)
         return plot_study(result.name, result.tables)
@@ -373,7 +422,13 @@ def _print_csv(result: Study) -> None:
 
 
 def _print_tables(result: Study) -> None:
-    """Print the tables of a study in columns, each value with the half-width of its interval."""
+    """Print the tables of a study in columns, each value with the half-width of its interval.
+
+    Parameters
+    ----------
+    result
+        The study: rows of figures by title of table; ``x_half_width`` belongs to ``x``.
+    """
     for title, rows in result.tables.items():
         if rows:
             click.echo(title)
@@ -384,7 +439,15 @@ def _print_tables(result: Study) -> None:
 
 
 def _write_cell(row: dict[str, Any], name: str) -> str:
-    """Write the value of a column as ``0.5 +- 0.02``, with its half-width where there is one."""
+    """Write the value of a column as ``0.5 +- 0.02``, with its half-width where there is one.
+
+    Parameters
+    ----------
+    row
+        Values by name of column; None is written as nothing.
+    name
+        The name of the column.
+    """
     value = row[name]
     if value is None:
         return ""

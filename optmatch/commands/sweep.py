@@ -195,7 +195,20 @@ def _report_file(suffix: str, title: str, rows: list[Row]) -> bytes:
 
 
 def _report_object(store: str, report: SweepReport) -> dict[str, Any]:
-    """Return what `--json` prints of a report."""
+    """Return what `--json` prints of a report.
+
+    Parameters
+    ----------
+    store
+        The file of the store.
+    report
+        The figures of a sweep, with tables for each kind of problem, and the tasks that failed.
+
+    Returns
+    -------
+    dict
+        The figures as plain values of JSON.
+    """
     content = {"store": store, **report._asdict()}
     content["kinds"] = {
         kind.kind: {"methods": kind.table, "within": kind.shares()} for kind in report.kinds
@@ -235,7 +248,13 @@ def _print_report(store: str, report: SweepReport) -> None:
 
 
 def _print_columns(table: list[dict[str, Any]]) -> None:
-    """Print rows of equal keys in columns, with the keys as their titles."""
+    """Print rows of equal keys in columns, with the keys as their titles.
+
+    Parameters
+    ----------
+    table
+        One row or more, values by name of column.
+    """
     from optmatch.sweeps.reports import show
 
     names = list(table[0])

@@ -77,9 +77,20 @@ def _read_job(text: str, rng: np.random.Generator) -> Tenant:
     Parameters
     ----------
     text
-        Name, number of ports, question and bytes; of a demand the most bytes between two ports.
+        Name, number of ports, question and bytes; of a demand the most bytes between two ports. A
+        question says what the job does on its ports, "all-to-all" where it is missing.
     rng
         Draws the bytes of a demand.
+
+    Returns
+    -------
+    Tenant
+        The job.
+
+    Raises
+    ------
+    click.UsageError
+        If the text is no such job.
     """
     name, *parts = text.split(":")
     try:
@@ -102,7 +113,29 @@ def _read_job(text: str, rng: np.random.Generator) -> Tenant:
 def _draw_demand(
     text: str, n_ports: int, max_bytes: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw whole numbers of bytes up to `max_bytes`, of shape (ports, ports), none to itself."""
+    """Draw a random demand between the ports of a job.
+
+    Parameters
+    ----------
+    text
+        The job, for messages.
+    n_ports
+        The number of its ports.
+    max_bytes
+        The most bytes between two ports; entries are whole numbers up to this one.
+    rng
+        The generator of random numbers.
+
+    Returns
+    -------
+    array, shape (ports, ports)
+        Bytes from source to destination; a port sends nothing to itself.
+
+    Raises
+    ------
+    click.UsageError
+        If `max_bytes` is below 1, or too large for whole numbers.
+    """
     # Whole numbers of 2**53 and more have no exact float.
     if not 1 <= max_bytes < 2**53:
         raise click.UsageError(f"--job {text}: a random demand is of 1 byte or more")
@@ -114,7 +147,23 @@ def _draw_demand(
 
 
 def _read_previous_ports(path: str) -> dict[str, tuple[int, ...]]:
-    """Return the ports of each job in the answer to an earlier tenancy, by its name."""
+    """Return the ports of each job in the answer to an earlier tenancy.
+
+    Parameters
+    ----------
+    path
+        A schedule file of a tenancy.
+
+    Returns
+    -------
+    dict
+        The numbers of its ports by the name of the job.
+
+    Raises
+    ------
+    InputError
+        If the file holds no such answer.
+    """
     from optmatch.io import load
 
     content = load(path)

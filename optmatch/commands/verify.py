@@ -121,6 +121,8 @@ def _compare_with_switch(file: str, config: str, as_json: bool) -> int:
     from optmatch.io.switches.comparing import compare_with_config
 
     nearest = compare_with_config(read_solution(file), config)
+
+    # The switch is compared with the slot that needs the fewest changes.
     removals = [circuit.name for circuit in nearest.difference.removals]
     additions = [circuit.name for circuit in nearest.difference.additions]
     if as_json:
@@ -165,6 +167,7 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
     from optmatch.sweeps.checks import check_store
     from optmatch.sweeps.store import Store
 
+    # All verdicts are counted from 0, so that the JSON object names each of them.
     n_of_verdict = dict.fromkeys(("ok", "unproved", "violated", "damaged", "none"), 0)
     wrong_rows = []
     with Store(file, read_only=not discard) as store:
@@ -245,7 +248,7 @@ def _print_report(name: str, report: Report, unit: str) -> None:
     name
         The name of the schedule file.
     report
-        What the verifier has found.
+        The findings of the verifier.
     unit
         The unit of the objective, for scores of several levels.
     """

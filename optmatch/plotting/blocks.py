@@ -100,6 +100,9 @@ def draw_blocks(ax: Axes, blocks: Blocks, n_entries: int, label: str, norm: Any 
         How values become colours, a ``Normalize`` of matplotlib; None for an even scale.
     """
     n_rows, n_columns = blocks.values.shape
+
+    # Squares cover the rows and columns that they stand for: of blocks of 16, the first reaches
+    # from -0.5 to 15.5.
     end_of_columns = n_columns * blocks.size - 0.5
     end_of_rows = n_rows * blocks.size - 0.5
     image = ax.imshow(

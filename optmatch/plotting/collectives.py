@@ -88,7 +88,7 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     plan
         The plan, with sends from rank to rank by rounds.
     fig
-        Where to draw; None makes a new figure. Of more than 24 ranks it shows in colours how far
+        Where to draw; None makes a new figure. With more than 24 ranks it shows in colours how far
         away senders are; with `fig` each rank has a row of boxes.
 
     Returns
@@ -305,7 +305,20 @@ def _most_bytes(sent: NDArray[np.float64], round_: int) -> float:
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: circuits with the bytes of their rounds, or ranks over the rounds."""
+    """Collect the page of a plan: circuits with the bytes of their rounds, or ranks over rounds.
+
+    Parameters
+    ----------
+    solution
+        The solution of a collective, with a plan. One with a schedule is shown slot by slot, one
+        in which planes (switches in parallel) carry shares of rounds as planes over time, any
+        other as ranks.
+
+    Returns
+    -------
+    dict
+        All that `viewer_page` embeds, as plain values of JSON.
+    """
     _, plan = answered(solution, Collective, CollectivePlan)
     if plan.shares_bytes.size:
         return _shares_page(solution, plan)
@@ -344,17 +357,21 @@ def _name_epochs(plan: CollectivePlan) -> list[str]:
 def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     """Collect the page of a plan in which planes carry shares of rounds: planes over time.
 
+    A plane is a switch that works in parallel with others; its share is the bytes of a round that
+    it carries.
+
     Parameters
     ----------
     solution
-        Of a collective.
+        The solution of a collective.
     plan
-        Its answer, with shares, starts and ends by round and plane.
+        Its answer: ``shares_bytes[round, plane]``, ``start_s[round, plane]`` and
+        ``end_s[round, plane]``.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON.
     """
     hues = palette.CIRCUIT_COLOURS[:8]
     span_s = plan.time_s or 1.0
@@ -396,14 +413,15 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     Parameters
     ----------
     solution
-        Of a collective without a schedule of one switch.
+        The solution of a collective without a schedule of one switch.
     plan
-        Its answer, with sends.
+        Its answer, with sends from rank to rank, each with a round and bytes.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON: a row for each rank, with a bar for
+        each round in which it receives data that it copies or adds.
     """
     data = rounds_data(plan)
     sent = _bytes_between_ranks(plan)
@@ -510,7 +528,7 @@ def draw_problem(problem: Collective) -> Figure:
     Parameters
     ----------
     problem
-        The collective. Of more than 128 ranks evenly chosen ones are shown.
+        The collective. With more than 128 ranks, evenly chosen ones are shown.
 
     Returns
     -------
@@ -577,7 +595,8 @@ def _plot_shares(plan: CollectivePlan) -> Figure:
     Parameters
     ----------
     plan
-        A plan whose planes carry shares of rounds.
+        A plan whose planes (switches in parallel) carry shares of rounds: ``shares_bytes``,
+        ``start_s`` and ``end_s``, arrays of shape (rounds, planes).
 
     Returns
     -------
@@ -643,6 +662,8 @@ def tabulate(solution: Solution) -> dict[str, Any]:
         "chunk": chunk,
         "kind": np.array(KINDS)[kind],
     }
+
+    # Between islands, a send either stays inside one or goes over the rails.
     ranks_per_island: Any = getattr(solution.problem, "island", 1)
     if ranks_per_island > 1:
         is_inside = source // ranks_per_island == destination // ranks_per_island
@@ -806,6 +827,8 @@ def _draw_winners(ax: Axes, data: DelaysData, colour_of: Mapping[str, str]) -> N
                 rotation=45,
                 color=palette.ink_on(colour),
             )
+
+    # Ticks stand in the middle of squares.
     delay_texts = [write_amount(delay_s, "s") for delay_s in data.delays_s.tolist()]
     ax.set_xticks(np.arange(len(delay_texts)) + 0.5, delay_texts, rotation=45)
     size_texts = [write_amount(size_bytes, "B") for size_bytes in data.sizes_bytes.tolist()]

@@ -72,6 +72,7 @@ def fabrics_data(rows: Sequence[FabricRow]) -> FabricsData:
         worst = row.worst_insertion_loss_db
         return np.inf if worst is None else worst
 
+    # Fabrics whose worst circuit loses least come first.
     ordered = sorted(rows, key=key)
     ratios = [row.signal_to_crosstalk_db for row in ordered]
     return FabricsData(
@@ -94,7 +95,7 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     Parameters
     ----------
     rows
-        Of `compare_fabrics`.
+        The rows that `compare_fabrics` returns, one for each fabric.
     fig
         An empty figure to draw in; None makes a new one.
 
@@ -124,6 +125,8 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     right.set_xlabel("toggles")
     for k, toggles in enumerate(data.toggles):
         _note(right, f"{toggles:,}{data.routed[k]}", toggles, k)
+
+    # All rows are of the same matchings, so the first one tells their number.
     some = rows[0]
     fig.suptitle(f"{some.matchings} matchings of {some.ports} ports on each fabric", fontsize=11)
     left.set_yticks(range(count), data.names)
@@ -156,6 +159,8 @@ def _draw_spread(
             ax.text(0.02, k, "none", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
             continue
         ax.plot(of_fabric, np.full(len(of_fabric), k), "|", color=colour, alpha=0.3, ms=12)
+
+        # The diamond stands on the line of the worst circuit.
         extreme = float(worst(of_fabric))
         ax.plot([extreme], [k], "D", color=colour, ms=5)
         _note(ax, f"{extreme:.1f}", extreme, k, xytext=(0, 8), ha="center", va="baseline")

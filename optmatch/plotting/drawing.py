@@ -180,9 +180,13 @@ def _mark_faults(
     """
     if not cells:
         return
+
+    # A cell lies in the middle of its four terminals.
     x, y = data.terminals.reshape(-1, 4, 2)[cells].mean(axis=1).T
     spot_size = 0.6 * stroke
     ax.plot(x, y, "o", color=palette.BROKEN, markersize=spot_size, zorder=3.5, label="faults")
+
+    # Names in smaller spots could not be read.
     if spot_size <= 8.0:
         return
     for k, cell in enumerate(cells):
@@ -324,15 +328,20 @@ def _draw_ports(
     """Draw a dot for each port, with its number and name where there is room.
 
     Numbers stand in the dots or, where these are too small, beside them; names beside the dots.
+    Texts are left out that could not be read: 8 points is the least, and more where the figure is
+    over 12.5 inches wide.
 
     Parameters
     ----------
     ax
         The axes, in lengths of a cell.
-    fabric, data
-        The fabric and its layout.
+    fabric
+        The switch.
+    data
+        Its layout: a mark for each port, with place, name, role ("in", "out" or "both") and the
+        direction `outward` away from the mesh; and the radius of a dot.
     light
-        The circuits, whose colours their ports have.
+        The circuits of the slot, whose colours their ports have.
     cell_inches
         The length of a cell in inches.
     """
@@ -340,6 +349,8 @@ def _draw_ports(
 
     colour_of_mark = _port_colours(fabric, light)
     fills = [colour_of_mark.get((mark.port, mark.role), palette.FAINT_INK) for mark in data.ports]
+
+    # Ports without a circuit are grey.
     diameter = 2 * data.port_radius
     positions = np.array([mark.position for mark in data.ports])
     ax.add_collection(

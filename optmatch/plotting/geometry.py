@@ -160,7 +160,7 @@ def _with_bounds(
     terminals : array, shape (terminals, 2)
         The places of the ends of the waveguides of cells, in lengths of a cell.
     headings : array, shape (terminals, 2)
-        The direction of the light at each of them.
+        Vectors of length 1 out of the cell at each of them, along its axis.
     links : array, shape (links, 4, 2)
         The curves between cells, as cubic Bezier pieces.
     ports
@@ -188,7 +188,13 @@ def _with_bounds(
 
 
 def _ports_in_columns(fabric: Fabric) -> tuple[PortMark, ...]:
-    """Put inputs on the left of a switch without cells, and outputs on the right."""
+    """Put inputs on the left of a switch without cells, and outputs on the right.
+
+    Returns
+    -------
+    tuple of PortMark
+        All inputs, then all outputs, port 0 on top; columns are further apart for more ports.
+    """
     width = max(3.0, SWITCH_WIDTH * fabric.n_ports)
     inputs = []
     outputs = []
@@ -280,8 +286,8 @@ def _find_corner(
     Returns
     -------
     _Corner
-        The place of the corner; a vector of length 1 to the middle of the gap; and -1 for a gap to
-        the left of the cell as seen from the corner, 1 for one to the right.
+        The place of the corner; a vector of length 1 into the middle of the gap; and on which side
+        of the middle the terminal lies, 1 for left and -1 for right.
     """
     cell, number = divmod(terminal, 4)
     near_end = number // 2

@@ -108,7 +108,7 @@ def draw_large_matching(fabric: Fabric, matching: NDArray[Any], title: str) -> F
     matching : array, shape (ports,)
         The destination of each source port, -1 if it is idle.
     title
-        What is above the figure.
+        The text above the figure.
 
     Returns
     -------
@@ -252,7 +252,7 @@ def _draw_by_slot(ax: Axes, counts: NDArray[np.int64], name: str) -> None:
     counts : array, shape (slots,)
         The figure of each slot.
     name
-        What is counted, in the title.
+        The name of the figure, for the title.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -288,6 +288,8 @@ def _draw_large_slot(shown: Drawable) -> Figure:
     _draw_circuits_by_block(left, fabric.n_ports, ends[:, 0], ends[:, 1])
 
     data = mesh_data(fabric)
+
+    # On the right, circuits that are evenly spread over all.
     chosen = choose_evenly(len(light.circuits), _MOST_EXAMPLES)
     _draw_chosen_light(right, data, light, chosen.tolist())
     n_cells = [len(light.circuits[k].cells) for k in range(len(light.circuits))]

@@ -31,12 +31,17 @@ class LossData(NamedTuple):
 
 
 def loss_data(solution: Solution) -> LossData:
-    """List what each circuit of a placement loses.
+    """List what each circuit between hosts loses on the ports that a placement gives them.
 
     Parameters
     ----------
     solution
-        Of a `HostPlacement`, with an answer.
+        The solution of a `HostPlacement`, with an answer.
+
+    Returns
+    -------
+    LossData
+        Arrays of shape (circuits,): source host, destination host, and loss in dB.
 
     Raises
     ------
@@ -59,10 +64,18 @@ def loss_data(solution: Solution) -> LossData:
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:
-    """List a row for each host: its port, and the worst loss of its circuits."""
+    """List a row for each host: its port, and the worst loss of its circuits.
+
+    Returns
+    -------
+    dict
+        Columns of equal length; a host without circuits has a worst loss of 0 dB.
+    """
     data = loss_data(solution)
     answer: Any = solution.answer
     worst_db = np.zeros(len(answer.port_of_host))
+
+    # A circuit counts for both its hosts.
     np.maximum.at(worst_db, data.source_host, data.loss_db)
     np.maximum.at(worst_db, data.destination_host, data.loss_db)
     return {
@@ -78,7 +91,7 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     Parameters
     ----------
     solution
-        Of a host placement, with an answer.
+        The solution of a host placement, with an answer.
     slot
         None; a placement has no slots.
 
@@ -133,12 +146,12 @@ def page(solution: Solution) -> dict[str, Any]:
     Parameters
     ----------
     solution
-        Of a host placement, with an answer.
+        The solution of a host placement, with an answer.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON.
     """
     data = loss_data(solution)
     answer: Any = solution.answer
@@ -182,7 +195,14 @@ def page(solution: Solution) -> dict[str, Any]:
 
 
 def tabulate_problem(problem: Any) -> dict[str, Any]:
-    """List a row for each circuit of a switch: its ports, its loss, and whether it may be used."""
+    """List a row for each circuit of a switch: its ports, its loss, and whether it may be used.
+
+    Returns
+    -------
+    dict
+        Columns of ports * ports entries: source and destination, loss in dB, and "usable", false
+        for circuits that lose too much, of dead ports, and from a port to itself.
+    """
     sources, destinations = np.indices((problem.fabric.n_ports,) * 2).reshape(2, -1)
     return {
         "source": sources,
@@ -193,7 +213,19 @@ def tabulate_problem(problem: Any) -> dict[str, Any]:
 
 
 def draw_problem(problem: Any) -> Figure:
-    """Draw the losses of all circuits that can be used."""
+    """Draw the losses of all circuits of a switch that can be used.
+
+    Parameters
+    ----------
+    problem
+        A `HostPlacement`: ``usable_loss_db[source, destination]`` is infinite for a circuit
+        that loses too much, of a dead port, or from a port to itself.
+
+    Returns
+    -------
+    Figure
+        Source ports down, destination ports across; blocks of ports where these are many.
+    """
     figure = blank_figure(6.0, 4.6)
     axes = figure.add_subplot(xlabel="destination port", ylabel="source port")
     n_ports = problem.fabric.n_ports

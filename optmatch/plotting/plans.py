@@ -40,7 +40,7 @@ def plot_plans(solutions: Sequence[Solution], names: Sequence[str] | None = None
     solutions
         Two to eight answers, each of a `Demand` or a `RailJob`.
     names
-        What stands above each; None takes the methods.
+        The text above each; None takes the methods.
 
     Returns
     -------
@@ -199,7 +199,7 @@ def _shade_gap(ax: Axes, best: _Stair, bound: _Stair, end_s: float, scale: float
     end_s
         When the chart ends, in seconds.
     scale
-        What values are divided by, for the unit of the axis.
+        The divisor of values, for the unit of the axis.
     """
     first_s = max(best.times_s[0], bound.times_s[0])
     times_s = np.unique([*best.times_s, *bound.times_s, end_s])

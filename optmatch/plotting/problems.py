@@ -93,6 +93,8 @@ def _draw_large_problem(problem: Any, tenants: Sequence[Any]) -> Figure:
 
     left, right = figure.subplots(1, 2)
     draw_large_switch(left, problem.fabric)
+
+    # A bar for each job or, where they are many, for the mean of several.
     n_wanted = np.array([tenant.n_ports for tenant in tenants])
     jobs_of_bar = draw_groups(right, n_wanted, None, ("wanted", ""))
     right.set_xticks(choose_ticks(len(tenants), 8))

@@ -68,7 +68,7 @@ def profile_svg(ratios: Mapping[str, Sequence[float]], label: str, title: str) -
     label
         The label of the axis of factors.
     title
-        What the picture shows, above the axes.
+        The text above the axes, which says what the picture shows.
     """
     data = profile_data(ratios)
     parts = _draw_axes(data, label)
@@ -98,9 +98,14 @@ def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str)
     curves
         By name of method: `sizes`, and for each size the mean, the lowest and the highest value.
     labels
-        Of the axis of sizes, and of the axis of the figure, with its unit.
+        The labels of the axis of sizes, and of the axis of the figure, with its unit.
     title
-        What the picture shows, above the axes.
+        The text above the axes, which says what the picture shows.
+
+    Returns
+    -------
+    str
+        The SVG element.
 
     Returns
     -------

@@ -47,6 +47,14 @@ class CellProgress:
     """The best bound that has been told of."""
 
     def __init__(self, problem: Problem | None = None):
+        """Make a bar that has not been shown yet; its clock starts now.
+
+        Parameters
+        ----------
+        problem
+            The problem that is solved, for the unit of its objective; None writes numbers without
+            one.
+        """
         self.best = None
         self.lower_bound = None
         self._unit = "" if problem is None else unit_of(problem)
@@ -107,6 +115,8 @@ class CellProgress:
         texts.append(f"{time.perf_counter() - self._begin_s:.1f} s")
         if self._phase:
             texts.append(self._phase)
+
+        # A closed gap, which proves the answer, has a colour of its own.
         colour = CIRCUIT_COLOURS[0] if gap is None or gap > 0 else CIRCUIT_COLOURS[4]
         return (
             '<div style="max-width: 100%; display: flex; flex-wrap: wrap; gap: 4px 12px;'
@@ -119,7 +129,7 @@ class CellProgress:
         )
 
     def _show(self) -> None:
-        """Show the bar below the cell, or change the one that is there."""
+        """Show the bar below the cell of a notebook, or change the one that is there."""
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         if getattr(shell, "kernel", None) is None:
             return

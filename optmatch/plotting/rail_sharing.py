@@ -52,7 +52,14 @@ def rail_sharing_data(solution: Solution) -> RailSharingData:
     Parameters
     ----------
     solution
-        Of a `RailSharing`, with an answer.
+        The solution of a `RailSharing`, with an answer.
+
+    Returns
+    -------
+    RailSharingData
+        By job: its name, the length of its step alone and beside the others in seconds, and start
+        and end of its ports (numbers) or of its turn (seconds); and the whole, which is the number
+        of ports of a switch, or the time of a round in seconds.
 
     Returns
     -------
@@ -104,7 +111,7 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     Parameters
     ----------
     solution
-        Of a `RailSharing`, with an answer.
+        The solution of a `RailSharing`, with an answer.
     slot
         Not used: nothing of it has slots.
 
@@ -175,13 +182,13 @@ def page(solution: Solution) -> dict[str, Any]:
     Parameters
     ----------
     solution
-        Of a `RailSharing`, with an answer.
+        The solution of a `RailSharing`, with an answer.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON. Of jobs in turns, one round; of jobs
-        that run at once, as long as the longest step lasts twice.
+        All that `viewer_page` embeds, as plain values of JSON. Jobs in turns have one round; jobs
+        that run at once are shown for as long as the longest step lasts twice.
     """
     problem, answer = answered(solution, RailSharing, RailShares)
     data = rail_sharing_data(solution)
@@ -231,7 +238,7 @@ def tabulate(solution: Solution) -> dict[str, Any]:
     Parameters
     ----------
     solution
-        Of a `RailSharing`, with an answer.
+        The solution of a `RailSharing`, with an answer.
 
     Returns
     -------

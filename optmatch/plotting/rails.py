@@ -295,12 +295,12 @@ def page(solution: Solution) -> dict[str, Any]:
     Parameters
     ----------
     solution
-        Of a rail job, with a plan.
+        The solution of a rail job, with a plan.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON.
     """
     job, plan = answered(solution, RailJob, RailPlan)
     rows: list[str] = []
@@ -514,7 +514,7 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     Parameters
     ----------
     solution
-        Of a rail job; an answer that is a schedule is drawn as one.
+        The solution of a rail job; an answer that is a schedule is drawn as one.
     slot
         None; a plan has no slots.
 

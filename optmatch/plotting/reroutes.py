@@ -49,7 +49,13 @@ def transition_data(solution: Solution) -> RackData:
     Parameters
     ----------
     solution
-        Of a `Reroute` in a rack, with an answer.
+        The solution of a `Reroute` in a rack, with an answer.
+
+    Returns
+    -------
+    RackData
+        Places of chips and servers, the role of each chip, pairs of chips with new circuits, and
+        pairs of servers that new routes pass.
 
     Returns
     -------
@@ -192,7 +198,7 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
     Parameters
     ----------
     solution
-        Of a `Reroute`, with an answer.
+        The solution of a `Reroute`, with an answer.
     fig
         Where to draw; None makes a new figure.
 
@@ -209,6 +215,7 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
     """
     problem, answer = answered(solution, Reroute, Transition)
     if isinstance(problem.fabric, RackFabric):
+        # For a rack one sheet tells all: roles of chips, and the circuits that change.
         data, left_out = _leave_out_racks(transition_data(solution), problem.fabric)
         fig = fig or _blank_rack_figure(data)
         moves = [f"chip {lost} to {spare}" for lost, spare in answer.moves[:_MAX_MOVES].tolist()]
@@ -222,6 +229,8 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
         return fig
 
     fig = fig or blank_figure(13.0, 6.5)
+
+    # For a mesh there are two sheets, on which a circuit keeps its colour.
     shown = problem.fabric, _before_and_after(problem, answer), keep_colours(problem, answer)
     for slot, name in enumerate(("after the failure", "after the transition")):
         ax = plot_slot(shown, slot, ax=fig.add_subplot(1, 2, slot + 1))
@@ -418,7 +427,7 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
         are NaN; ``role[chip]``, a place in the table `_ROLES` of names, colours and marks;
         `circuits`, pairs of chips; and `fibres`, pairs of servers that new routes pass.
     title
-        What is above the picture.
+        The text above the picture.
     """
     from matplotlib.patches import Rectangle
 
@@ -517,17 +526,21 @@ _PAGE_LEGEND = (
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: before, after the failure, and after each step of the transition.
+    """Collect the page of a repair: before, after the failure, and after each of its steps.
+
+    A transition is the order of steps in which circuits are taken down, moved and put up again.
+    The page shows servers as squares, in them chips in the colours of their roles (in use, in
+    reserve, failed, lost, takes over), and circuits as lines between chips.
 
     Parameters
     ----------
     solution
-        Of a reroute, with a transition; on a mesh each step is a slot.
+        The solution of a reroute, with a transition; on a mesh each step is a slot.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON.
     """
     problem, answer = answered(solution, Reroute, Transition)
     if not isinstance(problem.fabric, RackFabric):
@@ -598,6 +611,7 @@ def page(solution: Solution) -> dict[str, Any]:
     first_step = min(2, len(steps) - 1)
     steps[first_step]["nodes"] = changed_roles
 
+    # The bounds have a margin around the servers; y grows downwards on a page.
     left = float(data.servers[:, 0].min()) - 0.7
     top = -float(data.servers[:, 1].max()) - 0.7
     width, height = np.ptp(data.servers, axis=0) + 1.4
@@ -631,6 +645,9 @@ def _put_racks_on_grid(data: RackData, rack: RackFabric) -> RackData:
     n_x, n_y, n_z = rack.server_grid
     width = n_z * (n_x + 0.6) + 0.6
     height = n_y + 0.6
+
+    # A rack is `width` by `height`: as many stand beside each other as make all about square.
+    # Rack k was in row k and is in row k // n_columns now: it moves up by the difference.
     n_columns = max(1, round((rack.racks * height / width) ** 0.5))
     number = np.arange(rack.racks)
     shift_x = number % n_columns * width
@@ -651,7 +668,26 @@ def _describe_failure(n_hit: int) -> str:
 
 
 def _square_node(x: float, y: float, side: float, text: str, kind: int, title: str) -> list[Any]:
-    """Return a square of a page around a point: corner, sides, text, colour and title."""
+    """Return a square of a page around a point.
+
+    Parameters
+    ----------
+    x, y
+        The middle of the square, y downwards.
+    side
+        Its side.
+    text
+        The text in it.
+    kind
+        Its colour, a place in the legend.
+    title
+        Its name, which is shown when it is pointed at.
+
+    Returns
+    -------
+    list
+        x and y of the corner, both sides, text, kind and title.
+    """
     corner = (round(x - side / 2, 3), round(y - side / 2, 3))
     return [*corner, round(side, 3), round(side, 3), text, kind, title]
 
@@ -669,14 +705,16 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
     solution
         The solution, for its figures.
     problem
-        The circuits that ran, with the cells that they pass, and what has failed.
+        The circuits that ran, pairs of ports of shape (circuits, 2), the states of cells, which of
+        the circuits the failure has hit, and what has failed.
     answer
-        The steps of the transition in their order.
+        The transition. A row of `steps` is an action, the number of a cell or circuit, and a
+        state: a cell is set to the state, a circuit is taken down, or put up between new ports.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON.
     """
     circuits = np.array(problem.circuits)
     has_cells = problem.cell_states is not None
@@ -728,7 +766,19 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
 
 
 def draw_problem(problem: Reroute) -> Figure:
-    """Draw what runs, what is spare and what has failed."""
+    """Draw what runs after a failure, what is spare and what has failed.
+
+    Parameters
+    ----------
+    problem
+        The circuits before the failure, which of them it has hit, spares, and failed parts.
+
+    Returns
+    -------
+    Figure
+        For racks, chips in the colours of their roles. For a mesh, the circuits that still have
+        light, and crosses on failed parts.
+    """
     n_hit = int(problem.hit.sum())
     if isinstance(problem.fabric, RackFabric):
         no_change = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])  # type: ignore[arg-type]

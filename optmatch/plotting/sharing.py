@@ -40,7 +40,7 @@ def shares_data(solution: Solution) -> SharesData:
     Parameters
     ----------
     solution
-        Of a `PortSharing`, with an answer.
+        The solution of a `PortSharing`, with an answer.
 
     Returns
     -------
@@ -82,9 +82,9 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
     Parameters
     ----------
     solution
-        Of a `PortSharing`, with an answer.
+        The solution of a `PortSharing`, with an answer.
     fig
-        Where to draw; None makes a new figure. Of more than 40 jobs it shows shares in the order
+        Where to draw; None makes a new figure. With more than 40 jobs it shows shares in the order
         of service instead; with `fig` each job has a bar.
 
     Returns
@@ -134,6 +134,7 @@ def _draw_many_shares(data: SharesData) -> Figure:
     left.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
     left.set_ylim(top=1.25 * left.get_ylim()[1])
 
+    # A histogram of shares, in steps of 10 %, of the jobs that want anything.
     wants = data.demand > 0
     share = 100 * data.served[wants] / data.demand[wants]
     right.hist(share, bins=np.linspace(0, 100, 11), color=palette.circuit_colour(0))
@@ -153,7 +154,17 @@ def _draw_many_shares(data: SharesData) -> Figure:
 
 
 def _label_groups(ax: Any, n_jobs: int, size: int) -> None:
-    """Label a chart of the means of `size` consecutive jobs each."""
+    """Label a chart in which a bar is the mean of several consecutive jobs.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    n_jobs
+        The number of all jobs.
+    size
+        The number of jobs of a bar.
+    """
     ax.set_xticks(choose_ticks(n_jobs, 8))
     ax.tick_params(labelsize=9)
     ax.set_xlabel("jobs, first served first", fontsize=9)
@@ -215,12 +226,12 @@ def page(solution: Solution) -> dict[str, Any]:
     Parameters
     ----------
     solution
-        Of a port sharing, with an assignment.
+        The solution of a port sharing, with an assignment.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON.
     """
     problem, answer = answered(solution, PortSharing, Assignment)
     n_jobs = problem.jobs.n_jobs
@@ -338,6 +349,7 @@ def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
     list of int
         The place of each box in `nodes`.
     """
+    # Boxes stand to the right of all that is there, in rows that make them about square.
     left = max((node[0] + node[2] for node in nodes), default=3.4) + 2.6
     per_row = max(12, round((2.2 * len(boxes)) ** 0.5))
     node_of_box = []
@@ -346,6 +358,7 @@ def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
     y = 0.0
     for box in boxes:
         if box.group != group:
+            # A class begins a row, with its name in front.
             y += 1.4 if group >= 0 else 0.0
             group = box.group
             column = 0
@@ -370,13 +383,12 @@ def _find_cut(
     """Return the nodes of the page that the proof of a solution counts: a cut, as of a flow.
 
     The demands of some jobs and the supply of some resources together bound what can be served.
-    Jobs are counted whose every column of the certificate is tight, and resources that may serve
-    another job.
+    Jobs are counted that are tight on every plane, and resources that may serve another job.
 
     Parameters
     ----------
     solution
-        The solution, whose certificate has an array `tight`, of shape (jobs, columns), or none.
+        The solution, whose certificate has an array `tight`, of shape (jobs, planes), or none.
     problem
         Resources and jobs. Resources of a class are alike; ``eligible[class, group of jobs]`` says
         which may serve which.
@@ -395,6 +407,8 @@ def _find_cut(
         return {}
     n_jobs = problem.jobs.n_jobs
     cut = {}
+
+    # A job is open if resources of some plane are counted for it, not its own demand.
     is_open = np.zeros(n_jobs, dtype=bool)
     if len(tight) == n_jobs:
         is_open = (np.asarray(tight) == 0).any(axis=1)
@@ -445,7 +459,7 @@ def draw_problem(problem: PortSharing) -> Figure:
     Parameters
     ----------
     problem
-        Resources and jobs. Of more than 40 jobs means are drawn, and how scarce resources are.
+        Resources and jobs. With more than 40 jobs, means are drawn, and how scarce resources are.
 
     Returns
     -------

@@ -53,7 +53,15 @@ def slice_data(solution: Solution) -> SliceData:
     Parameters
     ----------
     solution
-        Of a `SliceAllocation`, with an answer.
+        The solution of a `SliceAllocation`, with an answer.
+
+    Returns
+    -------
+    SliceData
+        For each server of the racks in which the slice lies: where it is drawn, which slice owns
+        it (0 the new one, k the k-th placed one from 1, -1 free, -2 reserved), and its slot in the
+        new slice, -1 if it has none; and pairs of servers with the numbers of new and old circuits
+        between them.
 
     Returns
     -------
@@ -153,7 +161,7 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     solution
-        Of a `SliceAllocation`, with an answer.
+        The solution of a `SliceAllocation`, with an answer.
     ax
         Where to draw; None makes a new figure. A slice of more than four racks is drawn rack by
         rack; with `ax` all servers are drawn.
@@ -225,7 +233,7 @@ def _draw_large_slice(solution: Solution) -> Axes:
     Parameters
     ----------
     solution
-        Of a slice that lies in more than four racks.
+        The solution of a slice that lies in more than four racks.
 
     Returns
     -------
@@ -289,7 +297,7 @@ def _draw_rack_squares(values: NDArray[np.int64], most: int, label: str) -> Axes
     most
         The servers of a rack, which get the full colour.
     label
-        What the numbers count.
+        The things that the numbers count.
 
     Returns
     -------
@@ -303,6 +311,8 @@ def _draw_rack_squares(values: NDArray[np.int64], most: int, label: str) -> Axes
     figure = blank_figure(9.0, max(3.0, 7.6 * n_rows / n_columns + 1.2))
     ax = figure.add_subplot()
     colours = LinearSegmentedColormap.from_list("servers", ["#f4f6f9", _SLICE_COLOUR])
+
+    # Places of the grid beyond the last rack stay white.
     grid = np.full((int(n_rows), int(n_columns)), np.nan)
     column, row = places.T.astype(int)
     grid[row, column] = values
@@ -348,17 +358,21 @@ _LEGEND = (
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: all racks and the switches between them, before and with the slice.
+    """Collect the page of a slice: racks and the switches between them, before and with it.
+
+    A slice is a box of chips on whole servers that a job gets; the page shows servers and switches
+    as squares, and circuits as lines between them.
 
     Parameters
     ----------
     solution
-        Of a slice allocation, with an answer. Of very many racks those of the slice are shown.
+        The solution of a slice allocation, with an answer. Where there are very many racks, those
+        of the slice are shown.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON.
     """
     problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric

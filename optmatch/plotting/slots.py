@@ -154,7 +154,26 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
 
 
 def answered(solution: Solution, asked: type[Asked], found: type[Found]) -> tuple[Asked, Found]:
-    """Split a solution into problem and answer of these classes; or raise `InputError`."""
+    """Split a solution into its problem and its answer, for a picture that needs certain kinds.
+
+    Parameters
+    ----------
+    solution
+        The solution.
+    asked, found
+        The classes that problem and answer must have. A schedule is the answer where there is no
+        other.
+
+    Returns
+    -------
+    problem, answer
+        Both of them, as objects of these classes.
+
+    Raises
+    ------
+    InputError
+        If the problem is of another kind, or there is no answer.
+    """
     problem = solution.problem
     answer = solution.schedule if solution.answer is None else solution.answer
     if not isinstance(problem, asked):
@@ -219,7 +238,20 @@ def owners_of(shown: Drawable) -> Owners | None:
 
 
 def keep_colours(problem: Any, *answers: Any) -> Owners:
-    """Give each circuit of a reroute a colour, the same before it and after its answers."""
+    """Give each circuit of a reroute a colour, the same before it and after its answers.
+
+    Parameters
+    ----------
+    problem
+        The reroute: ``circuits`` of shape (circuits, 2), pairs of ports.
+    *answers
+        Transitions, whose circuits keep their numbers.
+
+    Returns
+    -------
+    Owners
+        The number of its circuit as the owner of each port, -1 for none; there are no names.
+    """
     circuit_of_port = np.full(problem.fabric.n_ports, -1, dtype=np.int64)
     states = [problem, *(problem.after(answer) for answer in answers)]
     for state in states:
@@ -329,6 +361,8 @@ def _collect_slots(
     mesh = mesh_data(fabric)
     states = _states_of(schedule)
     toggles = toggles_data(schedule)
+
+    # The wanted slots become a schedule of their own, without delays, which do not change light.
     chosen = replace(
         schedule,
         matchings=schedule.matchings[slots],

@@ -129,7 +129,8 @@ def _spares_panels(tables: Tables) -> list[Panel]:
     Parameters
     ----------
     tables
-        "cover" has rows of unit, number of spares and the share of failures that they cover.
+        "cover" has rows of unit, number of spares, and the part that these cover of the time in
+        which something is down.
 
     Returns
     -------
@@ -329,7 +330,18 @@ class CostsData(NamedTuple):
 
 
 def costs_data(rows: Sequence[CostComparison]) -> CostsData:
-    """Lay out comparisons as curves, sizes ascending.
+    """Lay out comparisons of the costs of networks as curves.
+
+    Parameters
+    ----------
+    rows
+        One for each number of GPUs, with a network for each design.
+
+    Returns
+    -------
+    CostsData
+        Numbers of GPUs, ascending, and arrays of shape (designs, sizes) with costs in US dollars
+        and power in watts.
 
     Examples
     --------

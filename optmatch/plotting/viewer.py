@@ -113,7 +113,7 @@ def page_data(
     cell_loss_db
         The loss of a cell in dB.
     names
-        What is said of each slot; slots that have names last for no known time.
+        The text that is said of each slot; slots that have names last for no known time.
 
     Returns
     -------
@@ -253,6 +253,7 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
         is_optimal = solution.status is Status.OPTIMAL
         panel_rows.append(["Proof" if is_optimal else "Bound by", solution.proof])
 
+    # Figures that the kind of the problem adds, such as the worst loss.
     for name, value in figures_of(solution.problem, solution.answer).items():
         panel_rows.append([name.capitalize(), value])
     panel_rows += rows

@@ -68,7 +68,7 @@ class SolverContract(Runs):
 
     @on_each
     def test_it_says_what_it_is(self, problem: Problem) -> None:
-        """A method has a name, a line in the list of methods, and the kinds of this suite."""
+        """A method has a name, a line in the list of methods, and the kind of this suite."""
         method = self._method()
         assert method.name
         assert method.summary
@@ -77,7 +77,10 @@ class SolverContract(Runs):
 
     @on_each
     def test_every_answer_passes_the_verifier(self, problem: Problem) -> None:
-        """Answers with several seeds are valid at any limit; statistics are those of the table."""
+        """Answers with two seeds are valid at any limit, and statistics are those of the table.
+
+        Each statistic has a name that `Stats` or the class knows, and the type that belongs to it.
+        """
         solutions = [self._answer(problem)]
         other_seed = self._answer(problem, number=1)
         if essence(other_seed) != essence(solutions[0]):
@@ -213,10 +216,11 @@ class SolverContract(Runs):
         assert verify(problem, solution).valid
 
     def test_ctrl_c_keeps_the_best(self) -> None:
-        """An interrupt ends the run, which returns the best so far.
+        """An interrupt at the first event ends the run, which returns the best answer so far.
 
         It is raised out of `on_event`, as Ctrl-C is on the command line. A proof may be finished
-        all the same; any other answer says that it was interrupted.
+        all the same; any other answer says that it was interrupted. At least one run must report
+        an event.
         """
         interrupted_problems = []
 
@@ -298,7 +302,10 @@ class SolverContract(Runs):
         assert repeated_events == events
 
     def test_one_seed_one_answer_in_another_process(self) -> None:
-        """A spawned process, with its own hash seed and its own kernels, finds the same."""
+        """A spawned process, with its own hash seed and its own kernels, finds the same answers.
+
+        Methods that do not claim to be deterministic are skipped.
+        """
         self._needs_determinism()
         problems: list[Problem] = []
         self._each(self.problems, problems.append)
@@ -310,7 +317,13 @@ class SolverContract(Runs):
             assert essence(solution) == essence(self._answer(problem))
 
     def test_nothing_global_changes(self, capfd: pytest.CaptureFixture[str]) -> None:
-        """No global random numbers are drawn, nothing is printed, no logger is set up."""
+        """No global random numbers are drawn, nothing is printed, no logger is set up.
+
+        Parameters
+        ----------
+        capfd
+            Given by pytest; catches what is printed.
+        """
         handlers = list(logging.getLogger().handlers)
 
         def check(problem: Problem) -> None:
@@ -359,9 +372,14 @@ class SolverContract(Runs):
     def test_events_tell_the_story(self, problem: Problem) -> None:
         """The events of a run agree with its answer.
 
-        Each `NewBest` is better than the one before, and the last one is the answer. Each `Bound`
-        is higher than the one before, and none is above the answer. A `Tick` counts from 0 to its
-        total at most.
+        Each `NewBest` (a better answer) is better than the one before, and the last one is the
+        answer. Each `Bound` (a proved lower bound) is higher than the one before, and none is
+        above the answer. A `Tick` counts from 0 to its total at most.
+
+        Parameters
+        ----------
+        problem
+            A problem that the method takes; pytest runs the test for each.
         """
         solution, events = self._answer_and_events(problem)
         bests = [event.objective for event in events if isinstance(event, NewBest)]

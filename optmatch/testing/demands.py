@@ -131,6 +131,8 @@ def best_demand(problem: Demand, realisable: Sequence[Sequence[int]] | None) -> 
     if problem.planes > 1 or problem.packet_share or problem.switching != "all-stop":
         raise InputError("brute force is for all-stop demands on one plane, without packets")
     n_ports = problem.fabric.n_ports
+
+    # Each matching becomes a matrix of 0 and 1, which can be taken off a demand.
     rows = list(permutations(range(n_ports))) if realisable is None else realisable
     matchings = []
     for row in rows:

@@ -320,7 +320,8 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
     Returns
     -------
     Problem
-        Of the same kind: fabric, matchings, demands and numbers of ports are renamed together.
+        A problem of the same kind: fabric, matchings, demands and numbers of ports are renamed
+        together.
     """
     order = [int(port) for port in order]
     fabric: Any = problem.fabric

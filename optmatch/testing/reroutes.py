@@ -126,6 +126,8 @@ def draw_rack_state(rack: RackFabric, rng: np.random.Generator) -> Reroute:
     """
     circuits: list[tuple[int, int]] = []
     routes: list[tuple[int, ...]] = []
+
+    # Up to a third of the ports try to become sources, each with a destination of its own.
     free_fibres = set(range(rack.n_fibres))
     n_tries = rack.n_ports // 3
     sources = rng.permutation(rack.n_ports)[:n_tries].tolist()

@@ -191,9 +191,19 @@ def demand(
 
 
 def _size_of_unit(unit: str | None, matrix: str | None) -> float:
-    """Return the bytes of the unit of a matrix; None, the unit is not stated, means bytes.
+    """Return the bytes of the unit in which a matrix is given.
 
-    Models and traces say how many bytes there are: their units cannot be chosen.
+    Parameters
+    ----------
+    unit
+        The name of the unit; None, the unit is not stated, means bytes.
+    matrix
+        The file of the matrix, ``-`` for stdin, None without one.
+
+    Raises
+    ------
+    click.UsageError
+        If a unit is stated for a model or a trace, which say themselves how many bytes there are.
     """
     from optmatch.io.rails.chakra.traces import is_trace
 
@@ -207,7 +217,20 @@ def _size_of_unit(unit: str | None, matrix: str | None) -> float:
 
 
 def _fabric_of_options(type_: str, fabric_options: dict[str, Any]) -> Fabric | None:
-    """Return the fabric of a matrix that is read; None, a switch that fits, without any option."""
+    """Return the fabric that options describe beside a matrix that is read.
+
+    Parameters
+    ----------
+    type_
+        The type of the fabric, which has a default.
+    fabric_options
+        The other options of the fabric by name, None where they are not set.
+
+    Returns
+    -------
+    Fabric or None
+        None without any option: a switch that fits the matrix.
+    """
     options_set = {key for key, value in fabric_options.items() if value is not None}
     if not options_set:
         return None
@@ -283,6 +306,18 @@ def _with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
     """Give the names of a file to the ports of a switch; further ports keep their numbers.
 
     Other fabrics have names of their own, and stderr says that those of the file are not used.
+
+    Parameters
+    ----------
+    fabric
+        The fabric.
+    names
+        The names of its first ports.
+
+    Returns
+    -------
+    Fabric
+        The switch with names; `fabric` itself where it has some, or the names do not fit.
     """
     if not isinstance(fabric, IdealSwitch):
         say("the names in the file are not used: ports of this fabric have names of their own")

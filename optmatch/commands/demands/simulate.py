@@ -96,6 +96,23 @@ def simulate(
             changed_fields[_FIELD_OF_OPTION[option]] = value
 
     def simulate_file(file: str) -> int:
+        """Simulate one file: a list of flows, a rail job or its plan, or a schedule.
+
+        Parameters
+        ----------
+        file
+            The file, ``-`` for stdin.
+
+        Returns
+        -------
+        int
+            The exit code.
+
+        Raises
+        ------
+        InputError
+            If options are set that are for another kind of file.
+        """
         from optmatch.problems import RailJob
 
         if is_flow_file(file):
@@ -147,6 +164,8 @@ def _simulate_demand(
     if not isinstance(solution.problem, Demand):
         kind = solution.problem.kind
         raise InputError(f"a schedule of kind {kind}: only demands and rail jobs are simulated")
+
+    # The schedule stays as it is; fields of the problem, such as its rates, may be others.
     problem = replace(solution.problem, **changes)
     outcome = replay(problem, solution)
     is_flow = problem.demand_bytes > 0
@@ -176,7 +195,16 @@ def _simulate_demand(
 
 
 def _print_flows(outcome: Any, problem: Any) -> None:
-    """Print a line for each demand: its ports by name, its bytes, and when it is complete."""
+    """Print a line for each demand: its ports by name, its bytes, and when it is complete.
+
+    Parameters
+    ----------
+    outcome
+        The replay of a schedule: ``flow_completion_s[source, destination]``, negative where some
+        bytes are never delivered, and ``left_bytes`` of the same shape.
+    problem
+        The demand, with its bytes and the names of its ports.
+    """
     demand_bytes = problem.demand_bytes
     fabric = problem.fabric
     names = range(fabric.n_ports) if fabric.graph is not None else fabric.port_names
@@ -199,6 +227,12 @@ def _mean_queue(outcome: Any) -> float:
     """Return the bytes that wait in all queues, averaged over time.
 
     Between events queues change at constant rates, so the trapezoidal rule is exact.
+
+    Parameters
+    ----------
+    outcome
+        The replay of a schedule: ``times_s[event]``, and ``queue_bytes[event, queue]``, of which
+        there is one for each source port.
     """
     import numpy as np
 

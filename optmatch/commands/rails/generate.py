@@ -192,7 +192,22 @@ class _JobParts:
         return self.context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
     def make(self, cls: type[T], rows: Sequence[str | FieldOption], **more: Any) -> T:
-        """Make a part of the values of its options, and of `more` fields."""
+        """Make a part of a job from the values of its options.
+
+        Parameters
+        ----------
+        cls
+            The data class of the part.
+        rows
+            Its fields that have options.
+        **more
+            Values of further fields.
+
+        Raises
+        ------
+        InputError
+            If an option is missing that only a preset could replace.
+        """
         values = {}
         for name in _fields_of(rows):
             values[name] = self.options[name]

@@ -102,6 +102,8 @@ def simulate_step(
     import numpy as np
 
     job, outcome = _simulate(subject, options["policy"], changes)
+
+    # Windows count at boundaries alone at which circuits change.
     switches = outcome.switches_per_rank(job)
     windows = outcome.window_s[outcome.switched]
     figures = {
@@ -387,6 +389,8 @@ def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
     job: Any = subject.problem if isinstance(subject, Solution) else subject
     triggers = read_triggers(path, job)
     plan = retime(job, check_triggers(job, triggers), triggers)
+
+    # A file of another program may order things so that they cannot be.
     violations = verify(job, plan).violations
     if violations:
         raise InputError(f"no valid plan follows from its order: {violations[0]}", path=path)

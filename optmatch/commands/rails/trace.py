@@ -184,6 +184,9 @@ def _list_calls(
 ) -> None:
     """Print the communication of traces as CSV, and say on stderr how long each rank did what.
 
+    A rank is a GPU with its own trace. A row of the table is one call of a collective operation or
+    of a message.
+
     Parameters
     ----------
     files

@@ -35,7 +35,13 @@ CHIP_OPTIONS = (
 
 
 def choose_device(name: str | None) -> Device:
-    """Return the device of a name or of a JSON file; None is the default."""
+    """Return a device, which says how the cells of a chip treat light.
+
+    Parameters
+    ----------
+    name
+        The name of a known device, or a JSON file; None for the default one.
+    """
     from optmatch.io import read_device
     from optmatch.model import find_device
 

@@ -262,7 +262,15 @@ def _describe_figures(measured: Measured) -> dict[str, str]:
 
 
 def describe_ports(fabric: Fabric, source: int, destination: int) -> str:
-    """Return a pair of ports in words, by their names if the fabric is a netlist."""
+    """Return a pair of ports in words, by their names if the fabric is a netlist.
+
+    Parameters
+    ----------
+    fabric
+        The fabric, which knows the names.
+    source, destination
+        The numbers of the ports.
+    """
     if fabric.graph is None or fabric.graph.names is None:
         return f"port {source} to port {destination}"
     # A port that sends at one pin and receives at another has both names: in0>out0.

@@ -85,7 +85,7 @@ def _help_of_field(meaning: str, flag_of: Mapping[str, str]) -> str:
     Parameters
     ----------
     meaning
-        What the docstring says. Its sentence "None: ..." is the default of the option.
+        The text of the docstring. Its sentence "None: ..." is the default of the option.
     flag_of
         The options of the same data class by their fields, which sentences name.
 
@@ -204,7 +204,19 @@ def _write_default(default: Any, option_type: Any) -> str:
 
 
 def _option_type(form: Form) -> Any:
-    """Return the type of click for the declared form of a field; of several forms, the first."""
+    """Return the type of click for the declared form of a field.
+
+    Parameters
+    ----------
+    form
+        The form: a word of several, a plain number or text, or a choice between forms, of which
+        the first counts.
+
+    Raises
+    ------
+    TypeError
+        If it is another form, for which the option has to name its type.
+    """
     match form:
         case Word(options):
             return click.Choice(options)
@@ -246,7 +258,7 @@ def pair(
     Parameters
     ----------
     sign
-        What separates both parts, as ``=``.
+        The sign that separates both parts, as ``=``.
     first, second
         Read the parts; they may raise `ValueError`.
 
@@ -281,9 +293,17 @@ _UNITS_S = {
 
 
 def read_seconds(text: str) -> float:
-    """Return the seconds >= 0 of a text, as ``0.02``, ``20us``, ``250ms``, ``1m``, ``2h``.
+    """Return the seconds of a text, as ``0.02``, ``20us``, ``250ms``, ``1m``, ``2h``.
 
-    Raises `ValueError` for anything else.
+    Parameters
+    ----------
+    text
+        A number >= 0 and perhaps its unit, in capitals or not; without a unit it is in seconds.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
 
     Examples
     --------
@@ -298,6 +318,7 @@ def read_seconds(text: str) -> float:
     if unit not in _UNITS_S:
         raise ValueError(text)
     try:
+        # Decimal numbers make 20us the same float as 20e-6.
         time_s = float(Decimal(number) * _UNITS_S[unit])
     except InvalidOperation:  # as 1.2.3
         raise ValueError(text) from None
@@ -326,7 +347,20 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class be
     def _measured(
         self, text: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return a percentile of the delays that a journal of `optmatch play` has measured."""
+        """Return a percentile of the delays that a journal of `optmatch play` has measured.
+
+        Parameters
+        ----------
+        text
+            Such as ``measured:p99:play.jsonl``: p50, p99 or longest, and the file of the journal.
+        param, ctx
+            The option and the command, for messages of click.
+
+        Returns
+        -------
+        float
+            The delay in seconds.
+        """
         from optmatch.switches import measured_delays
 
         match = re.fullmatch(r"measured:(p50|p99|longest):(.+)", text)
@@ -352,8 +386,16 @@ _PREFIXES = {
 def read_rate(text: str) -> float:
     """Return the bytes per second of a text, as ``12.5e9``, ``100Gbit/s``, ``12.5 GB/s``.
 
-    A number without a unit is in bytes per second. ``b`` is a bit and ``B`` a byte.
-    Raises `ValueError` for anything else.
+    Parameters
+    ----------
+    text
+        A number and perhaps its unit; without one it is in bytes per second. ``b`` is a bit and
+        ``B`` a byte, with the prefixes k, M, G and T, which are powers of 1000.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
 
     Examples
     --------
@@ -461,7 +503,17 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
 def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
     """Return the fabric of a netlist, a problem or a schedule, whichever a file is.
 
-    A pipe, which can be read but once, has no netlist.
+    Parameters
+    ----------
+    file
+        The file, ``-`` for stdin. A pipe, which can be read but once, has no netlist.
+    options
+        The options of a netlist; other files have no use for them.
+
+    Raises
+    ------
+    InputError
+        If the file has a problem without a fabric.
     """
     if not (file == STDIN or is_stream(file) or _is_tagged_json(file)):
         return read_fabric(file, options)
@@ -475,7 +527,13 @@ def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
 
 
 def _is_tagged_json(file: str) -> bool:
-    """Tell whether a file is JSON with the key ``format``, as problems and schedules are."""
+    """Tell whether a file is JSON with the key ``format``, as problems and schedules are.
+
+    Parameters
+    ----------
+    file
+        The file, which is read as a whole; anything that is no JSON counts as no.
+    """
     from optmatch.io.contents import read_bytes
 
     content = read_bytes(file)
@@ -697,7 +755,18 @@ class SectionedCommand(click.Command):
     """A command whose help lists its options in sections: its own ones, and those of output."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections in the order of their first options."""
+        """Write the options of a command in sections, in the order of their first options.
+
+        Options belong to the section that the command gives them, "Options" where it gives none;
+        those that say what is printed and written come last, as "Output".
+
+        Parameters
+        ----------
+        ctx
+            The context of the command.
+        formatter
+            Takes the sections, each with pairs of an option and its help.
+        """
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -774,6 +843,7 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     click.UsageError
         If options do not belong together.
     """
+    # Options are taken out group by group, so that a command is left with those of its problem.
     shape = _without_none(take(options, FABRIC_NAMES))
     netlist = options.pop("netlist", None)
     netlist_options = _without_none(take(options, NETLIST_NAMES))
@@ -789,6 +859,7 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
         _read_stated_losses(shape)
         fabric = _build_by_size(type_, shape)
 
+    # Faults name cells and ports of the whole fabric, so they come last.
     if faults:
         return Faulty(fabric, **number_parts(fabric, faults))
     return fabric
@@ -860,7 +931,12 @@ def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
     type_
         The name of the fabric.
     shape
-        The options that are set, as ``rows`` or ``size``.
+        The options that are set by name, as ``rows`` or ``size``.
+
+    Returns
+    -------
+    Fabric
+        The fabric, without faults.
 
     Raises
     ------
@@ -901,7 +977,25 @@ KINETO = (
 
 
 def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the traces of `KINETO`, None without; one comes with the other."""
+    """Return the traces that a command reads.
+
+    Parameters
+    ----------
+    kineto
+        Whether ``--kineto`` is there, which says that files are traces.
+    files
+        The files that are typed.
+
+    Returns
+    -------
+    tuple of str or None
+        The traces; None if there are neither files nor the option.
+
+    Raises
+    ------
+    click.UsageError
+        If there is one without the other.
+    """
     if kineto and not files:
         raise click.UsageError("--kineto: name the FILEs of the traces, one a rank")
     if files and not kineto:
@@ -927,7 +1021,17 @@ def say_skipped(skipped: Sequence[str] | None) -> None:
 
 
 def write_problem(problem: Problem, output: str, force: bool) -> None:
-    """Write a problem to a file or to stdout."""
+    """Write a problem to a file or to stdout, and say on stderr what is unusual about it.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    output
+        The file, ``-`` for stdout.
+    force
+        Whether a file that is there is replaced.
+    """
     from optmatch.io import dumps, save  # these load every kind, which `--help` has no need of
 
     say_remarks(problem, output)

@@ -278,7 +278,14 @@ class Main(LaterGroup):
 
 
 def code_of(error: Exception) -> int:
-    """Return the exit code of an error."""
+    """Return the exit code of an error.
+
+    Returns
+    -------
+    int
+        One code each for wrong input, for a limit before anything was found, and for a failed
+        check; that of other errors for all else.
+    """
     if isinstance(error, InputError):
         return USAGE
     if isinstance(error, LimitReached):
@@ -355,6 +362,13 @@ def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
 
     In a terminal with colours the first row, which has the titles, is bold, and words that say how
     a task went have a colour each. ``NO_COLOR`` turns colours off.
+
+    Parameters
+    ----------
+    rows
+        Rows of equally many words, the first one with the titles.
+    indent
+        How many spaces stand before each row.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, (name, *figures) in enumerate(rows):
@@ -429,7 +443,22 @@ def _is_end_of_stdout(error: Exception) -> bool:
 
 
 def _report_error(error: Exception, file: str, *, as_json: bool) -> int:
-    """Write an error about one file, and return the exit code that goes with it."""
+    """Write an error about one file on stderr.
+
+    Parameters
+    ----------
+    error
+        The error; one of input that names no file is given the name of this one.
+    file
+        The file, ``-`` for stdin.
+    as_json
+        Whether the error also becomes a JSON object on stdout.
+
+    Returns
+    -------
+    int
+        The exit code that goes with the error.
+    """
     name = name_of(file)
     if isinstance(error, InputError) and not error.path:
         error.path = name
@@ -447,7 +476,23 @@ def name_of(file: str) -> str:
 
 
 def read(file: str) -> Problem | Solution:
-    """Read a file, or stdin for ``-``."""
+    """Read a file of optmatch.
+
+    Parameters
+    ----------
+    file
+        The file, ``-`` for stdin.
+
+    Returns
+    -------
+    Problem or Solution
+        The content of the file.
+
+    Raises
+    ------
+    InputError
+        If it is no file of optmatch, such as a table of numbers.
+    """
     from optmatch.io import load, loads
 
     # A pipe may make this wait for ever, so a signal ends it at once.
@@ -468,7 +513,18 @@ _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".mtx", ".npy", ".npz")
 
 
 def _refuse_table(file: str) -> None:
-    """Say what to do with a table of numbers where a problem file is expected."""
+    """Refuse a table of numbers where a problem file is expected, and say what to do with it.
+
+    Parameters
+    ----------
+    file
+        The file, whose ending tells.
+
+    Raises
+    ------
+    InputError
+        If it is a table; the message has the command that makes a problem of it.
+    """
     suffixes = [suffix.lower() for suffix in PurePath(file).suffixes]
     is_table = bool(suffixes) and suffixes[-1] in _TABLE_SUFFIXES
     if is_table or suffixes[-2:] == [".csv", ".gz"]:

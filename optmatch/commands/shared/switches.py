@@ -31,7 +31,25 @@ TIME_LIMIT = click.option(
 
 
 def open_switches(addresses: tuple[str, ...]) -> dict[str, Switch]:
-    """Open all switches by their names; a single one may go without."""
+    """Open connections to all switches.
+
+    Parameters
+    ----------
+    addresses
+        URLs such as ``redis://host:6379``, with names before them where there are several, as
+        ``rail-0=redis://host:6379``.
+
+    Returns
+    -------
+    dict
+        The switches by name; a single one may go without, and has the empty name.
+
+    Raises
+    ------
+    click.UsageError
+        If two switches have the same name, or one of several has none. No connection stays open
+        then.
+    """
     from optmatch.switches import open_switch
 
     opened: dict[str, Switch] = {}

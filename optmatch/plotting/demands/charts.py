@@ -57,7 +57,7 @@ def gantt_data(solution: Solution) -> GanttData:
     Parameters
     ----------
     solution
-        Of a `Demand`, with a schedule or one for each plane.
+        The solution of a `Demand`, with a schedule or one for each plane.
 
     Returns
     -------
@@ -187,10 +187,10 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     solution
-        Of a `Demand`, with a schedule or one for each plane.
+        The solution of a `Demand`, with a schedule or one for each plane.
     ax
-        Where to draw; None makes a new figure. Of more than 48 rows it has chosen ports, and above
-        them how many ports of all do what; with `ax` all rows are drawn.
+        Where to draw; None makes a new figure. With more than 48 rows it has chosen ports, and
+        above them how many ports of all do what; with `ax` all rows are drawn.
 
     Returns
     -------
@@ -586,12 +586,12 @@ def page(solution: Solution) -> dict[str, Any]:
     Parameters
     ----------
     solution
-        Of a demand, with a schedule or one for each plane.
+        The solution of a demand, with a schedule or one for each plane.
 
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON.
     """
     data = gantt_data(solution)
     problem: Any = solution.problem
@@ -685,7 +685,7 @@ def _planes_page(
     Returns
     -------
     dict
-        What `viewer_page` embeds, as plain values of JSON. Bars and listed circuits beyond the
+        All that `viewer_page` embeds, as plain values of JSON. Bars and listed circuits beyond the
         limits of a page are left out.
     """
     # A bar is colour, start and length; times are in millionths of the whole.

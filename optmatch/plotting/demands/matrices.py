@@ -24,7 +24,13 @@ _MAX_TIMES = 8
 
 
 def draw_problem(problem: Demand) -> Figure:
-    """Draw the matrix of a demand: sources down, destinations across."""
+    """Draw the matrix of a demand: source ports down, destination ports across.
+
+    Parameters
+    ----------
+    problem
+        The demand. For many ports, blocks are drawn, and how amounts are distributed.
+    """
     if problem.fabric.n_ports > MOST_BLOCKS:
         return _draw_large_problem(problem)
     matrix = problem.demand_bytes
@@ -162,7 +168,7 @@ def left_bytes(solution: Solution, times_s: ArrayLike) -> NDArray[np.float64]:
     Parameters
     ----------
     solution
-        Of a `Demand`, with a schedule or one for each plane.
+        The solution of a `Demand`, with a schedule or one for each plane.
     times_s : array-like, shape (times,)
         Times of the schedule, in seconds.
 
@@ -208,7 +214,7 @@ def plot_left(solution: Solution, times_s: ArrayLike | None = None) -> Figure:
     Parameters
     ----------
     solution
-        Of a `Demand`, with a schedule or one for each plane.
+        The solution of a `Demand`, with a schedule or one for each plane.
     times_s
         When, in seconds, at most eight times; None takes the begin, the middle, and the end.
 
