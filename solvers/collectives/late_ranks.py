@@ -44,30 +44,31 @@ def takes_several_late_ranks(problem: Collective) -> bool:
 
 
 def find_late_plan(problem: Collective, clock: Clock) -> Laid:
-    """Return the fastest plan of all numbers of pieces for which there is time.
+    """Find a fast plan of an all-reduce with several late ranks, by trying several cuts of data.
 
-    While late ranks are not ready, the others add up their data, such that each of them, an
-    *owner*, has the sums of one part of the buffer. The part of each owner is cut into some
-    *pieces*. When the late ranks come, they send each piece to its owner, one piece in a round,
-    and pieces that are whole are copied to all. More pieces fill the ports sooner, but take more
-    rounds.
+    While the late ranks are not ready, the others add up their data: each of them, an *owner*,
+    gets the sums of one equal part of the buffer. When the late ranks come, they send their data
+    of each part to its owner, in some *pieces*, one piece in a round. Pieces that are whole are
+    copied to all ranks. With more pieces the ports are busy sooner, but there are more rounds; so
+    each number of pieces in `PIECES` gives one plan, and the fastest one is taken.
 
     Parameters
     ----------
     problem
-        An all-reduce with late ranks.
+        An all-reduce with late ranks, fewer than others.
     clock
         The limits of the search; the first number of pieces is always tried.
 
     Returns
     -------
     Laid
-        The plan, and for how many seconds the circuits of each epoch (rounds in a row with the
-        same circuits) are held.
+        The plan, and ``held_s[epoch]``: for how many seconds the circuits of each epoch (rounds in
+        a row with the same circuits) are there.
     """
     best: Laid | None = None
     n_owners = problem.n_ranks - len(problem.late_s)
     for pieces in PIECES:
+        # More pieces would take too long to plan.
         if best is not None and (problem.n_ranks * n_owners * pieces) ** 2 > MOST_STEPS:
             break
         laid = lay(problem, _list_late_rounds(problem, pieces))
@@ -80,32 +81,40 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
 
 
 def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
-    """List the rounds of the ranks that wait, and those after the late ranks have come.
+    """List all rounds of an all-reduce with several late ranks: before and after these have come.
 
-    The ranks that are in time, the *owners*, add up their data around a ring, after which each has
-    the sums of one part of the buffer. Then the late ranks send their data to the owners.
+    The ranks that are in time are called *owners*. While they wait they add up their data around a
+    ring, after which each has the sums of one equal part of the buffer. Each part is cut into
+    *pieces*. Then the late ranks send their data to the owners, and whole pieces are copied to
+    all.
+
+    Example with 3 owners and 2 pieces: owner 1 has the pieces number 1 and 4.
 
     Parameters
     ----------
     problem
         An all-reduce with late ranks.
     pieces
-        Into how many pieces the part of each owner (a rank that is in time) is cut.
+        Into how many pieces the part of each owner is cut.
 
     Returns
     -------
     Rounds
-        A ring reduce-scatter among the owners, then the spreading of late data: rows of round,
-        source, destination, chunk and kind (COPY, or REDUCE for data that are added). The chunks
-        are the pieces: piece k of owner r is number ``k * owners + r``.
+        Its `sends` are rows of round, source, destination, chunk and kind (`COPY`, or `REDUCE` for
+        data that are added). The chunks are the pieces: piece k of the owner number r is chunk ``k
+        * owners + r``.
     """
     n = problem.n_ranks
     n_late = len(problem.late_s)
     owners = n - n_late
+
+    # The owners do a reduce-scatter around a ring while they wait for the others.
     before = Collective("reduce-scatter", owners, problem.size_bytes)
     block_rounds = list_rounds(before, "ring")
 
-    # Piece k of an owner has the number k * owners + owner, so that neighbours have other owners.
+    # Each send of a part becomes one send for each of its pieces, in the same round. Piece k of
+    # owner r has the number k * owners + r, so that pieces next to each other have different
+    # owners.
     rows = np.repeat(block_rounds.sends, pieces, axis=0)
     rows[:, 3] += owners * np.tile(np.arange(pieces), len(block_rounds.sends))
     first = Rounds(rows, owners * pieces)
@@ -119,27 +128,39 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
 
 
 def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
-    """List the rounds after the late ranks have come.
+    """List the rounds of an all-reduce from the moment on when the late ranks have come.
 
-    A *piece* is an equal part of the buffer. Its *owner* has the sum of it over all ranks that are
-    not late. Each late rank sends each piece to its owner, who adds it up, one piece in a round. A
-    piece that has the data of all late ranks is whole, and is copied over ports that are free.
+    The data are cut into equal *pieces*. The ranks that were in time have added up theirs already:
+    each piece has an *owner*, who has its sum over these ranks. Now two things go on at once in
+    each round:
+
+    - each late rank sends its own data of one piece to the owner, who adds them. In round t late
+      rank j sends piece t - j (modulo the number of pieces), so no owner hears from two at once;
+    - a piece that has the data of all late ranks is *whole*, and is copied by ranks whose ports
+      are free.
+
+    Example with 3 owners (ranks 0, 1 and 2), 2 late ranks (3 and 4) and 3 pieces: in round 0 rank
+    3 sends piece 0 to rank 0, and rank 4 piece 2 to rank 2; in round 1 rank 3 sends piece 1 to
+    rank 1, and rank 4 piece 0 to rank 0. After that piece 0 is whole.
 
     Parameters
     ----------
     owners
-        The number of ranks that are not late, 0 to owners - 1: rank r has the sums of the others
-        for all pieces whose number is r modulo `owners`.
+        The number of ranks that were in time, which are the ranks 0 to owners - 1. Rank r owns all
+        pieces whose number is r modulo `owners`.
     n_late
-        The number of late ranks, which have the numbers behind the owners.
+        The number of late ranks, which are numbered on from `owners`.
     pieces
         The number of pieces of each owner.
 
     Returns
     -------
     Rounds
-        Until every rank has every piece whole.
+        All rounds until every rank has every piece whole. `sends` are rows of round, source,
+        destination, piece and kind: `REDUCE` if the receiver adds the data, `COPY` if it gets a
+        whole piece.
     """
+    # Each piece is whole nowhere at first, and has the data of no late rank (`n_heard`).
     n = owners + n_late
     count = owners * pieces
     late_ranks = owners + np.arange(n_late)
@@ -148,15 +169,17 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
     parts: list[IntArray] = []
     turn = 0
     while not is_whole.all():
-        # Raw pieces, the data of a late rank alone: late rank j is j pieces behind the first one,
-        # and all of them go round in `count` rounds. No owner hears from two late ranks at once,
-        # as pieces next to each other have different owners.
+        # The sends of late ranks, in the first `count` rounds: one piece to its owner from each
+        # late rank.
         source = target = piece = np.empty(0, dtype=np.int64)
         if turn < count:
             source = late_ranks
             piece = (turn - np.arange(n_late)) % count
             target = piece % owners
         raw = np.column_stack([source, target, piece])
+
+        # Ports that these leave free copy whole pieces; then all sends of the round are written
+        # down.
         copies = _match_copies(is_whole, source, target)
         for rows, kind in ((raw, REDUCE), (copies, COPY)):
             turns = np.full((len(rows), 1), turn)
@@ -175,18 +198,19 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
 def _match_copies(
     is_whole: NDArray[np.bool_], busy_senders: IntArray, busy_receivers: IntArray
 ) -> IntArray:
-    """Choose copies for the free ports of a round by a maximum-weight matching.
+    """Choose what is copied over the free ports of a round, by a maximum-weight matching.
 
-    Each rank can send one piece and receive one. A copy is of use if the sender has the piece
-    whole, with the data of all ranks, and the receiver lacks it. A rare piece weighs up to twice
-    as much as one that all ranks but one have, so that it spreads first.
+    The data are cut into *pieces*; a piece is whole if it has the data of all ranks. In a round
+    each rank can send one piece and receive one. A copy is of use if the sender has the piece
+    whole and the receiver has not. Rare pieces should spread first: a piece at k of n ranks weighs
+    2 - k / n.
 
     Parameters
     ----------
     is_whole
-        ``is_whole[rank, piece]``: whether the rank has the piece with the data of all ranks.
+        ``is_whole[rank, piece]``, shape (ranks, pieces): whether the rank has the piece whole.
     busy_senders, busy_receivers
-        The ranks that send, and those that receive, raw pieces in this round.
+        The ranks whose sending port, and those whose receiving port, has other work in this round.
 
     Returns
     -------
@@ -197,8 +221,8 @@ def _match_copies(
         from scipy.optimize import linear_sum_assignment
 
     n = len(is_whole)
-    # By piece: how many ranks have it whole, and what a copy of it is worth. Pieces are put in
-    # the order of rarity, without those that nobody has.
+
+    # The weight of each piece; and all pieces that somebody has whole, the rarest one first.
     n_owners = is_whole.sum(axis=0)
     value = 2.0 - n_owners / n
     order = np.argsort(n_owners, kind="stable")
@@ -206,15 +230,20 @@ def _match_copies(
     if not len(order):
         return np.empty((0, 3), dtype=np.int64)
 
-    # of_use[sender, receiver, place in the order of rarity]; the first one that is true is the
-    # rarest piece of use. A pair without any, or with a port that is busy, weighs 0.
+    # For each pair of ranks the rarest piece of use: of_use[sender, receiver, place in the order
+    # of rarity] is true of pieces that the sender has and the receiver lacks, and argmax finds the
+    # first.
     has = is_whole[:, order]
     of_use = has[:, None, :] & ~has[None, :, :]
     place = of_use.argmax(axis=2)
+
+    # A pair without such a piece, or with a port that is busy, weighs 0.
     weight = np.where(of_use.any(axis=2), value[order][place], 0.0)
     weight[busy_senders] = 0.0
     weight[:, busy_receivers] = 0.0
     source, target = linear_sum_assignment(weight, maximize=True)
+
+    # The matching joins all ranks; pairs of weight 0 send nothing.
     used = weight[source, target] > 0
     source, target = source[used], target[used]
     return np.column_stack([source, target, order[place[source, target]]])

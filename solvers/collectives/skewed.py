@@ -55,14 +55,18 @@ class GreedyRound(NamedTuple):
 
 
 def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
-    """Return the fastest plan of some greedy rounds and a rest over circulants.
+    """Find a fast plan of an uneven all-to-all: first direct sends, then a rest over other ranks.
 
-    A *block* is what one rank sends to one other. In a *greedy round* each rank sends a part of
-    one block directly to its receiver, as a maximum-weight matching says. All that is left goes
-    over a *circulant*: circuits that lead from all ranks equally many places onward. Greedy rounds
-    are added one by one. Now and then each of the circulants is timed for what is left then; the
-    number of greedy rounds and the circulant with the least sum are taken. It ends when the greedy
-    rounds alone take as long as the best plan so far.
+    A *block* is what one rank sends to one other. The plan has two stages:
+
+    1. *greedy rounds*: each rank sends a part of one block directly to its receiver, as a
+       maximum-weight matching of what is left says;
+    2. the *rest*: all that is left then goes over a *circulant*, some sets of circuits in each of
+       which all ranks send the same number of places onward.
+
+    How many greedy rounds there are is found by adding them one by one. Now and then each
+    circulant is timed for what is left, and the least sum of both stages is kept. The search ends
+    when the greedy rounds alone take as long as the best plan so far.
 
     Parameters
     ----------
@@ -74,22 +78,27 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
     Returns
     -------
     Laid
-        The plan (sends with their parts of blocks, circuits by epoch, time), and for how many
-        seconds the circuits of each epoch are held.
+        The plan (sends with their parts of blocks, circuits by epoch, time), and
+        ``held_s[epoch]``: for how many seconds the circuits of each epoch (rounds in a row with
+        the same circuits) are there.
     """
-    # `left` has the bytes of each block that greedy rounds have not carried yet.
+    # `left` has the bytes of each block that greedy rounds have not carried yet. All times are
+    # seconds.
     rests = list(_list_rests(problem, clock))
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     left = problem.demand.copy()
     greedy: list[GreedyRound] = []
     greedy_s = 0.0
 
-    # At first all goes over a circulant.
+    # The first plan to compare with: no greedy rounds, and all goes over the best circulant.
     best_s, best_rest = min((_time_rest(problem, rest, left), k) for k, rest in enumerate(rests))
     best_n_greedy = 0
     for turn in range(4 * problem.n_ranks):
         if clock.exceeded(0) is not None or not left.any():
             break
+
+        # One greedy round more, which lasts until its busiest circuit is done. Circuits change
+        # before each round but the first.
         greedy.append(_choose_round(problem, left))
         busiest_bytes = float(greedy[-1].sent_bytes.max())
         greedy_s += round_s + busiest_bytes / problem.rate_bytes_per_s
@@ -110,30 +119,37 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
                     best_s = total_s
                     best_rest = k
                     best_n_greedy = turn + 1
+
+    # Lay out the best number of greedy rounds, and the circulant that belongs to it.
     chosen_rest = None if best_rest == NO_REST else rests[best_rest]
     return _lay_skewed(problem, greedy[:best_n_greedy], chosen_rest)
 
 
 def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
-    """Choose the matchings of a round, one for each lane, and take what they carry from `left`.
+    """Choose direct sends of one round of an uneven all-to-all, and take them from what is left.
 
-    A *block* is what one rank sends to one other, and a *lane* is a port of every rank. A cap is
-    the most that a circuit carries in the round, and with it the length of the round. The cap with
-    which the first matching carries most bytes a second is taken for all lanes.
+    A *block* is what one rank sends to one other. A round lasts until its busiest circuit is done,
+    so one large block keeps all others waiting. A circuit therefore carries at most a *cap* of
+    bytes in a round. Several caps are tried: for each the circuits are a maximum-weight matching,
+    and the one with which most bytes are carried in a second is taken.
+
+    Example: the blocks that a matching carries have 100, 10 and 10 bytes, a byte takes 1 second,
+    and a round costs 5 seconds more. A cap of 100 carries 120 bytes in 105 seconds; a cap of 10
+    carries 30 bytes in 15 seconds, which is more in a second.
 
     Parameters
     ----------
     problem
-        Has the costs of a round, and the number of lanes.
+        Has the costs of a round, and the number of *lanes* (ports of every rank).
     left
-        ``left[source, destination]``, shape (ranks, ranks): the bytes that are left of each block;
+        ``left[source, destination]``, shape (ranks, ranks): the bytes of each block that are left;
         what the round carries is taken off.
 
     Returns
     -------
     GreedyRound
-        The peer of each rank in each lane, and the bytes that it sends there: no more than the
-        cap.
+        Int array ``peer[lane, rank]``: to whom a rank sends, itself for nobody; and float array
+        ``sent_bytes[lane, rank]``: the bytes that it sends there, at most the cap.
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment
@@ -141,8 +157,8 @@ def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
     n = problem.n_ranks
     ranks = np.arange(n)
 
-    # The cap that carries most bytes a second, with the matching of the first lane. A small cap
-    # makes the round short, so that few circuits wait for the largest block.
+    # Try all caps with the first lane, and keep the one that carries most bytes a second. A small
+    # cap makes the round short, so that few circuits wait for the largest block.
     fixed_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
     largest = float(left.max())
     best_bytes_per_s = -1.0
@@ -159,7 +175,7 @@ def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
             best_cap = cap
             first_peer = peer
 
-    # Each lane takes what the lanes before it leave over.
+    # With this cap each lane takes a matching of what the lanes before it leave over.
     peers = np.empty((problem.lanes, n), dtype=np.int64)
     sent = np.empty((problem.lanes, n))
     for lane in range(problem.lanes):
@@ -173,13 +189,16 @@ def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
 
 
 def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
-    """Yield circulants over which what is left of all blocks can go.
+    """Yield sets of circuits over which an all-to-all can go, however much data each block has.
 
-    In a *circulant* all ranks send the same number of places onward, a *shift*, in each
-    configuration (a set of circuits that is held for some rounds). Bruck's algorithm has the
-    shifts 1, 2, 4, ...; the block for the rank o places onward takes the shifts of the bits of o.
-    Those with fewer configurations, or with up to two more, are the best that hill climbing finds
-    for each number, and only for up to `MOST_CLIMBED` ranks.
+    A *circulant* is a sequence of configurations (sets of circuits that are held for some rounds).
+    In each of them all ranks send the same number of places onward, a *shift*. A block takes the
+    shifts that add up to the distance of its receiver.
+
+    - First comes Bruck's algorithm, with the shifts 1, 2, 4, ... A block for the rank 5 places
+      onward takes the shifts 1 and 4.
+    - For up to `MOST_CLIMBED` ranks the best shifts that hill climbing finds follow, for each
+      number of configurations from 1 to two more than Bruck's.
 
     Parameters
     ----------
@@ -191,10 +210,13 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
     Yields
     ------
     Circulant
-        The shift of each configuration, and ``exponents[offset, configuration]``: how often the
-        blocks for the rank so many places onward take it.
+        ``shifts[configuration]``, and ``exponents[offset, configuration]``: how often a block for
+        the rank `offset` places onward takes this shift.
     """
     n = problem.n_ranks
+
+    # Bruck's shifts are the powers of two below n. A block takes those that are bits of its
+    # offset.
     powers = np.array([1 << k for k in range((n - 1).bit_length())])
     yield Circulant(powers, (np.arange(n)[:, None] & powers) // powers)
     if n <= MOST_CLIMBED:
@@ -204,12 +226,16 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
 
 
 def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Yield what moves in each round of an all-to-all over a circulant.
+    """Yield which blocks move on in each round of an all-to-all over circuits of equal distance.
 
-    A *block* is what one rank sends to one other, and its *offset* is how many places from its
-    source the destination is. In a *circulant* each configuration of circuits leads from every
-    rank the same number of places onward, its *shift*; a block takes shifts that add up to its
-    offset. All ranks do the same.
+    A *block* is what one rank sends to one other. Its *offset* is how many places onward its
+    receiver is, modulo the number of ranks. In each *configuration* of circuits all ranks send the
+    same number of places onward, the *shift*. A block takes shifts that add up to its offset. All
+    ranks do the same, so it is enough to say what happens to each offset.
+
+    Example with 4 ranks and the shifts 1 and 2. In the first round the blocks of offsets 1 and 3
+    move one place; in the second one those of offsets 2 and 3 move two places, the latter from
+    place 1.
 
     Parameters
     ----------
@@ -220,15 +246,16 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
     Yields
     ------
     config : int
-        The number of the configuration; its circuits lead ``circulant.shifts[config]`` onward.
+        The number of the configuration in this round.
     offsets : int array, shape (moving,)
-        The offsets of the blocks that move.
+        The offsets of the blocks that move in it.
     distance : int array, shape (moving,)
-        How many places from its source each of them is before the round.
+        How many places from its source each of these blocks is before the round.
     """
     n = len(circulant.exponents)
     distance = np.zeros(n, dtype=np.int64)
     for config, shift in enumerate(circulant.shifts.tolist()):
+        # A configuration has as many rounds as the block that takes its shift most often.
         for hop in range(int(circulant.exponents[:, config].max(initial=0))):
             offsets = np.flatnonzero(circulant.exponents[:, config] > hop)
             yield config, offsets, distance[offsets]
@@ -236,22 +263,23 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
 
 
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
-    """Return the seconds of what is left over a circulant, whose first circuits are there.
+    """Return how many seconds an all-to-all takes over circuits of equal distance.
 
-    In a *circulant* all ranks send the same *shift* onward in a configuration of circuits. The
-    *offset* of a block is how many places onward its receiver is; the block takes the shifts that
-    add up to it, one hop in a round. A round lasts as long as the rank that sends most takes, over
-    all lanes, the ports of a rank.
+    A *block* is what one rank sends to one other, and its *offset* is how many places onward its
+    receiver is. In each configuration of circuits all ranks send the same number of places onward,
+    a *shift*. A block takes shifts that add up to its offset, one hop in a round. A round lasts as
+    long as the rank that sends most takes, with all its ports; a change of circuits is added where
+    the configuration changes. The first circuits are taken to be there.
 
     Parameters
     ----------
     problem
         The all-to-all, with the costs of rounds, bytes and changes of circuits.
     circulant
-        The shifts of the configurations, and how often the blocks of each offset take each of
-        them.
+        ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take
+        the shift of a configuration.
     left
-        ``left[source, destination]``, shape (ranks, ranks): the bytes of each block that are left.
+        ``left[source, destination]``, shape (ranks, ranks): the bytes of each block.
 
     Returns
     -------
@@ -264,6 +292,7 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     seconds = 0.0
     last_config = -1
     for config, offsets, distance in _list_rest_moves(circulant):
+        # The bytes that each rank sends in this round: those of all blocks that are at it.
         amounts = left[ranks, (ranks + offsets) % n]
         holder = (ranks + distance) % n  # where each block is before the round
         load = np.bincount(holder.reshape(-1), amounts.reshape(-1), n)
@@ -276,41 +305,49 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
 
 
 def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant | None) -> Laid:
-    """Lay out greedy rounds, and then the rest; a block that is cut goes in parts.
+    """Make the plan of an uneven all-to-all of direct sends first, and a rest over other ranks.
 
-    A *block* is what one rank sends to one other, and its *offset* is how many places onward the
-    receiver is. In a *circulant* the circuits of a round lead from all ranks equally many places
-    onward, a *shift*; the shifts that a block takes add up to its offset. Each greedy round sends
-    one part of some blocks directly. The rest of each block, one more part, then goes over the
-    circulant: it moves from the rank that holds it to the rank one shift onward, in as many rounds
-    as its offset needs.
+    A *block* is what one rank sends to one other; it may be sent in several parts. The plan has
+    two stages:
 
-    Example: 4 ranks, where rank 0 has 10 bytes for rank 3 and each other block has 2. A greedy
-    round of at most 7 bytes a circuit carries the first 7 bytes of the large block over 0 -> 3.
-    Its rest is one part of 3 bytes, from byte 7 on; with the shifts 1 and 2 of Bruck's algorithm
-    it goes from rank 0 to rank 1, and from there to rank 3, like all blocks of offset 3.
+    1. *greedy rounds*: in each of them some ranks send one part of a block directly to its
+       receiver;
+    2. the *rest*: what is left of each block is one more part. It goes over circuits in which all
+       ranks send the same number of places onward, a *shift*. It takes the shifts that add up to
+       its *offset*, which is how many places onward its receiver is.
+
+    Example with 4 ranks. Rank 0 has 10 bytes for rank 3; each other block has 2 bytes. A greedy
+    round carries the first 7 bytes from rank 0 to rank 3. The rest of this block has 3 bytes, from
+    byte 7 on. With the shifts 1 and 2 it goes from rank 0 to rank 1, and from there to rank 3.
 
     Parameters
     ----------
     problem
         The all-to-all.
     greedy
-        The rounds of direct sends, in order.
+        The greedy rounds in order: ``peer[lane, rank]``, to whom a rank sends (itself for nobody),
+        and ``sent_bytes[lane, rank]``. A *lane* is a port of every rank.
     rest
-        The circulant over which all that is left goes; None if nothing is left.
+        The circuits of the rest: ``shifts[config]``, and how often blocks of each offset take each
+        of them. None if nothing is left.
 
     Returns
     -------
     Laid
         The plan, and for how many seconds the circuits of each epoch (rounds in a row with the
-        same circuits) are held. The plan has n * n chunks: chunk ``source * n + destination`` is a
-        block. `sends` are rows of round, source, destination, chunk and kind, `parts` has for each
-        of them the first byte of its block and the number of bytes, and ``circuits[epoch, lane,
-        rank]`` is the peer of a port, -1 if it is dark.
+        same circuits) are held. In the plan
+
+        - a chunk is a block, with the number ``source * n + destination``;
+        - `sends` are rows of round, source, destination, chunk and kind;
+        - `parts` has for each send the first byte of its block, and the number of bytes;
+        - ``circuits[epoch, lane, rank]`` is to whom a port sends, -1 if it is dark.
     """
     n = problem.n_ranks
     lanes = problem.lanes
     ranks = np.arange(n)
+
+    # All lists are filled round by round. A block is sent from its first byte on, so the bytes
+    # that were sent of it say where its next part begins.
     sent_bytes = np.zeros((n, n))  # of each block, from its beginning on
     rows = [np.empty((0, 5), dtype=np.int64)]
     parts = [np.empty((0, 2))]  # for each send the first byte of its block, and the bytes
@@ -332,9 +369,9 @@ def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant 
     left = problem.demand - sent_bytes
     left[left < 1e-12 * problem.demand] = 0.0
     if rest is not None:
-        # A move is one round in which every rank sends on, for each of some offsets, the block
-        # that began `distance` places before it. All ranks do the same, so one circulant shift
-        # carries all; sources and targets of the blocks, and who holds them, are listed by pairs.
+        # In each round blocks of some offsets move on by the shift, the same ones from all ranks.
+        # Lists by pair of rank and offset say where each block began (`source`), where it goes
+        # (`target`), and which rank has it now (`holder`).
         for config, offsets, distance in _list_rest_moves(rest):
             shape = (n, len(offsets))
             source = np.broadcast_to(ranks[:, None], shape).reshape(-1)

@@ -141,16 +141,22 @@ class SplitSearch:
     def run(self) -> Laid | None:
         """Search for a fast plan of the all-to-all, and return the best one.
 
-        A *sequence* says which circuits there are in each round. First come new sequences: all
-        short ones between few ranks, and greedy ones between many. Then follows local search from
-        the best of them: the first change that is faster is taken. Each sequence is routed by a
-        linear programme, which shares out the blocks among paths over its circuits.
+        A *sequence* says which circuits there are in each round. For each sequence that is tried,
+        a linear programme shares out the data among paths over its circuits. The search has two
+        stages:
+
+        1. new sequences: all short ones if there are few ranks, else greedy ones;
+        2. local search from the best of them: the first change that makes it faster is taken,
+           until none does.
 
         Returns
         -------
         Laid or None
-            The plan, timed. None if no sequence has paths for all blocks, or time was too short.
+            The plan, and ``held_s[epoch]``: for how many seconds the circuits of each epoch
+            (rounds in a row with the same circuits) are there. None if no sequence has paths for
+            all data, or time was too short.
         """
+        # The first stage.
         first_sequences = self._list_greedy_sequences()
         if self.problem.n_ranks <= FEW:
             first_sequences = self._list_short_sequences()
@@ -159,7 +165,8 @@ class SplitSearch:
                 break
             self._try(sequence)
 
-        # Local search: `any` stops at the first change that is faster, from which it goes on.
+        # The second stage: `any` stops at the first change that is faster, and the search goes on
+        # from that.
         is_better = True
         while is_better and self.best is not None and self._may_go_on():
             is_better = any(
@@ -172,16 +179,17 @@ class SplitSearch:
         return self.effort > 0 and self.clock.exceeded(0) is None
 
     def fixed_s(self, sequence: Sequence) -> float:
-        """Return the seconds of a sequence without bytes: its rounds, and the delays of circuits.
+        """Return the fixed time of given circuits: their rounds and changes, without any data.
 
-        Each round has a fixed time, and each change of circuits between two rounds takes a delay.
-        The first circuits cost a delay, too, unless the problem starts with them.
+        A *sequence* says which circuits there are in each round. If they differ between two
+        rounds, that costs a delay. The first circuits cost one, too, unless the problem starts
+        with them.
 
         Parameters
         ----------
         sequence
-            Int array of shape (rounds, lanes, ranks): to whom a rank transmits; itself stands for
-            nobody. A lane is a port of every rank.
+            Int array of shape (rounds, lanes, ranks), ``sequence[round, lane, rank]``: to whom a
+            rank transmits; itself stands for nobody. A lane is a port of every rank.
 
         Returns
         -------
@@ -201,21 +209,22 @@ class SplitSearch:
         return self.each_s * len(sequence) + self.problem.delay_s * n_delays
 
     def _try(self, sequence: Sequence) -> bool:
-        """Route a sequence of circuits; tell whether it is the best so far, which it then becomes.
+        """Find routes over a sequence of circuits, and keep it if it is the fastest until now.
 
-        A sequence says which circuits are there in each round. Routing shares out the blocks of
-        the all-to-all among paths over them, by a linear programme.
+        A sequence says which circuits there are in each round. A linear programme shares out the
+        data of the all-to-all among paths over these circuits.
 
         Parameters
         ----------
         sequence
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
-            lane is a port of every rank.
+            Int array of shape (rounds, lanes, ranks), ``sequence[round, lane, rank]``: to whom a
+            rank transmits; itself stands for nobody. A lane is a port of every rank.
 
         Returns
         -------
         bool
-            False also for sequences that were tried before, or cannot be routed.
+            Whether it is the fastest, and is now `self.best`. False also if it was tried before,
+            cannot carry all data, or is too slow even without detours.
         """
         # Without a look at routes: it is known, or too long even if nothing took a detour. The
         # key of a sequence are the bytes of its array.
@@ -238,12 +247,12 @@ class SplitSearch:
         return True
 
     def _list_greedy_sequences(self) -> Iterator[Sequence]:
-        """Yield greedy sequences of the lengths that an estimate says are the fastest.
+        """Yield a few greedy sequences of circuits, of the lengths that are estimated as fastest.
 
-        A *sequence* says which circuits there are in each round; its circuits come from
-        maximum-weight matchings of what is left to send, and each set of them (*configuration*) is
-        held for some rounds. Short sequences come first, as their linear programmes are small.
-        Lengths whose estimate is no better than the best plan so far are left out.
+        A *sequence* says which circuits there are in each round. It is made of *configurations*:
+        sets of circuits that are each held for some rounds, and that come from maximum-weight
+        matchings of what is left to send. Short sequences come first, as they are routed sooner.
+        If the estimate of a length is no better than the best plan until now, it is left out.
 
         Yields
         ------
@@ -251,6 +260,8 @@ class SplitSearch:
             ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
             lane is a port of every rank.
         """
+        # The `TRIED` lengths with the best estimates, in the order of the number of
+        # configurations.
         best_lengths = sorted(self._estimate_lengths())[:TRIED]
         for n_configs, held, estimate_s in sorted((k, held, s) for s, k, held in best_lengths):
             if self.best is not None and estimate_s >= self.best.time_s:
@@ -263,41 +274,51 @@ class SplitSearch:
                 yield self._make_greedy(n_configs, held, n_early)
 
     def _estimate_lengths(self) -> list[tuple[float, int, int]]:
-        """Estimate the seconds of k configurations that are held for some rounds each.
+        """Estimate how long an all-to-all takes with more or fewer rounds, before it is planned.
 
-        A *configuration* is a set of circuits, one from each rank on each *lane* (a port of every
-        rank). A block, which is what one rank sends to one other, takes one hop over a circuit in
-        each of some rounds.
+        A *configuration* is a set of circuits that is held for one, two or three rounds. More
+        configurations take longer to set up, but data then need fewer hops, as each rank has had
+        circuits to more of the others.
 
-        The farther a rank is, by the count of ranks that can be reached in so many hops, the
-        smaller its block is assumed to be.
+        How many hops the data need is found by counting: how many ranks can be reached with no
+        hop, one hop, and so on. The largest blocks (a *block* is what one rank sends to one other)
+        are taken to need the fewest hops.
 
-        Example: 8 ranks with one lane, 3 configurations held for one round each. A block takes
-        each circuit or not, so 1, 3, 3 and 1 ranks are reached in 0, 1, 2 and 3 hops: the three
-        largest blocks of a rank count one hop, three others two, and the smallest one three.
+        Example: 8 ranks with one port each, 3 configurations held for one round each. A path takes
+        the circuit of a configuration or not. One rank is reached with no hop (the source itself),
+        3 with one hop, 3 with two, and 1 with three. The three largest blocks of a rank count one
+        hop each, three others two, and the smallest one three.
 
         Returns
         -------
         list of (seconds, n_configs, held)
-            The estimate, the number of configurations, and the rounds of each of them; only those
-            in which every rank can reach all others.
+            The estimated time, the number of configurations, and the rounds of each of them. Left
+            out are those with which a rank cannot reach all others.
         """
         n = self.problem.n_ranks
         lanes = self.problem.lanes
-        # work_s[k]: the seconds of the k-th largest block of a rank, over all its lanes; the mean
-        # over ranks. The smallest entry of each row, the rank itself, is left out.
+
+        # work_s[k]: the mean over ranks of the k-th largest block of a rank, in seconds, with all
+        # its ports. The smallest entry of a row, the rank itself, is left out.
         work_s = np.sort(self.demand_s, axis=1)[:, :0:-1].mean(axis=0) / lanes
         counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
         estimates = []
         for count, held in product(counts, (1, 2, 3)):
-            # How many ranks the data of one rank can have reached over so many hops: each
-            # configuration adds 0 to `held` hops, hence the convolution.
+            # n_reached[h]: how many ranks the data of one rank can reach with h hops. One
+            # configuration adds 0 to `held` hops, with a choice of lanes (ports) for each hop.
+            # Adding up hops is a convolution.
             n_reached = np.ones(1)  # by hops
             for _ in range(count):
                 factor = [1, *[lanes**hop for hop in range(1, held + 1)]]
                 n_reached = np.convolve(n_reached, factor)[:n]
+
+            # hops[k]: the hops of the k-th largest block; the first rank that is reached is the
+            # source itself.
             n_at_hops = np.minimum(n_reached, n).astype(np.int64)
             hops = np.repeat(np.arange(len(n_at_hops)), n_at_hops)[1:n]
+
+            # All ranks are reached. The time is that of rounds and changes, and that of the data
+            # over all hops.
             if len(hops) == n - 1 or count == n:
                 load_s = max(self.least_s, DETOURS * float(work_s[: len(hops)] @ hops))
                 fixed_s = (count - 1) * self.problem.delay_s + count * held * self.each_s
@@ -305,19 +326,18 @@ class SplitSearch:
         return estimates
 
     def _make_greedy(self, n_configs: int, held: int, n_early: int) -> Sequence:
-        """Make a sequence of maximum-weight matchings, one after another, of what is left to send.
+        """Choose circuits for all rounds by maximum-weight matchings of what is left to send.
 
-        A *sequence* says which circuits there are in each round, and a *configuration* is a set of
-        circuits that is held for some rounds: one matching of senders and receivers for each
-        *lane*, a port of every rank. A *block* is what one rank sends to one other.
+        A *configuration* is a set of circuits that is held for some rounds. In each *lane* (a port
+        of every rank) a configuration is one matching of senders and receivers. A *block* is what
+        one rank sends to one other.
 
-        Each matching is taken to carry an even part of the work: what the busiest rank sends in
-        all, over the number of configurations, times `SLACK`. The value of a circuit is what it
-        carries of its block, up to this part, and more if its ranks have much left to do.
+        The matchings are chosen one after another. A circuit is taken to carry its block, but no
+        more than an even part of the work: what the busiest rank sends in all, over the number of
+        configurations, times `SLACK`. It counts for more if its ranks have much left to do.
 
-        Ranks may be late: they take part only some time after the start. A round with a circuit
-        of a rank that is not ready would have to wait for it. The first configurations can
-        therefore leave out the ranks that are ready last, and carry data of the others meanwhile.
+        Some ranks may be late. A round with a circuit of such a rank would have to wait for it.
+        The first configurations can therefore leave out the ranks that are ready last.
 
         Parameters
         ----------
@@ -326,8 +346,8 @@ class SplitSearch:
         held
             For how many rounds each configuration is held.
         n_early
-            In so many configurations, from the first one on, those ranks have no circuits that
-            are ready last of all (``self.prompt`` is False for them). It is 0 if no rank is late.
+            How many configurations, from the first one on, have no circuits of the ranks that are
+            ready last (for which ``self.prompt[rank]`` is False). It is 0 if no rank is late.
 
         Returns
         -------
@@ -343,20 +363,22 @@ class SplitSearch:
         left_s = self.demand_s.copy()  # left_s[source, destination]
         matchings = []
         for number in range(n_configs * lanes):
-            # The fourth power lets almost only the busiest ranks count for more: a circuit between
-            # the two busiest ones is worth three times its bytes.
+            # The value of a circuit is what it carries, in seconds, times 1 to 3: the urgency of a
+            # rank is 1 for the busiest one. By the fourth power one with half as much to do has
+            # 1/16 only.
             value = np.minimum(left_s, even_part_s)
             send_urgency = _part_of_busiest(left_s.sum(axis=1)) ** 4
             receive_urgency = _part_of_busiest(left_s.sum(axis=0)) ** 4
             value *= 1 + send_urgency[:, None] + receive_urgency
 
-            # A rank that faces itself has no circuit, which is worse than any circuit.
-            # The matchings of the first `n_early` configurations come before the latest ranks are
-            # ready, so circuits from or to them are worth nothing there.
+            # Circuits of late ranks are worth nothing before these are ready.
             is_early = number < n_early * lanes
+
+            # A matching joins all ranks, so circuits of late ranks are removed afterwards.
             if is_early:
                 value[~self.prompt] = 0.0
                 value[:, ~self.prompt] = 0.0
+            # A rank that faces itself has no circuit, which is worse than any circuit.
             np.fill_diagonal(value, -1.0)
             rank, peer = linear_sum_assignment(value, maximize=True)
             if is_early:
@@ -368,12 +390,14 @@ class SplitSearch:
         return np.repeat(configurations, held, axis=0)
 
     def _list_short_sequences(self) -> Iterator[Sequence]:
-        """Yield all sequences of up to three rounds, then longer ones made of the best of them.
+        """Yield all circuits for up to three rounds, then some for more rounds (beam search).
 
         A *sequence* says which circuits there are in each round of an all-to-all between few
-        ranks. The `BEAM` best ones of three rounds get a fourth round in any place, and the best
-        of those a fifth one (beam search). The caller routes each sequence before it takes the
-        next one, which puts its seconds into ``self.routed``; that is how the best are known here.
+        ranks. The `BEAM` best sequences of three rounds get a fourth round in any place, and the
+        best of four rounds a fifth one.
+
+        The caller has to time each sequence before it takes the next one: it puts the seconds into
+        ``self.routed``, from which the best ones are taken here.
 
         Yields
         ------
@@ -385,6 +409,8 @@ class SplitSearch:
         for n_rounds in (1, 2, 3):
             for rounds in product(choices, repeat=n_rounds):
                 yield np.array(rounds)
+
+        # Sequences of one round more, with any circuits in it, in any place.
         for n_rounds in (3, 4):
             fastest_first = sorted(self.routed, key=lambda timed: timed[0])
             as_long = [sequence for _, sequence in fastest_first if len(sequence) == n_rounds]
@@ -393,18 +419,18 @@ class SplitSearch:
                     yield np.insert(sequence, turn, peer_of_lane, axis=0)
 
     def _list_all_circuits(self) -> list[NDArray[np.int64]]:
-        """List the circuits that few ranks can have in a round.
+        """List all sets of circuits that few ranks can have in a round.
 
-        All lanes (ports of a rank) have the same matching of senders and receivers, to which no
-        circuit can be added: at most one rank faces itself, which stands for no circuit. The
-        circuits that are there at the start come last, if the problem says them.
+        A set of circuits is a matching of senders and receivers, the same one in all *lanes* (a
+        lane is a port of every rank). Only those are listed to which no circuit can be added: at
+        most one rank faces itself, which stands for no circuit. The circuits that are there at the
+        start come last, if the problem says them.
 
         Returns
         -------
         list of int arrays, shape (lanes, ranks)
             ``peer[lane, rank]``: to whom a rank transmits; itself stands for nobody. With 4 ranks
-            there are 17 matchings of that kind: 9 without a rank that faces itself, and 8 with
-            one.
+            there are 17 such matchings: 9 without a rank that faces itself, and 8 with one.
         """
         n = self.problem.n_ranks
         ranks = np.arange(n)
@@ -417,24 +443,30 @@ class SplitSearch:
         return circuits
 
     def _change(self, best: _Routed) -> Iterator[Sequence]:
-        """Yield the neighbours of a sequence in the local search, the most promising moves first.
+        """Yield what the local search tries next: other circuits for rounds, the best bet first.
 
-        A *sequence* says which circuits there are in each round, and a *configuration* is a set of
-        circuits that is held for some rounds in a row. In this order: whole configurations whose
-        circuits exchange their ends (between many ranks alone, where the moves of single rounds
-        are left out, as each costs a programme); other circuits in one round; a round removed; a
-        round added; a round repeated, so that its circuits are held for longer. Rounds are taken
-        in ascending order of their lengths.
+        A *sequence* says which circuits there are in each round. Between up to `DRAWN` - 1 ranks
+        the changes are, in this order:
+
+        1. other circuits in one round;
+        2. one round less;
+        3. one round more;
+        4. one round twice, so that its circuits are held for longer.
+
+        Between more ranks each trial takes long. There, all sets of circuits change at once (two
+        circuits exchange their receivers), and then come sequences with one round twice.
 
         Parameters
         ----------
         best
-            The sequence that is changed, with the lengths of its rounds and its prices.
+            The best sequence until now; ``loads[round]`` is how long its rounds are. Rounds that
+            are replaced or removed are tried in ascending order of this.
 
         Yields
         ------
         int array, shape (rounds, lanes, ranks)
-            ``sequence[round, lane, rank]``.
+            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
+            lane is a port of every rank.
         """
         if self.problem.n_ranks >= DRAWN:
             yield from self._exchange_ends(best)
@@ -449,17 +481,17 @@ class SplitSearch:
             yield np.insert(best.sequence, turn, best.sequence[turn], axis=0)
 
     def _exchange_ends(self, best: _Routed) -> Iterator[Sequence]:
-        """Yield the sequence after two, four, ... exchanges of ends in all its configurations.
+        """Yield sequences in which circuits of all rounds have exchanged their receivers.
 
-        A *configuration* is a set of circuits that is held for some rounds. In an exchange of ends
-        two of its circuits, a to b and c to d, become a to d and c to b. One sweep of two
-        exchanges follows another, each from where the last one ended; all go by the dual prices
-        that the linear programme of the best sequence gives to its circuits.
+        A *sequence* says which circuits there are in each round. In an exchange two circuits, a to
+        b and c to d, become a to d and c to b. Which ones, is chosen by prices: a linear programme
+        has found what a second of each circuit costs the data that share it. Two exchanges of all
+        rounds are made before each sequence that is yielded, and they add up: 2, 4, 6.
 
         Parameters
         ----------
         best
-            The best sequence so far, and the price of a second of each circuit in each round.
+            The best sequence until now, and ``best.price[round, lane, rank]`` of its circuits.
 
         Yields
         ------
@@ -474,18 +506,18 @@ class SplitSearch:
             yield changed
 
     def _replace_rounds(self, best: _Routed, turns: list[int]) -> Iterator[Sequence]:
-        """Yield copies of the sequence in which the circuits of one round are replaced.
+        """Yield sequences in which the circuits of one round are others.
 
-        A *sequence* says which circuits there are in each round; a *lane* is a port of every rank.
-        Up to `FEW` ranks, all circuits are tried in each of the rounds, in all lanes together.
-        With more ranks, one lane of one round at a time gets the circuits that are worth most by
-        the dual prices of the routes.
+        A *sequence* says which circuits there are in each round. Between up to `FEW` ranks all
+        circuits are tried in each round, the same ones in all lanes (a *lane* is a port of every
+        rank). Between more ranks one lane of one round at a time gets those circuits that would
+        save most, by the dual prices of a linear programme.
 
         Parameters
         ----------
         best
-            The best sequence so far, ``best.sequence[round, lane, rank]``: the rank to which a
-            rank transmits; with the prices of its circuits.
+            The best sequence until now, ``best.sequence[round, lane, rank]``: to whom a rank
+            transmits, itself for nobody; with the prices of its circuits.
         turns
             The numbers of the rounds that may be replaced, in the order in which they are tried.
 
@@ -506,16 +538,17 @@ class SplitSearch:
             yield changed
 
     def _add_rounds(self, best: _Routed) -> Iterator[Sequence]:
-        """Yield the sequence with one round more, before each round and after the last one.
+        """Yield sequences with one round more, before each round and after the last one.
 
-        The circuits of this round are all that there are, one after another, between few ranks;
-        else those that are worth most there by the dual prices of the routes, the same in all
-        lanes (ports of a rank).
+        A *sequence* says which circuits there are in each round. Between up to `FEW` ranks the new
+        round has each possible set of circuits in turn. Between more ranks it has those circuits
+        that would save most there, by the dual prices of a linear programme, the same ones in all
+        lanes (a *lane* is a port of every rank).
 
         Parameters
         ----------
         best
-            The best sequence so far, with the prices of its circuits and the worth of blocks.
+            The best sequence until now, with the prices of its circuits and the worth of blocks.
 
         Yields
         ------
@@ -532,24 +565,27 @@ class SplitSearch:
                 yield np.insert(best.sequence, turn, peer_of_lane, axis=0)
 
     def _choose_worthiest_circuits(self, best: _Routed, turn: int) -> NDArray[np.int64]:
-        """Return the matching that is worth most before a round, by the dual prices (pricing).
+        """Return the circuits that would save most if they were there in a round (pricing).
 
-        A *block* is what one rank sends to one other; it goes over circuits of later and later
-        rounds. The linear programme of routes has a dual *price* for each circuit, what a second
-        of it costs other blocks, and a *worth* for each block, what a second less of it saves.
+        A *block* is what one rank sends to one other, over circuits of later and later rounds. A
+        linear programme has found two kinds of prices for the present circuits:
 
-        A circuit from u to v is worth what the best block over it would save: the worth of the
-        block, less the cheapest path from its source to u in the rounds before, and from v to its
-        target in this round and those after. A maximum-weight matching takes the circuits.
+        - the *price* of a circuit: what a second of it costs other blocks;
+        - the *worth* of a block: what would be saved if the block were a second shorter.
+
+        A circuit from u to v saves the worth of a block, less the price of the cheapest path from
+        the source of the block to u in the rounds before, and from v to its target from this round
+        on. Its value is that of the block for which this is most. A maximum-weight matching takes
+        the circuits.
 
         Parameters
         ----------
         best
-            ``best.sequence[round, lane, rank]``: to whom a rank transmits; ``best.price[round,
-            lane, rank]``: the price of this circuit; ``best.worth[source, target]``. A lane is a
-            port of every rank.
+            The best sequence until now. ``best.sequence[round, lane, rank]`` is to whom a rank
+            transmits (a lane is a port of every rank), ``best.price[round, lane, rank]`` the price
+            of this circuit, and ``best.worth[source, target]`` the worth of a block.
         turn
-            The number of the round; the number of rounds stands for the end.
+            The number of the round, 0 to the number of rounds, which stands for the end.
 
         Returns
         -------
@@ -559,8 +595,9 @@ class SplitSearch:
         with uncounted():
             from scipy.optimize import linear_sum_assignment
 
-        # Cheapest paths by dynamic programming over rounds; lanes of a round do not follow one
-        # another.
+        # Cheapest paths by dynamic programming over rounds: cost_before[source, rank] in the
+        # rounds before `turn`, and cost_after[rank, target] from `turn` on. In a round a path
+        # takes one circuit at most, hence all lanes start from the costs without this round.
         n = self.problem.n_ranks
         cost_before = np.where(np.eye(n) > 0, 0.0, np.inf)  # cost_before[source, rank]
         for earlier in range(turn):
@@ -573,7 +610,9 @@ class SplitSearch:
             for peer, price in zip(best.sequence[later], best.price[later], strict=True):
                 cost_after = np.minimum(cost_after, price[:, None] + unchanged[peer])
 
-        # worth_at[u, target]: the worth of the best block to this target that has come to u.
+        # worth_at[u, target]: the most that is saved by a block to this target, once it has come
+        # to u. value[u, v]: the most that a circuit from u to v saves, over all targets; 0 if it
+        # saves nothing.
         worth = np.where(self.demand_s > 0, best.worth, -np.inf)
         worth_at = np.array([(worth - cost_before[:, u, None]).max(axis=0) for u in range(n)])
         value = np.array([(worth_at - cost_after[v]).max(axis=1) for v in range(n)]).T
@@ -585,25 +624,25 @@ class SplitSearch:
         return peer_of_rank
 
     def _route(self, sequence: Sequence) -> _Routed | None:
-        """Find the best routes over a sequence by a linear programme over paths.
+        """Find the best routes of all data over given circuits, by a linear programme over paths.
 
-        A *sequence* says which circuits there are in each round. A *block* is what one rank sends
-        to one other, and may be shared out among several paths.
-
-        A path of a block takes circuits of later and later rounds from its source to its target.
-        Between few ranks all paths are listed, between many they are drawn by prices.
+        A *block* is what one rank sends to one other. It may be shared out among several *paths*,
+        each of which takes circuits of later and later rounds. Between few ranks paths are listed,
+        between many they are drawn by prices; the programme says how much each path carries.
 
         Parameters
         ----------
         sequence
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
-            lane is a port of every rank.
+            Int array of shape (rounds, lanes, ranks), ``sequence[round, lane, rank]``: to whom a
+            rank transmits; itself stands for nobody. A lane is a port of every rank.
 
         Returns
         -------
         _Routed or None
-            The amounts on all paths, the lengths of rounds, and the dual prices of circuits and of
-            blocks. None if a block has no path, or time is up.
+            The seconds of the plan (`time_s`); the paths, and what each carries (`amounts`, in
+            seconds of one circuit); the lengths of rounds (`loads`); and the dual prices of
+            circuits (`price`) and of blocks (`worth`). None if a block has no path, or time is too
+            short.
         """
         n = self.problem.n_ranks
         if n < DRAWN:
@@ -612,8 +651,9 @@ class SplitSearch:
             paths = draw_paths(self.demand_s, sequence)
         if paths is None:
             return None
-        # A programme that would take longer than there is time is not begun. Its time is estimated
-        # by that of a path in the last programme.
+
+        # A programme that would not end in time is not begun. Its time is estimated by that of a
+        # path in the last programme.
         n_paths = len(paths.source)
         if 1.5 * n_paths * self.path_s > self.clock.remaining_s:  # it would not stop in time
             return None
@@ -624,8 +664,9 @@ class SplitSearch:
         if solved.status != 0:
             return None
 
-        # Parts of each block are scaled so that they make up the whole in spite of tolerances. The
-        # programme counts in units of the least time; amounts are seconds of a circuit.
+        # The amounts on paths, in seconds of a circuit; the programme counts in units of
+        # `least_s`. It keeps to its equations up to a tolerance only, so the paths of each block
+        # are scaled such that they carry all of it.
         rounds, lanes, _ = sequence.shape
         wanted = self.demand_s > 0
         block_of_path = self._number_blocks()[paths.source, paths.target]
@@ -633,12 +674,15 @@ class SplitSearch:
         amounts = share * self.least_s
         carried = np.bincount(block_of_path, weights=amounts, minlength=int(wanted.sum()))
         amounts = amounts * (self.demand_s[wanted] / carried)[block_of_path]
-        # The dual price of the row of a block is what a second less of it would save, and that of
-        # the row of a circuit what a second of it costs other paths; blocks without bytes have 0.
+
+        # The dual prices of the rows of blocks, 0 for blocks without bytes, and of the rows of
+        # circuits, which are the first ones of all inequalities.
         worth = np.zeros((n, n))
         worth[wanted] = solved.eqlin.marginals
         marginals = solved.ineqlin.marginals[: rounds * lanes * n]
         price = np.maximum(-marginals, 0.0).reshape(rounds, lanes, n)
+
+        # In the solution the lengths of rounds follow the amounts on paths.
         loads = solved.x[n_paths : n_paths + rounds]
         routed = _Routed(0.0, sequence, amounts, paths, loads, worth, price)
         return routed._replace(time_s=self._lay(routed).plan.time_s)
@@ -658,15 +702,18 @@ class SplitSearch:
     def _solve_programme(self, sequence: Sequence, paths: Paths) -> Any:
         """Choose how much of each block goes over each path, by a linear programme.
 
-        A *block* is what one rank sends to one other. Amounts of data and lengths of rounds are
-        seconds of one circuit, divided by `least_s`, how long the busiest rank sends or receives.
+        A *block* is what one rank sends to one other. A round is as long as its busiest circuit
+        has to transmit. All quantities are in units of `least_s`, the seconds for which the
+        busiest rank sends or receives.
 
-        Columns: the amount on each path, then the length of each round. Rows: what all paths put
-        on a circuit is at most the length of its round; the paths of a block carry all of it. The
-        sum of the lengths is minimised.
+        - Variables: the amount on each path, then the length of each round.
+        - Inequalities, one for each circuit: the amounts of all paths over it are at most the
+          length of its round.
+        - Equations, one for each block: its paths carry all of it.
+        - Objective: the sum of the lengths is least.
 
-        If ranks are late there is one column more, when the first round with one of them begins:
-        no earlier than they are ready, nor than the rounds before it end.
+        If ranks are late there is one variable more: when the first round with one of these
+        begins. That is no earlier than they are ready, nor than the rounds before it end.
 
         Parameters
         ----------
@@ -674,13 +721,15 @@ class SplitSearch:
             ``sequence[round, lane, rank]``: the rank to which a rank transmits. A lane is a port
             of every rank.
         paths
-            Paths of later and later circuits from the source of each block to its target.
+            The paths: ``source[path]`` and ``target[path]``, and ``hop`` with rows of path, round,
+            lane and rank that sends.
 
         Returns
         -------
         OptimizeResult
-            As `scipy.optimize.linprog` returns it: the columns, and the dual prices of the rows of
-            circuits (``ineqlin``) and of blocks (``eqlin``).
+            As `scipy.optimize.linprog` returns it: `status` is 0 if it is solved, `x` has the
+            variables, and ``ineqlin.marginals`` and ``eqlin.marginals`` are the dual prices of
+            inequalities and equations.
         """
         with uncounted():
             from scipy.optimize import linprog
@@ -690,8 +739,8 @@ class SplitSearch:
         n_paths = len(paths.source)
         n_circuits = rounds * lanes * n
 
-        # The row of a circuit has the paths over it, less the length of its round. Circuits are
-        # numbered by round, lane and rank.
+        # Entries (row, column, factor) of the inequalities: 1 for each path over a circuit, -1 for
+        # the length of its round. Circuits are numbered by round, lane and rank.
         path, turn, lane, rank = paths.hop.T
         circuits = np.arange(n_circuits)
         round_of_circuit = circuits // (lanes * n)
@@ -703,8 +752,8 @@ class SplitSearch:
         low = np.zeros(len(goal))
 
         if not self.prompt.all():
-            # One more row: the rounds before the first one with a late rank end before it begins.
-            # Their lengths count through this begin alone.
+            # One more inequality: the rounds before the first one with a late rank end before it
+            # begins. Their lengths count through this begin alone, and no longer in the objective.
             first = self._first_late_round(sequence, paths)
             lengths_before = np.arange(n_paths, n_paths + first)
             begin = n_paths + rounds
@@ -717,7 +766,7 @@ class SplitSearch:
             goal[lengths_before] = 0.0
             low = np.append(low, self.problem.late.max() / self.least_s)
 
-        # Equations: the paths of each block that has bytes carry all of it.
+        # The equations, over the blocks that have bytes.
         wanted = self.demand_s > 0
         block_of_path = self._number_blocks()[paths.source, paths.target]
         blocks_shape = int(wanted.sum()), len(goal)
@@ -761,27 +810,35 @@ class SplitSearch:
         return int(turn[leaves_late | enters_late].min(initial=len(sequence)))
 
     def _lay(self, routed: _Routed) -> Laid:
-        """Make a plan, in bytes, of circuits by round and of the paths that data take over them.
+        """Make the plan, in bytes, of circuits by round and paths of data over them.
 
-        A *block* is what one rank sends to one other. A *path* carries a *part* of a block, some
-        bytes of it in a row, over circuits of later and later rounds; each circuit that it takes
-        is a *hop*, and becomes one send of the plan. The parts of a block lie in it end to end, in
-        the order of its paths. An *epoch* of the plan are rounds in a row with the same circuits.
+        A *block* is what one rank sends to one other. Each *path* carries some bytes in a row of
+        one block, over circuits of later and later rounds. Each circuit that it takes is a *hop*,
+        and becomes one send of the plan. If several paths share a block, their bytes lie in it end
+        to end.
+
+        Example: a block of 8 bytes has two paths, with 3 and 5 bytes. The sends of the first one
+        carry 3 bytes from byte 0 on, those of the second one 5 bytes from byte 3 on.
 
         Parameters
         ----------
         routed
-            The circuits ``sequence[round, lane, rank]``, where a lane is a port of a rank: to whom
-            a rank transmits, itself for nobody. The paths, with rows ``hop`` of path, round, lane
-            and the rank that sends. ``amounts[path]``, which is how long one circuit would take
-            to carry the part of the path, in seconds; 0 for a path that is not used.
+            Its fields that are used:
+
+            - ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+              A lane is a port of every rank;
+            - ``amounts[path]``: what a path carries, in seconds of one circuit; 0 if it is not
+              used;
+            - `paths`: ``source[path]``, ``target[path]``, and ``hop`` with rows of path, round,
+              lane and the rank that sends.
 
         Returns
         -------
         Laid
-            The plan, timed. Its chunks are blocks, ``source * ranks + target``. Rounds without
-            sends are left out. Each send has the first byte and the number of bytes of its part,
-            unless each block takes one path only.
+            The plan, and for how many seconds the circuits of each epoch (rounds in a row with the
+            same circuits) are there. A chunk of the plan is a block, ``source * ranks + target``.
+            Rounds without sends are left out. `parts` has for each send the first byte and the
+            number of bytes, and is None if each block takes one path only.
         """
         problem = self.problem
         paths = routed.paths
@@ -790,8 +847,9 @@ class SplitSearch:
         block = paths.source * n + paths.target
         begin = _lay_parts_end_to_end(block, amounts)
 
-        # The hops of the paths that carry something are the sends, by round. Columns of hops are
-        # path, round, lane and sender; those of sends are round, source, destination, chunk, kind.
+        # The hops of paths that carry something become sends: rows of round, source, destination,
+        # chunk and kind. Rounds without sends drop out, and the others are numbered anew
+        # (`new_turn`).
         hops = paths.hop[amounts[paths.hop[:, 0]] > 0]
         hops = hops[np.argsort(hops[:, 1], kind="stable")]
         path, turn, lane, rank = hops.T
@@ -800,10 +858,12 @@ class SplitSearch:
         kind = np.full(len(path), COPY)
         sends = np.column_stack([new_turn.reshape(-1), rank, target, block[path], kind])
 
-        # Rounds with the same circuits as the one before are in the same epoch, and need no change
-        # between them. If each block takes one path, whole blocks are sent, and no parts are said.
+        # Circuits are changed only where they differ from those of the round before (an epoch
+        # begins).
         circuits = np.where(routed.sequence == np.arange(n), -1, routed.sequence)[turns]
         changes = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=(1, 2)))
+
+        # If each block takes one path, whole blocks are sent, and parts need not be said.
         parts: NDArray[np.float64] | None = None
         block_of_used_path = block[amounts > 0]
         is_some_block_cut = len(np.unique(block_of_used_path)) < len(block_of_used_path)

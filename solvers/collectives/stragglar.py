@@ -83,40 +83,45 @@ class WasteCounts(NamedTuple):
 
 
 def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts | None:
-    """Choose how many ranks keep a chunk of the three oldest classes back in each round.
+    """Choose how many ranks hold chunks back in each round, so that none comes to too many ranks.
 
-    In an all-reduce around one late rank, the late rank meets another rank in each round, which
-    makes one more chunk whole; this chunk then spreads by copies for q rounds. Its *class* is the
-    number of rounds since then, from 0 to q - 1. It doubles its holders in each of q - 1 rounds,
-    to 2^(q - 1), but only as many are wanted as there are pairs of ranks: the others are the
-    *surplus*. Each time that a rank with a chunk of class q - 2, which spreads for one round more,
-    keeps it back, there is one holder less in the end; of class q - 3 there are two less, and of
-    class q - 4 four. A rank keeps a chunk back (it *wastes* the chunk) because it holds two (it is
-    a *double*) and gives the other one. The numbers that are chosen make up the surplus.
+    In an all-reduce around one late rank, this rank meets another one in each round. That makes
+    one more chunk whole, which is then copied from rank to rank for q rounds. Chunks are named by
+    age: the chunk of *class* c has been spreading for c rounds, from 0 to q - 1.
 
-    Example: 26 ranks have q = 5 and a surplus of 16 - 13 = 3: ``WasteCounts(3, 0, 0)``.
+    A chunk doubles its holders in each of q - 1 rounds, to 2^(q - 1). Only half as many holders as
+    there are ranks are wanted before its last round; the others are the *surplus*. A few ranks
+    (the *doubles*) hold two chunks and give only one, so they hold the other one back:
+
+        class that is held back for a round   q - 2   q - 3   q - 4
+        holders less in the end                 1       2       4
+
+    Example: 26 ranks have q = 5 and a surplus of 16 - 13 = 3. Three doubles hold back class q - 2
+    in each round: ``WasteCounts(3, 0, 0)``.
 
     Parameters
     ----------
     n_active
         For how many rounds a chunk spreads, q.
     surplus
-        How many holders of a chunk are too many, D = 2^(q - 1) - m / 2 for m ranks.
+        How many holders of a chunk are too many: 2^(q - 1) - m / 2, where m is the number of
+        ranks, rounded up to an even one.
     shortest
-        The least number of doubles that keep back class q - 4. It is 1 for odd numbers of ranks,
-        where doubles in runs of length 3 can miss a chunk in place of other ranks.
+        The least number of doubles that hold back class q - 4. It is 1 for odd numbers of ranks,
+        where such doubles can go without a chunk in place of other ranks.
 
     Returns
     -------
     WasteCounts or None
-        How many doubles waste class q - 2 (oldest), q - 3 (second) and q - 4 (third) in a round:
-        the choice with the fewest of class q - 4, such that oldest + 2 second + 4 third is the
-        surplus. None if no choice keeps to the limits.
+        How many doubles hold back class q - 2 (`oldest`), q - 3 (`second`) and q - 4 (`third`) in
+        each round, such that oldest + 2 second + 4 third is the surplus; the choice with the
+        fewest of class q - 4. None if there is no choice within the limits.
     """
-    # Doubles take the chunks that they keep back from ranks that give them, when these have one
-    # class less. A chunk of class c has 2^c holders at most: 2^(q - 3), 2^(q - 4) and 2^(q - 5)
-    # for the three classes. One or two of them do not count: a double on its way from the late
-    # rank, and its partner, hold the chunk without giving it.
+    # The most doubles of each class. A double takes the chunk that it holds back from a rank that
+    # gives it a round earlier, and a chunk of class c has 2^c holders at most: 2^(q - 3) for the
+    # oldest of the three classes, then half of that, and a quarter. One or two of them do not
+    # count: a double on its way from the late rank, and its partner, hold the chunk without giving
+    # it.
     most_third = max(1, (1 << n_active >> 5) - 1)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(shortest, most_third):
@@ -177,62 +182,66 @@ class _Doubles:
 def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
     """Plan what the ranks with two chunks do in each round of an all-reduce around a late rank.
 
-    The late rank meets another rank in each round, and the chunk of this rank is then summed over
-    all. It spreads by copies, to twice as many ranks a round, while further chunks follow it. A
-    chunk has *class* a if it met the late rank a + 1 rounds ago; the q youngest ones are *active*,
-    with classes 0 to q - 1, and most ranks hold one of them. The few *doubles*, whose moves are
-    planned here, hold two. A double either gives its oldest chunk and takes one of another class
-    for it, or meets the late rank, or swaps (gives its young chunk for one of class q - 2) until
-    it has an oldest chunk again.
+    In each round the late rank meets another rank, and one more chunk is summed over all ranks.
+    This chunk is copied from rank to rank for q rounds. Chunks are named by age: the chunk of
+    *class* c has been spreading for c rounds, 0 to q - 1. Most ranks hold one such chunk. A few,
+    the *doubles*, hold two, and only what these do is planned here.
 
-    A chunk that a double holds and does not give in a round is *wasted*. Chunks would come to too
-    many ranks otherwise, and `waste` says how many doubles have to waste each class. Doubles do so
-    in *runs*: a run of length k + 1 are k + 1 rounds in a row in which a double wastes the same
-    chunk, while its class grows from q - 2 - k to q - 2. In each round as many runs of each length
-    begin as end.
+    A double can give one chunk in a round, so it holds the other one back. This is wanted, as
+    chunks would come to too many ranks otherwise. A *run* are some rounds in a row in which a
+    double holds back the same chunk, until that is the oldest. A run of 3 rounds holds back class
+    q - 4, then q - 3, then q - 2. In each round as many runs of each length begin as end.
 
-    Example: 14 ranks have 13 chunks, q = 4, and ``WasteCounts(1, 0, 0)``: one double. By rounds
-    its moves are ``-1 -1 1 1 -2 -3 -3 1 1 1 ...``: nothing in two rounds (`IDLE`); twice it takes
-    a chunk of class 1; in round 4 it meets the late rank (`EXCHANGE`); then it swaps twice
-    (`SWAP`); from there on it takes a chunk of class 1 in each round.
+    Example: 14 ranks have 13 chunks and q = 4. ``WasteCounts(1, 0, 0)`` asks for one double that
+    holds back class 2 in each round. Its moves by rounds are ``-1 -1 1 1 -2 -3 -3 1 1 1 ...``:
+
+    - rounds 0 and 1: nothing (`IDLE`);
+    - rounds 2 and 3: it takes a chunk of class 1;
+    - round 4: it meets the late rank (`EXCHANGE`);
+    - rounds 5 and 6: it swaps (`SWAP`): gives its young chunk for one of class 2;
+    - from round 7 on: it takes a chunk of class 1 in each round, and gives its oldest one.
 
     Parameters
     ----------
     n_active
-        The number of active chunks, q.
+        For how many rounds a chunk spreads, q.
     waste
-        How many doubles waste a chunk of class q - 2, q - 3 and q - 4 in each round. Its property
-        ``n_runs_of_length[k]`` says how many runs of length k + 1 begin in a round.
+        How many doubles hold back a chunk of class q - 2 (`oldest`), q - 3 (`second`) and q - 4
+        (`third`) in each round. ``n_runs_of_length[k]`` is how many runs of length k + 1 begin in
+        a round, and `n_doubles` how many doubles there are.
     n_chunks
         The number of chunks: all ranks but the late one have one each.
     odd
-        Whether the number of ranks is odd. Then one rank of n + 1 is absent, and whoever faces it
-        misses a chunk, which a round at the end makes good. Chunks that are missed should differ,
-        so doubles in a run of length 3 miss one each, too.
+        Whether the number of ranks is odd. Then one rank has no partner in each round, and goes
+        without a chunk until the end. Doubles in runs of length 3 take their turn at that, once
+        each.
 
     Returns
     -------
     int8 array, shape (n_chunks + n_active - 1, doubles)
-        ``moves[round, double]``: a class, from 0, which the double takes from its partner while it
-        gives the oldest chunk; or one of `IDLE`, `EXCHANGE`, `SWAP`, `LOSE` (faces the absent rank
-        and misses a chunk) and `REST` (faces it and misses nothing).
+        ``moves[round, double]`` is one of
+
+        - 0 or more: the double takes a chunk of this class, and gives its oldest one;
+        - `IDLE`: it does nothing of its own;
+        - `EXCHANGE`: it meets the late rank;
+        - `SWAP`: it gives its young chunk for one of class q - 2;
+        - `LOSE`: it has no partner, and misses a chunk;
+        - `REST`: it has no partner, and misses nothing.
     """
     n_rounds = n_chunks + n_active - 1
     moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)
 
-    # A plan says for each round what every double does, none of the other ranks being fixed yet.
-    # In each round as many runs of each length begin as end, so that the same number of doubles
-    # wastes each class; the first rounds bring all doubles to their places in runs.
+    # The first q - 1 rounds bring all doubles to their places in runs; then rounds are planned one
+    # by one, for the doubles alone.
     doubles = _Doubles(waste.n_doubles, may_lose=odd and waste.third > 0)
     _plan_ramp(n_active, waste.n_runs_of_length, doubles, moves)
     for round_ in range(n_active - 1, n_rounds):
         _plan_round(round_, n_active, waste.n_runs_of_length, doubles, moves[round_])
 
-    # Two doubles that both waste class q - 2, ``WasteCounts(2, 0, 0)``, have no run of length 3
-    # in which to miss a chunk. Then double 0 faces the absent rank in the last round. It holds the
-    # oldest chunk by then, so it needs nothing, and no rank misses a chunk: it takes class 0 two
-    # rounds before, which is a copy of the last chunk at this time, and class q - 2 in the round
-    # between.
+    # Two doubles that both hold back class q - 2 have no run of length 3 in which to go without a
+    # chunk. Then double 0 is without a partner in the last round. It holds the oldest chunk by
+    # then and needs nothing, so no rank misses a chunk. For that it takes class 0, a copy of the
+    # last chunk, two rounds before, and class q - 2 in the round between.
     if odd and waste == WasteCounts(2, 0, 0):
         moves[-3, 0] = 0
         moves[-2, 0] = n_active - 2
@@ -243,30 +252,37 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
 def _plan_ramp(
     n_active: int, n_runs_of_length: list[int], doubles: _Doubles, moves: NDArray[np.int8]
 ) -> None:
-    """Plan the first rounds, in which each double gets its second chunk and its place in a run.
+    """Plan the first rounds, in which each rank that is to hold two chunks gets its second one.
 
-    Chunks spread for q rounds each, and the *class* of a chunk is how many rounds it has been
-    spreading. A *double* is a rank that holds two such chunks. A *run* of length k + 1 are k + 1
-    rounds in which a double keeps one chunk without giving it away, until this has class q - 2. At
-    the end of these rounds as many doubles are within runs of each length, with so many rounds
-    left, as in every later round: with two runs of length 2 in a round, two doubles have one round
-    left, and two begin anew.
+    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
+    spreading for c rounds. A *double* is a rank that holds two chunks. In a *run* it holds one of
+    them back for some rounds in a row, until that has class q - 2.
+
+    In every later round as many runs of each length begin as end. These first rounds put the
+    doubles into the midst of runs in the same way.
+
+    Example with q = 5 and two runs of length 2 in each round. There are four doubles. Two of them
+    get a chunk of class 1 in round 2, and have no round left in their run after the first rounds.
+    The two others get a chunk of class 1 in round 3, and have one round left.
 
     Parameters
     ----------
     n_active
-        The number of active chunks, q. The first chunk is the oldest from round q - 1 on.
+        For how many rounds a chunk spreads, q. Round q - 1 is the first one that is not planned
+        here.
     n_runs_of_length
         ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
     doubles
-        The states of the doubles. ``rounds_left[double]`` is written: after how many rounds the
-        run ends in which the double is when these rounds are over; 0 if it begins a new one.
+        The states of the doubles. ``rounds_left[double]`` is written: how many rounds of its run
+        are left from round q - 1 on; 0 if it begins a new run there.
     moves
-        Int8 array of shape (rounds, doubles), ``moves[round, double]``: the move in the round in
-        which a double gets its second chunk is written, which is the class of this chunk.
+        Int8 array of shape (rounds, doubles). In one round of each double ``moves[round, double]``
+        is written: the class of the chunk that it takes as its second one.
     """
     double = 0
     longest = len(n_runs_of_length) - 1
+
+    # Go through all places in a run: how many rounds of it are left, and how many are past.
     for rounds_left in range(longest + 1):
         for rounds_past in range(longest - rounds_left, -1, -1):
             # A run that began `rounds_past` rounds ago; its chunk was that much younger then. Its
@@ -285,31 +301,38 @@ def _plan_round(
     doubles: _Doubles,
     moves: NDArray[np.int8],
 ) -> None:
-    """Plan the moves of all doubles in one round, and go on with their states.
+    """Plan what the ranks with two chunks do in one round, and update their states.
 
-    In each round the *late rank* meets one other rank, and a further chunk begins to spread from
-    the two. A double is a rank that holds two chunks which still spread. It is within a *run*
-    (some rounds in which it keeps one of them without giving it away), or *swaps* after it met the
-    late rank (gives its young chunk for one of class q - 2), or is free for either. The *class* of
-    a chunk counts the rounds for which it has been spreading, from 0 to q - 1.
+    In each round the *late rank* meets one other rank, and one more chunk begins to be copied from
+    rank to rank. Chunks are named by age: class c has been spreading for c rounds, from 0 to q -
+    1. A *double* is a rank that holds two chunks. It is in one of three states:
+
+    - in a *run*: for some rounds in a row it holds the same chunk back, and gives others;
+    - swapping, after it met the late rank: for q - 2 rounds it gives its young chunk for one of
+      class q - 2;
+    - free: it may meet the late rank, or begin a run.
 
     Parameters
     ----------
     round_
         The number of the round; from round q on a double may meet the late rank.
     n_active
-        The number of chunks that still spread, q.
+        For how many rounds a chunk spreads, q.
     n_runs_of_length
         ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
     doubles
-        The states of the doubles, lists by double; changed: the rounds and swaps that are left,
-        and whether it has met the late rank, or missed a chunk.
+        Lists by double, all updated:
+
+        - `rounds_left`, `swaps_left`: the rounds of its run, and the swaps, that are left;
+        - `has_met`: whether it has met the late rank;
+        - `has_lost`: whether it has been without a partner, or never will be;
+        - `next_loser`: the double without a partner in the next round, or -1.
     moves
-        Int8 array of shape (doubles,), written: a class from 0, if the double gives its oldest
-        chunk and takes one of this class; `EXCHANGE`, if it meets the late rank; `SWAP`; or
-        `LOSE`, if it faces a rank that is not there.
+        Int8 array of shape (doubles,), written for all doubles: a class from 0 that the double
+        takes for its oldest chunk; `EXCHANGE`, if it meets the late rank; `SWAP`; or `LOSE`, if it
+        has no partner.
     """
-    # Doubles whose run or swaps are over choose anew; all others go on.
+    # These doubles are free in this round; all others go on with what they do.
     free = [
         double
         for double in range(len(moves))
@@ -318,11 +341,13 @@ def _plan_round(
     n_swapping = sum(swaps > 0 for swaps in doubles.swaps_left)
     _continue_runs(n_active, doubles, moves, may_lose=round_ >= n_active)
 
-    # A free double that has not met the late rank meets it, if not too many swap after that. Each
-    # swap costs class q - 2 one holder, like a run of length 1, whose place it takes. The new
-    # chunk of a double is of class 0 in the next round, and swaps last until it has class q - 2.
-    # After sorting, the last free double is one that has not met the late rank, if there is any.
+    # One free double that has not met the late rank comes last, if there is any.
     free.sort(key=lambda double: (not doubles.has_met[double], doubles.has_lost[double]))
+
+    # This double meets the late rank, unless too many swap already. Each swap makes one holder
+    # less of a chunk of class q - 2, just as a run of length 1 does, so a double that swaps takes
+    # the place of such a run. It swaps until its new chunk, which has class 0 in the next round,
+    # has class q - 2.
     may_exchange = round_ >= n_active and n_swapping < n_runs_of_length[0]
     if may_exchange and not doubles.has_met[free[-1]]:
         double = free.pop()
@@ -330,8 +355,9 @@ def _plan_round(
         doubles.has_met[double] = True
         doubles.swaps_left[double] = n_active - 2
 
-    # The others begin new runs, the longest first; what is left begins runs of length 1. A run of
-    # length k + 1 begins as its double takes class q - 3 - k, which is q - 2 - k a round later.
+    # The other free doubles begin new runs, the longest first; what is left begins runs of length
+    # 1. For a run of length k + 1 a double takes a chunk of class q - 3 - k, which it begins to
+    # hold back in the next round, as class q - 2 - k.
     for k in range(len(n_runs_of_length) - 1, -1, -1):
         n_begin = n_runs_of_length[k]
         beginning = free[:n_begin] if k > 0 else free
@@ -344,29 +370,34 @@ def _plan_round(
 def _continue_runs(
     n_active: int, doubles: _Doubles, moves: NDArray[np.int8], *, may_lose: bool
 ) -> None:
-    """Plan the moves of the doubles that are within a run, or swap after they met the late rank.
+    """Plan one round of the ranks with two chunks that go on with what they did in the last round.
 
-    A *double* is a rank with two chunks that spread, and a *run* are the rounds in a row in which
-    it keeps one of them and gives other ones. In a *swap* it gives its young chunk for one that is
-    the oldest a round later. The *class* of a chunk counts the rounds for which it has been
-    spreading, from 0 to q - 1. Within a run a double takes class q - 2 in each round:
-    a chunk that is the oldest a round later, and is given then. If ranks are odd in number, one
-    rank faces an absent one in each round and misses a chunk. A double in a run of length 3 may be
-    this rank, once: the round before it takes class q - 3 instead.
+    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
+    spreading for c rounds, and class q - 1 is the oldest. A *double* is a rank that holds two
+    chunks. Three kinds of doubles go on:
+
+    - one that is in a *run*, which means that it holds the same chunk back for some rounds: it
+      gives the oldest chunk, and takes one of class q - 2, to give that in the next round;
+    - one that met the late rank some rounds ago: it *swaps*, gives its young chunk for one of
+      class q - 2;
+    - one that was chosen to be without a partner in this round, as one of an odd number of ranks
+      is. The round before this one it took class q - 3 in place of q - 2.
 
     Parameters
     ----------
     n_active
-        The number of chunks that still spread, q.
+        For how many rounds a chunk spreads, q.
     doubles
-        The states of all doubles before the round; changed.
+        The states of all doubles before the round, lists by double. Updated are `rounds_left` and
+        `swaps_left` (rounds of a run, and swaps, that are left), `has_lost` (it has been without a
+        partner), and `next_loser` (the double that will be in the next round, or -1).
     moves
-        Int8 array of shape (doubles,), written for these doubles: the class that one takes, or
-        `SWAP`, which gives its young chunk for one of class q - 2, or `LOSE`, if it faces the
-        absent rank.
+        Int8 array of shape (doubles,), written for these doubles alone: the class that the double
+        takes, or `SWAP`, or `LOSE` for the one without a partner.
     may_lose
-        Whether a double may be chosen to face the absent rank in the next round.
+        Whether a double may be chosen to be without a partner in the next round.
     """
+    # This double was chosen in the round before; -1 if none was.
     loser = doubles.next_loser
     doubles.next_loser = -1
     for double in range(len(moves)):
@@ -378,8 +409,9 @@ def _continue_runs(
             doubles.has_lost[double] = True
             doubles.rounds_left[double] -= 1
         elif doubles.rounds_left[double]:
-            # Of the doubles with two rounds left one may be chosen to face the absent rank in the
-            # next round; it gives class q - 2 then, so it takes class q - 3 now.
+            # The run goes on. A double with two rounds left, which has not been without a partner,
+            # may be chosen for the next round. It has to give class q - 2 then, so it takes class
+            # q - 3 now.
             moves[double] = n_active - 2
             is_candidate = doubles.rounds_left[double] == 2 and not doubles.has_lost[double]
             if is_candidate and doubles.next_loser < 0 and may_lose:
@@ -409,12 +441,12 @@ def schedule(n: int, seed: int = 0) -> Sends:
 
     While rank n - 1 is late, the others add up n - 1 chunks among themselves: rank g then holds
     chunk g. The schedule begins when the last rank is there. In each of the first n - 1 rounds it
-    meets another rank; both then have one chunk that is summed over all. All other ranks copy such
+    meets another rank, and one chunk becomes whole: summed over all. The other ranks copy whole
     chunks to each other in pairs, so that a chunk is at twice as many ranks after each round.
 
-    There are the fewest rounds, n + ceil(log2 n) - 2, for every even n; for odd n as many as
-    `fewest_late_rounds` says, or one more. For odd n one rank of n + 1 is absent: the rank that
-    would face it misses a chunk, and gets it in a round at the end.
+    For every even n there are n + ceil(log2 n) - 2 rounds, the fewest possible. For odd n there
+    are as many as `fewest_late_rounds` says, or one more: one rank has no partner in each round,
+    misses a chunk by that, and gets it in a round at the end.
 
     Parameters
     ----------
@@ -426,8 +458,9 @@ def schedule(n: int, seed: int = 0) -> Sends:
     Returns
     -------
     int32 array, shape (n (n - 1), 5)
-        Rows of round, source, destination, chunk and kind, by round; no rank gets what it has. For
-        two ranks: ``[[0, 0, 1, 0, 1], [0, 1, 0, 0, 1]]``, an exchange in which both add.
+        Rows of round, source, destination, chunk and kind (1 if the receiver adds the chunk, 0 if
+        it copies it), by round; no rank gets what it has. For two ranks:
+        ``[[0, 0, 1, 0, 1], [0, 1, 0, 0, 1]]``, an exchange in which both add.
 
     Raises
     ------
@@ -435,22 +468,32 @@ def schedule(n: int, seed: int = 0) -> Sends:
         If no plan is found, which happens for no n up to 1,024.
     """
     n = integer("n", n, at_least=2)
+
+    # A stored schedule is used where the method below takes one round more.
     copies = stored()["copies"].get(str(n))
     if copies is not None:
         return _with_exchanges(n, copies)
     is_odd = n % 2 == 1
-    # The late rank is none of `n_ranks`; if n is odd, the absent one is the last of them, and one
-    # round more than for even n, in which missed chunks come, is good enough to stop.
+
+    # `n_ranks` counts all ranks but the late one. For odd n one more stands for the missing
+    # partner, and is the last of them. A schedule of `fewest_rounds` is good enough to stop; for
+    # odd n that has one round more, in which missed chunks come.
     n_ranks = n if is_odd else n - 1
     n_active = _count_active(n)
     fewest_rounds = n + n_active - 2 + is_odd
+
+    # Scratch memory and random numbers for all tries.
     rng = np.random.default_rng(seed)
     workspace = new_ranks(n_active, n_ranks)
-    # A plan of the doubles does not say which of the equal ranks meet. For even n any order of
-    # them will do; for odd n orders differ in which chunks are missed, and many are tried.
+
+    # A plan says what the ranks with two chunks do, but not which of the other ranks, which are
+    # alike, meet. For even n any order of them will do. For odd n the order decides which chunks
+    # are missed, so many orders are tried.
     best: Sends | None = None
     for moves in _list_plans(n, n_active):
         for _ in range(ORDERS if is_odd else 1):
+            # Lay the plan on ranks: draw orders, and write the sends into `rows`; no rank has any
+            # whole chunk at first. A plan that cannot be laid in these orders gives -1.
             n_orders = len(moves) if is_odd else _EVEN_ORDERS
             orders = rng.permuted(np.tile(np.arange(n_ranks), (n_orders, 1)), axis=1)
             lacks = np.ones((n - 1, n_ranks), dtype=np.bool_)
@@ -480,10 +523,12 @@ def _count_active(n: int) -> int:
 
 
 def _count_surplus(n: int) -> int:
-    """Return D, how many more ranks a chunk can spread to than are wanted, among n ranks.
+    """Return to how many more ranks a chunk could be copied than are wanted, among n ranks.
 
-    A chunk doubles its holders to 2^(q - 1) before its last round. Then m / 2 of them are enough,
-    where m is the least even number that is not below n, as each gives it to one more rank.
+    A chunk doubles its holders in each round but the last one of q rounds, to 2^(q - 1). In the
+    last round each holder gives it to one more rank, so m / 2 holders are enough. Here m is the
+    least even number that is not below n. Example: 26 ranks have q = 5, and 16 - 13 = 3 holders
+    too many.
     """
     return (1 << _count_active(n) >> 1) - (n + n % 2) // 2
 
@@ -495,9 +540,10 @@ def stored() -> Any:
 
 
 def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
-    """Return a stored schedule, with the exchange of rank t and the late one in round t.
+    """Complete a stored schedule with the rounds in which each rank meets the late one.
 
-    In an *exchange* two ranks send each other what they have of a chunk, and both add it up.
+    Rank t and the late rank meet in round t. In an *exchange* they send each other their sums of
+    the chunk of rank t, and both add. Stored schedules leave these sends out.
 
     Parameters
     ----------
@@ -520,28 +566,30 @@ def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
 
 
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
-    """Yield plans for the ranks that hold two spreading chunks at once, the best plan first.
+    """Yield plans for the ranks that hold two chunks at once, the best plan first.
 
-    In an all-reduce around one late rank, chunks that are summed over all ranks spread by copies,
-    a further one from each round on. Most ranks hold one of them; the few *doubles* hold two, so
-    that chunks do not come to more ranks than are wanted (that would be the *surplus*). If n is a
-    power of two there is no surplus, and there are no doubles. Otherwise there is a closed form
-    for many n, in which doubles keep chunks back in *runs* (several rounds in a row), and a
-    depth-first search for the others.
+    In an all-reduce around one late rank, chunks that are summed over all ranks are copied from
+    rank to rank. Most ranks hold one such chunk. A few, the *doubles*, hold two and give only one,
+    so that no chunk comes to too many ranks. By how many ranks it would be too many is the
+    *surplus*. Plans come from three sources:
+
+    - no surplus (n is a power of two, or one less): no doubles, one plan without columns;
+    - a closed form: doubles hold chunks back for some rounds in a row, which is called a *run*;
+    - a depth-first search for the moves of the doubles.
 
     Parameters
     ----------
     n
         The number of ranks.
     n_active
-        The number of chunks that spread at the same time, ceil(log2 n) for even n.
+        For how many rounds each chunk spreads: ceil(log2 n) for even n.
 
     Yields
     ------
     int8 array, shape (rounds, doubles)
         ``moves[round, double]``: a class from 0 (how many rounds a chunk has been spreading), if
-        the double gives its oldest chunk and takes one of this class; else one of the constants of
-        moves, such as `EXCHANGE` and `SWAP`. Without doubles it has no columns.
+        the double gives its oldest chunk and takes one of this class; else a constant of the
+        module `stragglar_pairs`, such as `EXCHANGE` (meets the late rank) and `SWAP`.
     """
     surplus = _count_surplus(n)
     is_odd = n % 2 == 1
@@ -549,8 +597,8 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
         yield np.empty((n + n_active - 2, 0), dtype=np.int8)
         return
 
-    # Runs are plans in closed form. If ranks are odd in number, those with a run of length 3 come
-    # first, as a double can miss a chunk in it.
+    # The closed form. If the number of ranks is odd, plans with a run of length 3 come first,
+    # since in it a double can be without a partner at little cost.
     has_runs = False
     for shortest in (1, 0) if is_odd and surplus > 1 else (0,):
         runs = choose_runs(n_active, surplus, shortest)
@@ -558,7 +606,8 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
             has_runs = True
             yield plan_runs(n_active, runs, n - 1, odd=is_odd)
 
-    # One seed is enough where runs are an alternative; a stored one is known to succeed.
+    # The search, with all seeds, or one seed where the closed form has given a plan. A number of
+    # doubles and a seed that are stored are known to succeed.
     known = stored()["searches"].get(str(n))
     tries = [known] if known else searches(n, 1 if has_runs else SEEDS)
     for n_doubles, seed in tries:
@@ -568,12 +617,12 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 
 
 def searches(n: int, seeds: int) -> list[tuple[int, int]]:
-    """List numbers of doubles and seeds, in the order in which they are tried.
+    """List with how many two-chunk ranks, and with which seeds, a plan is searched for, in order.
 
-    A double is a rank with two chunks that spread. The *surplus* is how many ranks too many a
-    chunk could spread to; doubles hold chunks back to make up for it. The least number of doubles
-    is how many ones the surplus has as a binary number, but two at least; with each seed up to two
-    more are tried, too.
+    A *double* is a rank that holds two chunks and gives one of them. Doubles are needed because a
+    chunk could be copied to more ranks than are wanted, by a number that is called the *surplus*.
+    Their least number is how many ones the surplus has as a binary number, but two at least; with
+    each seed up to two more are tried, too.
 
     Parameters
     ----------
@@ -599,47 +648,61 @@ def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
     n
         The number of ranks, the late one included.
     n_doubles
-        How many ranks hold two chunks that spread; if n is odd, all of them but one have to miss a
-        chunk each, when they face the rank that is not there.
+        How many ranks (the *doubles*) hold two chunks that are copied from rank to rank.
     seed
         The seed of the order in which equally good moves are tried.
+
+    Returns
+    -------
+    DoublesSearch
+        Its method `plan` looks for the moves of the doubles. If n is odd, one rank has no partner
+        in each round, and all doubles but one have to be that rank once.
     """
     n_missing = (n % 2) * (n_doubles - 1)
     return DoublesSearch(_count_active(n), _count_surplus(n), n - 1, n_doubles, n_missing, seed)
 
 
 def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
-    """Add rounds in which ranks get missed chunks from ranks that miss other ones.
+    """Add rounds at the end of a schedule in which ranks get the chunks that they still lack.
 
-    The sends are those of an all-reduce around one late rank. If ranks are odd in number, one of
-    them has no partner in each round and may *miss* a chunk, which comes at the end. In each of
-    these rounds the rank that misses most comes first, and takes a partner that needs a chunk of
-    it in return, if there is one.
+    The schedule is an all-reduce around one late rank. If the number of ranks is odd, one rank has
+    no partner in each round, and may go without a chunk. In each added round the rank that lacks
+    most chooses first. It takes a partner that has a chunk for it, and needs one of it in return
+    if there is such a partner. The two then exchange one chunk each way.
+
+    Chunks have two names. In `lacks` they are numbered 0, 1, ... in the order in which the late
+    rank added its data to them. In `sends` a chunk has the number of the rank that had it first.
 
     Parameters
     ----------
     sends
-        The sends until now: rows of round, source, destination, chunk and kind. The two reduces of
-        each meeting with the late rank are the only ones, in the order in which chunks spread.
+        Int32 array of shape (sends, 5): rows of round, source, destination, chunk and kind, by
+        round. The only rows of kind `REDUCE` are meetings with the late rank, in two rows each:
+        first what the other rank sends to the late one, then what it gets back.
     lacks
-        ``lacks[chunk, rank]``, shape (chunks, ranks): which rank misses which chunk, where chunks
-        are numbered by the round of their meeting with the late rank.
+        ``lacks[chunk, rank]``, shape (chunks, ranks but the late one): whether the rank lacks the
+        chunk.
 
     Returns
     -------
-    int32 array, shape (sends, 5)
-        All sends, those of the rounds at the end last.
+    int32 array, shape (all sends, 5)
+        The sends, then those of the added rounds; the same sends if nothing is lacking.
 
     Notes
     -----
     Partners are chosen by what they need at the beginning of the round: a chunk that comes in a
     round can be given in the next one.
     """
+    # The other rank of each meeting is the owner of the chunk. The two rows of a meeting have the
+    # same chunk in column 3, so every second row is enough.
     owner_of_chunk = sends[sends[:, 4] == REDUCE][::2, 3]
+
+    # ``needs[rank]``: the chunks that a rank lacks.
     needs = [set(np.flatnonzero(lacked).tolist()) for lacked in lacks.T]  # chunks, by rank
     rows = []
     round_ = int(sends[-1, 0])
     while any(needs):
+        # One more round. No rank has a partner yet, and those that lack most come first.
         round_ += 1
         free = sorted(range(len(needs)), key=lambda rank: -len(needs[rank]))
         needs_before = [frozenset(need) for need in needs]
@@ -656,9 +719,10 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
 
 
 def _choose_partner(needs: list[frozenset[int]], rank: int, free: list[int]) -> int:
-    """Return the place in `free` of a partner that has a chunk which a rank needs.
+    """Choose a partner, among the free ranks, that has a chunk which a rank lacks.
 
-    One that needs a chunk of the rank, too, comes first; without any it is the first of all.
+    If possible, it is one that lacks a chunk of the rank, too. If nobody has a chunk for the rank,
+    it is the first free rank.
 
     Parameters
     ----------
@@ -667,13 +731,14 @@ def _choose_partner(needs: list[frozenset[int]], rank: int, free: list[int]) -> 
     rank
         The rank that looks for a partner.
     free
-        The ranks that have no partner in this round yet.
+        The ranks that have no partner in this round yet; at least one.
 
     Returns
     -------
     int
-        An index of `free`.
+        The place of the partner in `free`, which is no number of a rank.
     """
+    # Places of ranks that do not lack all chunks which the rank lacks.
     givers = [place for place, other in enumerate(free) if needs[rank] - needs[other]]
     for place in givers:
         if needs[free[place]] - needs[rank]:

@@ -159,18 +159,17 @@ def _choose_rank(ranks, given_class, key):
     Parameters
     ----------
     ranks : Ranks
-        Reads the bucket of the class (the ranks that give its chunk), and `taken`, which says
-        which ranks have a partner already.
+        Reads ``bucket[given_class, place]``, the ranks that give the chunk; ``size[given_class]``,
+        how many there are; and ``taken[rank]``, whether a rank has a partner already.
     given_class : int
-        The class of the chunk that the rank gives in this round: for how many rounds the chunk has
-        been spreading.
+        Names the chunk: for how many rounds it has been spreading.
     key : int array, shape (ranks,)
-        The lower, the better; by rank.
+        ``key[rank]``: the lower, the better.
 
     Returns
     -------
     int
-        The rank, the first in its bucket of equal ones; -1 if no free rank gives the chunk.
+        The rank, the first in the bucket of equal ones; -1 if no free rank gives the chunk.
     """
     best = -1
     for place in range(ranks.size[given_class]):
@@ -214,34 +213,45 @@ def _record_send(log, number, source, target, chunk, kind):
 
 @inner_kernel
 def _sort_ranks(turn, order, ranks):
-    """Sort ranks by the class that they give; return the double that meets the late rank, or -1.
+    """List which ranks give which chunk in a round, and find who is planned to meet the late rank.
 
-    In each round the *late rank* meets one rank, and chunk t, for round t, begins to spread from
-    these two. The *class* of a chunk is how many rounds it has been spreading, 0 to q - 1, and a
-    *bucket* lists the ranks that give the chunk of one class in this round. *Doubles* (ranks with
-    two chunks) that take a chunk, and ranks that are *owed* one since a *swap* (they got a younger
-    chunk in place of the oldest one), stand in no bucket. An empty rank acts like one that holds
-    the oldest chunk.
+    Chunks are copied from rank to rank, and named by age: in round t chunk t - 1 has *class* 0,
+    chunk t - 2 class 1, and so on up to class q - 1, the oldest. A *bucket* is the list of the
+    ranks that give the chunk of one class to whoever takes it.
 
-    Example, q = 3 active chunks, before round 5: chunk 4 has class 0, chunk 3 class 1, and chunk 2
-    class 2. A rank that holds chunk 3 alone goes into bucket 1, and gives chunk 3. A double with
-    chunks 2 and 4 whose move is 1 gives chunk 2, and is in no bucket, as it takes class 1 later.
+    Most ranks hold one chunk and give it. *Doubles*, the ranks 0, 1, ..., hold two, and their
+    *moves* are planned. A rank is in no bucket if its partner is chosen in another way: a double
+    that takes a chunk, swaps, or meets the late rank; and a rank that is *owed* a chunk since a
+    swap.
+
+    Example with q = 3 before round 5: chunks 4, 3 and 2 have the classes 0, 1 and 2. A rank that
+    holds chunk 3 alone is in bucket 1, and gives chunk 3. A double with chunks 2 and 4 and the
+    move 1 gives chunk 2, and is in no bucket, as it takes a chunk of class 1 later on.
 
     Parameters
     ----------
     turn : MatchingRound
-        The number of the round, q (`n_active`), the absent rank, and ``moves[double]``: a class
-        that the double takes, `SEND` plus a class that it gives, or a constant such as `SWAP`.
+        The round: `number`, from 0; `n_active`, which is q; `absent`, the rank that stands for a
+        missing partner, or -1; and ``moves[double]``, which is one of
+
+        - 0 or more, below `SEND`: takes this class, and gives the oldest chunk;
+        - `SEND` plus a class: gives this class;
+        - `EXCHANGE`: meets the late rank;
+        - `SWAP`: gives the younger of its chunks, and takes class q - 2;
+        - `LOSE`: gives class q - 2 to the absent rank;
+        - `IDLE`, `REST`: takes and gives nothing as planned.
     order : int array, shape (ranks,)
-        All ranks in the order in which they stand in the bucket of their class.
+        All ranks in the order in which they are put into buckets.
     ranks : Ranks
-        Reads `hold`, the chunks of a rank, and `owed`. Writes `gives`, the chunk that a rank
-        gives, and the buckets with their sizes, and clears the partners (`mate`, `taken`).
+        Reads ``hold[slot, rank]``, the one or two chunks of a rank by number, and ``owed[rank]``
+        (`NONE` if nothing is owed). Writes ``gives[rank]``, the number of the chunk that a rank
+        gives, ``bucket[class, place]`` and ``size[class]``. Resets ``mate`` (to -1) and ``taken``
+        (to 0).
 
     Returns
     -------
     int
-        The double whose move is `EXCHANGE`; -1 if no double meets the late rank in this round.
+        The double whose move is `EXCHANGE`; -1 if there is none.
     """
     newest = turn.number - 1
     late_partner = -1
@@ -250,7 +260,9 @@ def _sort_ranks(turn, order, ranks):
         rank = order[place]
         ranks.mate[rank] = -1
         ranks.taken[rank] = False
-        # A rank with one chunk gives it; `NONE` is so old that it counts as the oldest class.
+
+        # A rank with one chunk gives it. An empty rank holds `NONE`, so old that it counts as the
+        # oldest class.
         ranks.gives[rank] = ranks.hold[0, rank]
         given_class = min(newest - ranks.hold[0, rank], turn.n_active - 1)
 
@@ -279,37 +291,45 @@ def _sort_ranks(turn, order, ranks):
 
 @inner_kernel
 def _meet_late(number, partner, lacks, log, ranks):
-    """Let a rank meet the late one, whose rank number equals the number of chunks.
+    """Let a rank meet the late one in a round, and write what the two send each other.
 
-    All ranks but the late one have summed up their data before, in chunks: each of them has one
-    chunk, which it *owns*, and which still lacks the data of the late rank. In round t the late
-    rank meets a rank that it has not met, and both add what the other has of the chunk of this
-    rank. This chunk, whole now, is chunk t. In the rounds after the last chunk the partner only
-    gets that chunk if it lacks it.
+    Before, all ranks but the late one have added up their data, in chunks: each of them *owns* one
+    chunk, which lacks the data of the late rank. In round t the late rank meets a rank that it has
+    not met. The two exchange what they have of the chunk of this rank, and both add: the chunk is
+    whole. When all chunks are whole, some more rounds follow. There the partner gets the last
+    chunk from the late rank, if it lacks it.
 
-    Chunks thus have two names: `lacks` and `owner` number them by round, while the rows of the log
-    name the rank that owns the chunk.
+    A chunk has two names: its number is the round t of its meeting (in `lacks` and `owner`), and
+    sends name it by the rank that owns it.
+
+    Example: rank 4 meets the late rank in round 2. Chunk number 2 is thus the chunk that rank 4
+    owns, ``owner[2] = 4``, and both sends have 4 in the column of the chunk.
 
     Parameters
     ----------
     number : int
-        The number of the round, which is that of the new chunk as long as there are new ones.
+        The number of the round, from 0.
     partner : int
         The rank that meets the late one.
     lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank does not have the chunk, summed over all ranks;
-        chunks are numbered by round. Set to False for the chunk and the partner.
+        ``lacks[chunk, rank]``: whether the rank lacks the whole chunk. Set to False for the chunk
+        and the partner.
     log : SendLog
-        Gets two sends that are added (an exchange), or one copy, or nothing: rows of round,
-        source, destination, owner of the chunk, and kind.
+        Gets rows of round, source, destination, owner of the chunk, and kind: two that are added
+        (`_REDUCE`), or one copy (`_COPY`), or none.
     ranks : Ranks
-        Writes `taken` (the partner is no longer free in this round), `met` (it has met the late
-        rank), and ``owner[chunk]``.
+        Writes ``taken[partner]`` (not free in this round any more), ``met[partner]`` (it has met
+        the late rank), and ``owner[chunk]``.
     """
     n_chunks = lacks.shape[0]
+
+    # All ranks but the last one own one chunk, so the last rank has the number of chunks as its
+    # number.
     late_rank = n_chunks
     chunk = min(number, n_chunks - 1)
     ranks.taken[partner] = True
+
+    # A new chunk becomes whole, or the last one is copied.
     if number < n_chunks:
         ranks.met[partner] = 1
         ranks.owner[number] = partner
@@ -322,43 +342,51 @@ def _meet_late(number, partner, lacks, log, ranks):
 
 @inner_kernel
 def _repay(turn, lacks, ranks):
-    """Give ranks that swapped in the last round the chunks owed to them; False if that fails.
+    """Find partners for the ranks that went without a chunk in a swap of the last round.
 
-    Chunks spread from rank to rank for q rounds; the *oldest* one is in its last round. In a
-    *swap* a rank gets a younger chunk in place of the oldest one, which it is *owed*. It gets it
-    now from a rank that gives the oldest chunk and has the owed one, too; preferably from one that
-    has met the late rank (which all ranks have to meet once).
+    Chunks are copied from rank to rank for q rounds; the *oldest* one is in its last round. In a
+    *swap* a rank got a younger chunk in place of the oldest one, which it is *owed*. In this round
+    it gets the owed chunk from a *payer*: a rank that has it, and would give the oldest chunk of
+    this round otherwise. The payer takes the young chunk for it.
 
-    Example, q = 4: in round 9 rank 7 got chunk 7 in a swap, and is owed chunk 5, which was the
-    oldest one. In round 10 chunk 6 is the oldest. A rank that gives chunk 6, and has chunk 5 since
-    before, gives chunk 5 to rank 7, and takes chunk 7 for it.
+    Example with q = 4: in round 9 rank 7 got chunk 7 in a swap, and is owed chunk 5. In round 10
+    chunk 6 is the oldest. A rank that holds chunk 6, and got chunk 5 before, gives chunk 5 to rank
+    7, and takes chunk 7.
 
     Parameters
     ----------
     turn : MatchingRound
-        The round: how many chunks spread at once, q, and the absent rank, which stands for a
-        missing partner (-1 if there is none).
+        The round: `n_active`, which is q, and `absent`, the rank that stands for a missing
+        partner, or -1.
     lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank does not have the chunk summed over all ranks.
+        ``lacks[chunk, rank]``: whether the rank lacks the chunk summed over all ranks.
     ranks : Ranks
-        Reads `owed` (the number of a chunk, or `NONE`), `met`, `hold` and the bucket of the oldest
-        class (the ranks that give it). Writes the pairs (`mate`, `taken`) and the chunks that they
-        give each other (`gives`), and uses `key` as scratch.
+        Reads
+
+        - ``owed[rank]``: the number of the chunk that a rank is owed, or `NONE`;
+        - ``hold[1, rank]``: the young chunk that it got in the swap;
+        - ``met[rank]``: whether a rank has met the late rank;
+        - ``bucket[q - 1]``: the ranks that give the oldest chunk.
+
+        Writes ``mate`` and ``taken`` (the pairs), and ``gives`` (the chunks that they give each
+        other); ``key`` is scratch.
 
     Returns
     -------
     bool
-        False if some rank that is owed a chunk finds no rank to pay; the plan cannot be laid then.
+        False if a rank that is owed a chunk finds no payer.
     """
     last_chunk = lacks.shape[0] - 1
     for creditor in range(len(ranks.owed)):
         owed = ranks.owed[creditor]
         if owed == NONE:
             continue
-        # Payers that have met the late rank come first: what a payer takes may be a young chunk,
-        # and ranks that have not met it should take old ones (see `_pair_rest`). A rank without
-        # the owed chunk cannot pay; the absent rank, of which `lacks` is not asked, is in no
-        # bucket. Chunks after the last one are copies of it, hence the least of two numbers.
+
+        # The keys of payers, of which the least is chosen: 0 for a rank that has met the late
+        # rank, else 1. The chunk that a payer takes may be young, and ranks that have not met the
+        # late rank should take old chunks (see `_pair_rest`). A rank that lacks the owed chunk
+        # cannot pay. Chunks after the last one are copies of it, hence the least of two numbers.
+        # `lacks` is not asked of the absent rank, which is in no bucket anyway.
         for rank in range(len(ranks.owed)):
             ranks.key[rank] = 1 - ranks.met[rank]
             if rank != turn.absent and owed >= 0 and lacks[min(owed, last_chunk), rank]:
@@ -375,41 +403,45 @@ def _repay(turn, lacks, ranks):
 
 @inner_kernel
 def _swap(turn, ranks):
-    """Pair doubles whose move is a swap with ranks that give class q - 2; False if that fails.
+    """Find partners for the ranks that swap in a round.
 
-    A *double* is a rank that holds two chunks that still spread: here the oldest one, of class
-    q - 1, and a younger one. (The class of a chunk is how many rounds it has been spreading, and q
-    chunks spread at once.) In a *swap* it gives the younger chunk to its partner, which holds the
-    chunk of class q - 2 alone, and takes this chunk, which is the oldest one a round later. Hence
-    the double spreads its young chunk, and yet has an oldest chunk to give in the next round. The
-    partner goes without the oldest chunk for a round, and is owed it (see `_repay`). The sends
-    themselves are written by `_exchange_chunks`.
+    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
+    spreading for c rounds, and class q - 1 is the oldest. A *double* is a rank that holds two
+    chunks: here the oldest one and a younger one. In a *swap* it gives the younger one, and takes
+    a chunk of class q - 2. That is the oldest one in the next round, so the double has an oldest
+    chunk to give again. Its partner gets no oldest chunk in this round, and is *owed* it until the
+    next one.
 
-    Example, q = 4, round 9: chunks 8, 7, 6 and 5 have the classes 0, 1, 2 and 3. Double 0 holds
-    chunks 5 and 7, and rank 7 holds chunk 6. They swap: double 0 gives chunk 7, and holds 6 and 7;
-    rank 7 gives chunk 6, holds 6 and 7, too, and is owed chunk 5.
+    Example with q = 4, round 9: chunks 8, 7, 6 and 5 have the classes 0, 1, 2 and 3.
+
+                 holds before   gives   holds after
+        double   5 and 7        7       6 and 7
+        partner  6              6       6 and 7, and is owed 5
 
     Parameters
     ----------
     turn : MatchingRound
-        The round: ``moves[double]`` is `SWAP` for the doubles that are paired here.
+        The round: `n_active`, which is q, and ``moves[double]``, which is `SWAP` for the doubles
+        that are paired here.
     ranks : Ranks
-        Reads `met` (1 for ranks that have met the late rank, the one that all have to meet once)
-        and the bucket of class q - 2, which lists the ranks that give its chunk. Writes `mate` and
-        `taken`, and uses `key` as scratch.
+        Reads ``met[rank]`` (1 if the rank has met the late rank, else 0) and ``bucket[q - 2]``,
+        the ranks that give class q - 2. Writes the pairs, ``mate`` and ``taken``; ``key`` is
+        scratch.
 
     Returns
     -------
     bool
-        False if some double finds no partner; the plan cannot be laid then.
+        False if some double finds no partner.
     """
     n_doubles = len(turn.moves)
     for double in range(n_doubles):
         if turn.moves[double] != SWAP:
             continue
-        # Partners are no doubles: the doubles are the first ranks, and their moves are planned.
-        # After the swap and its repayment the partner holds a young chunk alone. Ranks meet the
-        # late rank while they hold the oldest one, so those that have met it come first.
+
+        # The keys of partners, of which the least is chosen. Doubles, the first ranks, are not
+        # chosen, as their moves are planned. The others hold a young chunk alone after the swap
+        # and its repayment; but ranks meet the late rank while they hold the oldest one, so those
+        # that have met it come first.
         for rank in range(len(ranks.key)):
             ranks.key[rank] = _NOT_CHOSEN
             if rank >= n_doubles:
@@ -423,38 +455,44 @@ def _swap(turn, ranks):
 
 @inner_kernel
 def _face_absent(turn, ranks):
-    """Choose the rank that has no partner in a round (faces the absent one); False if that fails.
+    """Choose the rank that has no partner in a round, if the number of ranks is odd.
 
-    The *absent rank* stands in for the partner that one of an odd number of ranks does not have.
-    Chunks spread from rank to rank for q rounds, and the *class* of a chunk is how many rounds it
-    has been spreading: the chunk of class q - 1 is the oldest one, and goes to ranks that give a
-    younger one for it. A rank that gives class q - 2 faces the absent rank with the least harm: it
-    *misses* the oldest chunk, which it would have got, but holds the oldest one a round later.
+    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
+    spreading for c rounds, and class q - 1 is the oldest. The rank without a partner is one that
+    gives class q - 2. It *misses* the oldest chunk, which it would have got from its partner, but
+    loses nothing else, as its own chunk is the oldest one in the next round.
 
-    If no *double* (a rank with two chunks) is planned to face the absent rank, it is a rank of
-    class q - 2 that has missed the fewest chunks before; of equals one that has met the late rank
-    (whom all ranks have to meet once, while they hold the oldest chunk), and is no double.
+    A *double*, a rank that holds two chunks, may be planned to be this rank. Otherwise it is the
+    rank that
+
+    1. has missed the fewest chunks before;
+    2. of equals, is no double;
+    3. of equals, has met the late rank, which all ranks have to meet once.
 
     Parameters
     ----------
     turn : MatchingRound
-        The round: its number, q, and ``moves[double]``. A double with the move `LOSE` faces the
-        absent rank, and one with the move `REST` as well, but that misses nothing.
+        The round: `number`; `n_active`, which is q; and ``moves[double]``: `LOSE` for a double
+        without a partner, or `REST` for one that misses nothing by that.
     ranks : Ranks
-        Reads `met` (1 for ranks that have met the late rank), `missed` (how many chunks a rank has
-        missed) and the bucket of class q - 2, the list of ranks that give its chunk. Writes
-        `taken` and `missed` of the rank that is chosen, and uses `key` as scratch.
+        Reads ``met[rank]`` (1 if it has met the late rank), ``missed[rank]`` (how many chunks it
+        has missed) and ``bucket[q - 2]``, the ranks that give class q - 2. Writes `taken` and
+        `missed` of the rank that is chosen; `key` is scratch.
 
     Returns
     -------
     bool
-        False if no rank is left that gives class q - 2; the plan cannot be laid then.
+        False if no free rank gives class q - 2.
     """
     n_doubles = len(turn.moves)
+
+    # The double that is planned to be without a partner, if there is one.
     loser = -1
     for double in range(n_doubles):
         if turn.moves[double] == LOSE or turn.moves[double] == REST:
             loser = double
+
+    # Otherwise the rank with the least key.
     if loser < 0:
         for rank in range(len(ranks.key)):
             # The least key is chosen. One missed chunk counts 4, and more than both other reasons
@@ -475,28 +513,31 @@ def _face_absent(turn, ranks):
 
 @inner_kernel
 def _take_planned_classes(turn, n_chunks, ranks):
-    """Pair doubles that take a chunk with ranks that give it; False if there are too few.
+    """Find partners for the ranks that are planned to take a certain chunk in a round.
 
-    A *double* is a rank with two chunks that spread. The *class* of a chunk says for how many
-    rounds it has spread: in round t, chunk t - 1 has class 0, and chunk t - 1 - c class c. A
-    double whose *move* (what is planned for it in this round) is a class takes the chunk of this
-    class, and gives its oldest one. A *bucket* is the list of ranks that give the chunk of a
-    class in this round.
+    Chunks are copied from rank to rank, and are named by age: in round t chunk t - 1 has *class*
+    0, chunk t - 2 class 1, and so on up to class q - 1, the oldest. A *double* is a rank that
+    holds two chunks. If its planned move is a class, it takes the chunk of this class from a rank
+    that gives it, and gives its oldest chunk in return.
 
-    When the last chunk has begun to spread no new ones come. The ranks that would hold newer
-    chunks hold copies of the last one, so all classes up to that of the last chunk are the same
-    chunk. If nobody gives the planned class, a rank of the next such class does as well.
+    After the last chunk no new ones come. The numbers after it then stand for copies of it, so
+    that several classes are the same chunk. If nobody gives the planned class, the next one of
+    these will do.
+
+    Example: 13 chunks, 0 to 12, in round 15. The classes 0, 1 and 2 would be chunks 14, 13 and 12,
+    and all stand for chunk 12. A double that is to take class 0 may get it from a rank of class 1
+    or 2.
 
     Parameters
     ----------
     turn : MatchingRound
-        The number of the round, q (how many chunks spread at once), and ``moves[double]``, of
-        which those from 0 to ``SEND - 1`` are classes that are taken. Doubles are the first ranks.
+        The round: `number`, which is t; `n_active`, which is q; and ``moves[double]``, of which
+        the numbers 0 to ``SEND - 1`` are classes that are taken. Doubles are the ranks 0, 1, ...
     n_chunks : int
-        How many chunks there are; the last one has the number ``n_chunks - 1``.
+        The number of chunks.
     ranks : Ranks
-        Reads the buckets, which list the ranks that give each class; writes `mate` (the partner of
-        a rank) and `taken`. `key`, by which ranks are chosen, is set to 0: any free rank will do.
+        Reads ``bucket[class]``, the ranks that give each class. Writes the pairs, ``mate`` and
+        ``taken``, and ``key``, all 0, as any free rank will do.
 
     Returns
     -------
@@ -504,10 +545,14 @@ def _take_planned_classes(turn, n_chunks, ranks):
         False if some double finds nobody that gives the class.
     """
     ranks.key[:] = 0
+
+    # Classes up to `last_class_to_try` are all copies of the last chunk. The oldest class is never
+    # taken, as it stops spreading.
     class_of_last_chunk = turn.number - 1 - (n_chunks - 1)
     last_class_to_try = min(class_of_last_chunk, turn.n_active - 2)  # the oldest is never taken
     for double in range(len(turn.moves)):
         if 0 <= turn.moves[double] < SEND:
+            # Go on to older classes, as long as these are the same chunk, until somebody gives it.
             taken_class = turn.moves[double]
             giver = _choose_rank(ranks, taken_class, ranks.key)
             while giver < 0 and taken_class < last_class_to_try:
@@ -521,35 +566,44 @@ def _take_planned_classes(turn, n_chunks, ranks):
 
 @inner_kernel
 def _pair_rest(n_active, ranks):
-    """Pair the ranks that give the oldest chunk with all others; False if that fails.
+    """Pair the ranks that give the oldest chunk with all that give younger ones.
 
-    Chunks spread from rank to rank for q rounds, and the *class* of a chunk is how many rounds it
-    has been spreading, 0 to q - 1. Each rank gives one chunk to its partner: ranks that hold the
-    oldest chunk take a younger one for it. The late rank, which joined last, has to meet each rank
-    once, while that holds the oldest chunk. A rank that takes an old class soon holds the oldest
-    chunk again, and is free to meet the late rank; so ranks that have not met it yet take the
-    oldest classes.
+    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
+    spreading for c rounds, and class q - 1 is the oldest. In a pair one rank gives the oldest
+    chunk, and the other one a younger chunk for it.
+
+    The rule matters for the late rank, which every rank has to meet once, while it holds the
+    oldest chunk. A rank that takes class q - 2 holds the oldest chunk in the next round already;
+    one that takes class 0 only q - 1 rounds later. Hence ranks that have not met the late rank
+    take the older classes.
 
     Parameters
     ----------
     n_active : int
-        How many classes there are, q; class q - 1 is the oldest.
+        The number of classes, q.
     ranks : Ranks
-        Reads ``bucket[class]`` and ``size[class]``, the ranks that give each class, and for each
-        rank whether it has a partner in this round (`taken`), has met the late rank (`met`), or
-        has missed a chunk (`missed`). Writes the pairs into `mate`. The last three buckets are
-        scratch.
+        Reads
+
+        - ``bucket[class, place]`` and ``size[class]``: the ranks that give each class, and how
+          many;
+        - ``taken[rank]``: whether it has a partner in this round already;
+        - ``met[rank]``: whether it has met the late rank;
+        - ``missed[rank]``: how many chunks it has missed, by being without a partner.
+
+        Writes ``mate`` (the partner, at the rank with the oldest chunk). The last three buckets
+        are scratch.
 
     Returns
     -------
     bool
-        False if more ranks give younger classes than ranks with the oldest chunk are left.
+        False if too few ranks give the oldest chunk.
     """
     bucket = ranks.bucket
     size = ranks.size
     oldest_class = n_active - 1
 
-    # Three groups of ranks with the oldest chunk, in the buckets behind those of the classes.
+    # Put the free ranks with the oldest chunk into three groups, which use the three buckets
+    # behind those of the classes.
     not_met = n_active
     met_and_missed = n_active + 1
     met_all = n_active + 2
@@ -565,9 +619,12 @@ def _pair_rest(n_active, ranks):
             bucket[group, size[group]] = rank
             size[group] += 1
 
+    # Go from older to younger classes; each rank that gives one gets a partner from the groups.
+    # All that have not met the late rank come first.
     for given_class in range(oldest_class - 1, -1, -1):
-        # The rank that faces the absent one gives class q - 2, and should have missed no chunk
-        # before; ranks that take class q - 3 now give class q - 2 in the next round.
+        # Then come those that have missed a chunk; but they come last where class q - 3 is taken.
+        # A rank that takes it gives class q - 2 in the next round, may be without a partner then,
+        # and should have missed nothing before.
         second = met_and_missed
         third = met_all
         if given_class == n_active - 3:
@@ -592,28 +649,32 @@ def _pair_rest(n_active, ranks):
 
 @inner_kernel
 def _exchange_chunks(turn, lacks, log, ranks):
-    """Send the chunks that the pairs of a round give each other, and update what ranks hold.
+    """Let all pairs of a round exchange their chunks: write the sends, and update what ranks hold.
 
-    A pair exchanges one chunk each way; a send is left out if its receiver has the chunk already.
-    Chunks spread for q rounds each, and the *oldest* one is in its last round. Each rank *holds*
-    one chunk or two that still spread. In a swap a rank gets a younger chunk in place of the
-    oldest one, and is *owed* that one, which comes in the next round. The chunks that a rank holds
-    are those that it can give later on; all that it has for good is told by `lacks`.
+    Each rank of a pair gives one chunk to the other one. A send is written only if it helps.
+    Chunks are copied from rank to rank for q rounds; the *oldest* one is in its last round. A rank
+    *holds* the one or two chunks that it can give later on. It keeps the data of older ones, too,
+    but does not give them.
+
+    Example: rank 3 holds the oldest chunk 5, its partner 8 holds chunk 7. After the exchange both
+    have both chunks, and both hold chunk 7, as chunk 5 stops spreading.
 
     Parameters
     ----------
     turn : MatchingRound
-        The number of the round; q, how many chunks spread at a time; and the moves of the ranks
-        with two chunks.
+        The round: `number`; `n_active`, which is q; and ``moves[double]`` of the *doubles*, the
+        ranks 0, 1, ... that hold two chunks. Only the move `SWAP` counts here: the double gives a
+        younger chunk, and its partner is *owed* the oldest chunk until the next round.
     lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank does not have the chunk summed over all ranks, by
-        the numbers of chunks; written.
+        ``lacks[chunk, rank]``: whether the rank lacks the chunk, by the numbers of chunks;
+        updated.
     log : SendLog
         Gets the sends: rows of round, source, destination, owner of the chunk, and kind.
     ranks : Ranks
-        Reads `mate`, the partner of a rank; `gives`, the chunk that it gives; and `owner`, the
-        rank that had a chunk first. Writes `hold`, the chunks that a rank holds, and `owed`, the
-        chunk that it gets a round later.
+        Reads ``mate[rank]``, the partner (-1 if there is none, or if the pair is at the other
+        rank); ``gives[rank]``, the number of the chunk that it gives; and ``owner[chunk]``, the
+        rank that had the chunk first. Updates ``hold[slot, rank]``, the numbers of the chunks that
+        it holds (`NONE` if a slot is empty), and ``owed[rank]``.
     """
     last_chunk = lacks.shape[0] - 1
     oldest = turn.number - turn.n_active
@@ -638,12 +699,14 @@ def _exchange_chunks(turn, lacks, log, ranks):
             ranks.owed[rank] = NONE
             continue
 
-        # Any other rank holds the chunk that it got in place of its oldest one. In a swap the
-        # mate gets a younger chunk instead of the oldest, which it is owed from now on.
+        # The rank that gave the oldest chunk holds the one that it got in the place of that. Its
+        # partner holds what it held before.
         slot = 1
         if ranks.hold[0, rank] <= oldest:
             slot = 0
         ranks.hold[slot, rank] = ranks.gives[mate]
+
+        # In a swap the partner holds the young chunk, too, and is owed the oldest one.
         if rank < len(turn.moves) and turn.moves[rank] == SWAP:
             ranks.hold[1, mate] = ranks.gives[rank]
             ranks.owed[mate] = oldest
@@ -651,33 +714,35 @@ def _exchange_chunks(turn, lacks, log, ranks):
 
 @inner_kernel
 def _pair_ranks(turn, n_chunks, lacks, ranks):
-    """Pair all ranks that do not meet the late one; False if that fails.
+    """Choose partners in a round for all ranks but the one that meets the late rank.
 
-    In each round of the all-reduce one rank meets the late rank, which joined last, and all others
-    exchange chunks in pairs. Most ranks hold one chunk that still spreads; *doubles* hold two, and
-    what they do (their *moves*) is planned. In a *swap* a double gives its younger chunk, and its
-    partner is *owed* the oldest chunk for a round. The doubles, ranks with two chunks, come first,
-    since fewer partners suit them. In order: ranks that are owed a chunk since a swap of the round
-    before, doubles that swap now, the rank without a partner if their number is odd, doubles that
-    take a chunk as planned, and all others.
+    The ranks exchange chunks in pairs. Most of them hold one chunk that is copied from rank to
+    rank. A few, the *doubles*, hold two, and what they do (their *moves*) is planned. Ranks that
+    few partners suit come first:
+
+    1. ranks that went without the oldest chunk in a swap of the last round, and are *owed* it;
+    2. doubles that *swap*: give their young chunk, where others give the oldest one;
+    3. the rank that has no partner, if the number of ranks is odd;
+    4. doubles that take a certain chunk as planned;
+    5. all others.
 
     Parameters
     ----------
     turn : MatchingRound
-        The round and ``moves[double]``: the class of the chunk that it takes, or a constant such
-        as `SWAP`.
+        The round: `number`; `n_active`, which is for how many rounds a chunk spreads; `absent`,
+        the rank that stands for a missing partner, or -1; and ``moves[double]``.
     n_chunks : int
         The number of chunks.
     lacks : bool array, shape (chunks, ranks)
-        Which rank does not have which chunk reduced over all.
+        ``lacks[chunk, rank]``: whether the rank lacks the chunk summed over all ranks.
     ranks : Ranks
-        Sorted into buckets by `_sort_ranks`, by the *class* of the chunk that a rank gives: how
-        many rounds the chunk has been spreading. Gets the pairs in `mate`.
+        Its buckets list the ranks that give each chunk, as `_sort_ranks` writes them. Gets the
+        pairs in ``mate``, and in ``gives`` what ranks give that make up for a swap.
 
     Returns
     -------
     bool
-        False if the moves of the round leave some rank without a partner that suits it.
+        False if some rank finds no partner that suits it; the plan cannot be laid then.
     """
     if not _repay(turn, lacks, ranks):
         return False
@@ -694,28 +759,35 @@ def _pair_ranks(turn, n_chunks, lacks, ranks):
 def lay(n_active, moves, orders, log, lacks, ranks):
     """Write the sends of all rounds of an all-reduce around a late rank.
 
-    In each round one rank meets the late rank, and all others are paired. Their *active* chunks
-    are those that met the late rank in the last q rounds and still spread. A rank with the oldest
-    one gives it to a rank without, and takes a younger one for it: chunks thus double in number.
-    Ranks that hold two active chunks are *doubles*, and their *moves* are planned beforehand: what
-    each of them gives or takes in a round. All other ranks hold one, and are equal but for it.
+    In each round one rank meets the late rank, which makes one more chunk whole. All other ranks
+    exchange whole chunks in pairs. A chunk is copied from rank to rank for q rounds. A rank that
+    holds the oldest chunk gives it to one that has not got it, and takes a younger one for it;
+    thus the holders of each chunk double in a round. Most ranks hold one such chunk. A few, the
+    *doubles*, hold two, and their *moves*, what they do in each round, are planned beforehand.
 
     Parameters
     ----------
     n_active : int
-        How many chunks are active, q.
+        For how many rounds a chunk spreads, q.
     moves : int8 array, shape (rounds, doubles)
-        The moves of the doubles, the ranks 0, 1, ... that hold two active chunks. Each is a class
-        (the number of rounds that a chunk has been spreading) whose chunk the double takes for its
-        oldest one, `SEND` plus a class that it gives, or `IDLE`, `EXCHANGE` (meets the late rank),
-        `SWAP` (gives its young chunk), `LOSE` or `REST` (has no partner).
+        ``moves[round, double]``; doubles are the ranks 0, 1, ... Classes are ages: a chunk of
+        class c has been spreading for c rounds. A move is one of
+
+        - 0 or more, below `SEND`: takes the chunk of this class for its oldest one;
+        - `SEND` plus a class: gives the chunk of this class;
+        - `IDLE`: does nothing of its own;
+        - `EXCHANGE`: meets the late rank;
+        - `SWAP`: gives its younger chunk, and takes class q - 2;
+        - `LOSE`, `REST`: has no partner, and misses a chunk, or nothing.
     orders : int array, shape (orders, ranks)
-        ``orders[k]``: the order of equal ranks in rounds k, k + len(orders), ... If there is one
-        rank more than chunks, the last is absent: who faces it misses the oldest chunk.
+        ``orders[k]``: the order of ranks that are alike, for the rounds k, k + len(orders), ...
+        The late rank is none of them. If there is one rank more than chunks, the last one stands
+        for a missing partner (the number of ranks is odd).
     log : SendLog
         Gets the sends: rows of round, source, destination, owner of the chunk, and kind.
     lacks : bool array, shape (chunks, ranks)
-        Which rank does not have which chunk reduced over all; all true at first, and written.
+        ``lacks[chunk, rank]``: whether the rank lacks the chunk summed over all ranks. All True at
+        first, and updated.
     ranks : Ranks
         Workspace, as `new_ranks` allocates it; what it holds before does not matter.
 
@@ -726,6 +798,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]
+
+    # One rank more than chunks stands for a missing partner.
     absent = -1
     if n_ranks > n_chunks:
         absent = n_ranks - 1

@@ -117,22 +117,20 @@ class DoublesSearch:
     ) -> None:
         """Keep the numbers that a plan has to meet; nothing has been tried yet.
 
-        A *double* is a rank with two chunks that spread. A chunk spreads for q rounds, from rank
-        to rank, and could come to 2^(q - 1) *holders*; the *surplus* says how many of them are too
-        many. A double *wastes* holders of a chunk while it holds the chunk and does not give it.
-
         Parameters
         ----------
         q
-            The number of chunks that spread at the same time.
+            For how many rounds a chunk is copied from rank to rank.
         surplus
-            How many holders of each chunk but the last one are to be wasted.
+            A chunk could come to 2^(q - 1) *holders*. This is how many of them are too many, for
+            each chunk but the last one; doubles make up for it by holding chunks back.
         n_chunks
             The number of chunks.
         n_doubles
-            The number of doubles.
+            The number of *doubles*, which are ranks that hold two chunks and give one of them.
         n_losers
-            How many doubles miss a chunk, because they face the rank that is not there.
+            How many doubles have to be without a partner once, and miss a chunk; 0 if the number
+            of ranks is even.
         seed
             The seed of the order in which equally good moves are tried.
         """
@@ -146,58 +144,72 @@ class DoublesSearch:
         """States from which no plan leads to the end."""
 
     def plan(self) -> NDArray[np.int8] | None:
-        """Return the moves of all doubles, or None if the search found none.
+        """Search for the moves of all ranks with two chunks, in an all-reduce around a late rank.
 
-        A *double* is a rank that holds two chunks that still spread from rank to rank. Its *move*
-        says what it does in one round of an all-reduce around a late rank.
+        A *double* is a rank that holds two chunks that are copied from rank to rank. Its *move*
+        says what it does in one round.
 
         Returns
         -------
         int8 array, shape (n_chunks + q - 1, doubles), or None
-            ``moves[round, double]``: a class from 0 (for how many rounds a chunk has been
-            spreading) whose chunk the double takes for its oldest one, `SEND` plus a class that it
-            gives, or `EXCHANGE` (meets the late rank), `SWAP`, `LOSE` or `IDLE`.
+            None if the search found no plan. ``moves[round, double]`` is one of
+
+            - 0 or more, below `SEND`: the double gives its oldest chunk, and takes one that has
+              been spreading for so many rounds (its *class*);
+            - `SEND` plus a class: it gives the chunk of this class;
+            - `EXCHANGE`: it meets the late rank;
+            - `SWAP`: it gives its younger chunk for one of class q - 2;
+            - `LOSE`: it has no partner, and misses a chunk;
+            - `IDLE`: it takes nothing.
         """
-        # Before round 0 no double holds a chunk, and chunk 0, of class 0 from round 1 on, has its
-        # whole surplus still to waste.
+        # Before round 0 no double holds a chunk (q - 1 stands for an empty place). Chunk 0, which
+        # has class 0 from round 1 on, has its whole surplus still to waste.
         empty = Double(self.q - 1, self.q - 1)
         budgets = (self.surplus,) + (0,) * (self.q - 1)
         last_first = self._extend(0, (empty,) * self.n_doubles, budgets, ())
         if last_first is None:
             return None
+
+        # The search lists the last round first.
         return np.array(last_first[::-1], dtype=np.int8)
 
     def _extend(
         self, turn: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
     ) -> list[tuple[int, ...]] | None:
-        """Return the moves of all doubles from a round on, by depth-first search.
+        """Find the moves of all doubles from one round to the end, by depth-first search.
 
-        A *double* is a rank that holds two chunks that still spread. The *class* of a chunk is how
-        many rounds it has been spreading, 0 to q - 1. A double *wastes* a chunk while it holds it
-        without giving it, so that the chunk has fewer holders in the end, and the *budget* of a
-        class says how many fewer they have still to be. In a *swap* a double gives its younger
-        chunk for one of class q - 2, and its partner goes without the oldest one until the next
-        round: a *debt*. States from which no plan leads to the end
-        are remembered, and not entered again.
+        A *double* is a rank that holds two chunks that are still being copied from rank to rank. A
+        *move* is what one double does in one round. The method tries the moves of this round, the
+        most promising first, and calls itself for the next round. A state that leads nowhere is
+        remembered, and is not entered again.
+
+        Chunks are named by age: the chunk of *class* c has been spreading for c rounds, from 0 to
+        q - 1.
 
         Parameters
         ----------
         turn
-            The number of the round.
+            The number of the round, from 0; the search is at the end in round n_chunks + q - 1.
         doubles
-            The classes of the two chunks of each double before the round.
+            The state of each double before the round: the classes of its two chunks (`young`,
+            `old`), whether it has met the late rank (`met`), and whether it has missed a chunk
+            (`lost`).
         budgets
-            ``budgets[class]``: how many of the holders that the chunk of a class could have are
-            still to be wasted.
+            ``budgets[class]``: without doubles each chunk would come to too many ranks. This is
+            how many of them are still to be saved for the chunk of this class, by doubles that do
+            not pass it on.
         debts
-            One class for each swap of the round before: the partner of a double got this younger
-            chunk in place of the oldest one, which some rank has to pay to it in this round.
+            One class for each swap of the round before. In a *swap* a double gave its younger
+            chunk, and its partner went without the oldest one. Now the partner gives the chunk of
+            this class to the rank that makes up for it, and hence to no double.
 
         Returns
         -------
         list or None
-            For each round the move of each double, the last round first; None if there is no plan.
+            For each round the moves of all doubles, the last round first; None if there is no
+            plan.
         """
+        # All rounds are planned.
         if turn == self.n_chunks + self.q - 1:
             return []
 
@@ -205,6 +217,8 @@ class DoublesSearch:
         state = (turn, tuple(sorted(doubles)), budgets, debts)
         if state in self.failed or len(self.failed) > NODES:
             return None
+
+        # The first list of moves that leads to the end is taken.
         for step, budgets_after in self._list_steps(turn, doubles, budgets, debts):
             later_moves = self._extend(turn + 1, step.doubles, budgets_after, step.debts)
             if later_moves is not None:
@@ -215,42 +229,48 @@ class DoublesSearch:
     def _list_steps(
         self, turn: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
     ) -> list[tuple[DoublesStep, Budgets]]:
-        """List the moves that all doubles together can make in a round, the most promising first.
+        """List what all doubles together may do in one round, the most promising choice first.
 
-        A *double* is a rank with two chunks that spread. The *class* of a chunk counts the rounds
-        for which it has been spreading, from 0 to q - 1. A chunk has the fewer holders at the end,
-        the more doubles hold it without giving it: they *waste* its class. In each round one rank
-        meets the *late rank*, whose data are wanted by all (a double *exchanges* with it once),
-        and if ranks are odd in number one has no partner, and *loses* a chunk. In a *swap* a
-        double gives its younger chunk for one of class q - 2, and its partner goes without the
-        oldest chunk until the next round: that is a *debt*.
+        A *double* is a rank that holds two chunks that are still being copied from rank to rank.
+        Chunks are named by age: the chunk of *class* c has been spreading for c rounds, from 0 to
+        q - 1. In a round one double can
 
-        A list of moves is allowed if only one double exchanges, and one loses; if no class is
-        wasted beyond its budget, and the oldest one is wasted as often as it has to be; if enough
-        ranks give each class that doubles take; and if enough rounds are left for what each double
-        has to do once.
+        - give one of its chunks, or take one of another class for its oldest chunk;
+        - *exchange*: meet the late rank, whose data all others want. Each double does so once, and
+          only one double in a round;
+        - *lose*: have no partner, if the number of ranks is odd. Only one double in a round does
+          so;
+        - *swap*: give its younger chunk for one of class q - 2. Its partner goes without the
+          oldest chunk for a round, and is in *debt* until the next one.
+
+        A double can give only one of its two chunks. The other one *wastes* a round, and comes to
+        fewer ranks in the end. That is wanted, since chunks would come to too many ranks
+        otherwise; the *budget* of a class says how many ranks its chunk has still to lose in this
+        way.
 
         Parameters
         ----------
         turn
             The number of the round.
         doubles
-            The doubles before the round: the classes of their two chunks, and whether they have
-            exchanged and lost before.
+            For each double the classes of its two chunks before the round (`young`, `old`), and
+            whether it has exchanged (`met`) and lost (`lost`) before.
         budgets
-            ``budgets[class]``: how many of the holders that a chunk could have are still to be
-            wasted, by doubles that do not give it.
+            ``budgets[class]``: how many ranks the chunk of this class has still to lose.
         debts
-            One class for each swap of the round before. The rank that got a chunk of this class in
-            it gives that to the rank that pays its debt, and thus to no double.
+            One class for each swap of the round before: a rank that holds the chunk of this class
+            must give it to the rank that pays its debt, and so cannot give it to a double.
 
         Returns
         -------
         list of (DoublesStep, Budgets)
-            The moves of all doubles with the doubles, wasted classes and debts after them; and the
-            budgets of the next round.
+            Each choice that is allowed: the moves and what follows from them; and
+            ``budgets[class]`` for the next round. Left out are choices that waste too much or too
+            little, take a chunk that too few ranks give, or leave too few rounds for what each
+            double has to do once.
         """
-        # Combine the options of all doubles, and drop what already breaks a rule.
+        # Go through the doubles one by one. After each of them, `partial_steps` are all
+        # combinations of the moves of the doubles until then that break no rule so far.
         none_of_each = (0,) * self.q
         partial_steps = [DoublesStep((), (), none_of_each, none_of_each, ())]
         for double in doubles:
@@ -262,14 +282,15 @@ class DoublesSearch:
                         longer_steps.append(longer)
             partial_steps = longer_steps
 
+        # Keep the combinations that also meet the rules for all doubles together.
         allowed: list[tuple[DoublesStep, Budgets]] = []
         for step in partial_steps:
             budgets_after = self._close_round(turn, step, doubles, budgets, debts)
             if budgets_after is not None:
                 allowed.append((step, budgets_after))
 
-        # Exchanges and losses come first, because every double needs its own before the end; of
-        # the rest few swaps are best. Chance decides among equals.
+        # The best have an exchange, then a loss, since every double needs its own before the end;
+        # then few swaps. False sorts before True. Chance decides among equals.
         tie_breaks = self.rng.random(len(allowed))
         scores = [
             (
@@ -284,97 +305,122 @@ class DoublesSearch:
         return [allowed[number] for number in order]
 
     def _list_options(self, turn: int, double: Double) -> list[_Option]:
-        """List the moves of one double in a round: a rank that holds two chunks that spread.
+        """List what one double can do in a round; a double is a rank that holds two chunks.
 
-        The late rank meets one rank in each round; the chunk of this rank is then complete, and
-        spreads by copies. A chunk has class c if that was c + 1 rounds ago, and spreads until it
-        has class q - 1. Ranks are paired in each round. A rank with the oldest chunk gives it and
-        takes a younger one; a rank with younger ones gives one of them and takes the oldest, but
-        keeps both of its own. The chunk that a double does not give is *wasted* for a round.
+        Chunks are copied from rank to rank, and are named by age: the chunk of *class* c has been
+        spreading for c rounds. It stops after q rounds, so class q - 1 is the oldest. Ranks
+        exchange chunks in pairs, one chunk each way. There are two cases:
 
-        Example, q = 4, after the ramp: a double with classes 0 and 2 gives one of them, and wastes
-        the other: two options. Its classes are 1 and 3 in the next round; it then gives class 3,
-        wastes class 1, and takes class 0 or 2, meets the late rank, or swaps.
+        - The double holds the oldest chunk. It gives this one, and takes another one in its place.
+        - It holds two younger chunks. It gives one of them, and keeps both.
+
+        The chunk that it does not give is *wasted* in this round: it spreads to fewer ranks.
+
+        Example with q = 4. A double holds the classes 0 and 2. It has two options: give class 0
+        and waste class 2, or give class 2 and waste class 0. A round later both are a round older,
+        1 and 3. Now it gives class 3, the oldest, wastes class 1, and takes class 0 or 2 for it;
+        or it meets the late rank and gets a new chunk; or it gives class 1 in place of class 3,
+        and takes class 2 (a *swap*).
 
         Parameters
         ----------
         turn
-            The number of the round. Rounds before q are the ramp, in which there are not yet q
-            active chunks.
+            The number of the round. Before round q there is no chunk of class q - 1 yet, and a
+            double may hold one chunk or none.
         double
-            The classes of its two chunks before the round, and what it has done already.
+            The classes of its two chunks before the round (`young`, `old`), and whether it has met
+            the late rank (`met`) and missed a chunk (`lost`).
 
         Returns
         -------
         list of _Option
-            For each move, the class that the double wastes, and its classes in the next round.
+            For each option the move, the class that is wasted, and the double in the next round.
+            Empty if the double cannot have two chunks in time.
         """
+        # Both chunks are younger than the oldest.
         if double.old < self.q - 1:
             return self._options_with_young_chunks(turn, double)
+
+        # Else it holds the oldest chunk. Before round q the oldest class stands for an empty
+        # place. A double with two empty places in round q - 1 gets one chunk at most in this
+        # round, but needs two after it.
         no_chunk = self._class_without_chunk(turn)
         if turn == self.q - 1 and double.young == no_chunk:  # too late for two chunks
             return []
         return self._options_with_oldest_chunk(turn, double, no_chunk)
 
     def _class_without_chunk(self, turn: int) -> int:
-        """Return the class that stands for no chunk: older than all that there are in a round.
+        """Return the number that stands for an empty place among the classes of a double.
 
-        The class of a chunk is how many rounds it has been spreading, and the oldest one has class
-        q - 1. Rounds before q have no chunk as old as that, so class q - 1 is free for this use.
+        The class of a chunk is how many rounds it has been spreading, from 0 to q - 1. An empty
+        place has a class that no chunk has in this round: q - 1 before round q, as no chunk is
+        that old yet, and q from then on.
         """
         return self.q - 1 if turn < self.q else self.q
 
     def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
-        """Return a double after a round: a rank with two chunks, each one round older than before.
+        """Return what a rank with two chunks holds in the next round, when these are older.
+
+        The *class* of a chunk is its age: for how many rounds it has been spreading.
 
         Parameters
         ----------
         double
-            The double before the round.
+            The rank before the round, of which only `met` (it has met the late rank) and `lost`
+            (it has missed a chunk) are used.
         turn
             The number of the round.
         kept
-            The classes, as counted in this round, of the two chunks that it has at the end of the
-            round. A class of -1 is a chunk that begins to spread in this round, and the class that
-            stands for no chunk (`_class_without_chunk`) does not grow.
+            The two chunks that it has at the end of the round, by their classes in this round. A
+            class of -1 is a chunk that begins to spread in this round. The class that stands for
+            an empty place (`_class_without_chunk`) does not grow.
 
         Returns
         -------
         Double
-            Its classes in the next round; whether it has met the late rank, or lost, is kept.
+            Its classes in the next round, with `met` and `lost` as before.
         """
         no_chunk = self._class_without_chunk(turn)
         classes = [c if c == no_chunk else c + 1 for c in kept]
         return Double(min(classes), max(classes), double.met, double.lost)
 
     def _options_with_young_chunks(self, turn: int, double: Double) -> list[_Option]:
-        """List the moves of a double without the oldest chunk: it gives one, and wastes the other.
+        """List what a double can do without the oldest chunk: it gives one of its two chunks.
 
-        A *double* is a rank that holds two chunks that still spread. The *class* of a chunk is how
-        many rounds it has been spreading, 0 to q - 1. Whoever gets a chunk of the double holds the
-        oldest one and gives that; the double has no use for it beyond this round, and keeps both
-        of its own. It *wastes* the chunk that it does not give.
+        A *double* is a rank that holds two chunks that are still being copied from rank to rank.
+        Chunks are named by age: class c has been spreading for c rounds, and class q - 1 is the
+        oldest. The double keeps both of its chunks, and *wastes* the one that it does not give.
+        Its partner gives the oldest chunk in return, which stops spreading now, so nothing else
+        changes.
+
+        Example: a double with the classes 0 and 2 gives class 0 and wastes class 2, or the other
+        way round; in the next round it holds the classes 1 and 3.
 
         Parameters
         ----------
         turn
             The number of the round.
         double
-            The classes of its two chunks, of which none is the oldest, and whether it has missed a
-            chunk already (`lost`).
+            The classes of its two chunks (`young`, `old`), both below q - 1, and whether it has
+            missed a chunk already (`lost`).
 
         Returns
         -------
         list of _Option
-            For each move (`SEND` plus the class that it gives, or `LOSE`), the class that it
-            wastes, and the double in the next round.
+            For each option:
+
+            - the move: `SEND` plus the class that it gives, or `LOSE` if it has no partner (the
+              number of ranks is odd) and misses the oldest chunk;
+            - the class that it wastes;
+            - the double in the next round.
         """
         young = double.young
         old = double.old
         after = self._age(double, turn, (young, old))
         options = [_Option(SEND + young, old, after), _Option(SEND + old, young, after)]
 
-        # If ranks are odd in number it may give to the absent rank, and miss the oldest chunk.
+        # One of an odd number of ranks has no partner. A double can be this rank once, while its
+        # older chunk is the oldest but one; before round q there is no oldest chunk to be missed.
         may_lose = old == self.q - 2 and not double.lost and self.n_losers > 0
         if may_lose and turn >= self.q:
             options.append(_Option(LOSE, young, after._replace(lost=True)))
@@ -383,34 +429,41 @@ class DoublesSearch:
     def _options_with_oldest_chunk(
         self, turn: int, double: Double, no_chunk: int
     ) -> list[_Option]:
-        """List the moves of a double that gives the oldest chunk: it takes another one for it.
+        """List what a double can do that holds the oldest chunk, which it gives for another one.
 
-        A *double* is a rank that holds two chunks. Chunk t begins to spread in round t, when its
-        owner meets the *late rank*, and spreads for q rounds. Its *class* counts the rounds since
-        then: 0 for the newest chunk, q - 1 for the oldest one. The double gives its oldest chunk
-        in this round, and *wastes* its young one, which it keeps and does not give. It can
+        A *double* is a rank that holds two chunks that are still being copied from rank to rank.
+        Chunks are named by age: class c has been spreading for c rounds, and class q - 1 is the
+        oldest. The double gives the oldest chunk, and *wastes* the younger one, which it keeps for
+        itself in this round. In place of the oldest chunk it
 
-        - take a chunk of any other class from a rank that gives it;
-        - meet the late rank, and get the newest chunk from it;
-        - swap: give its young chunk as well, for one that will be the oldest a round later.
+        - takes a chunk of any other class from a rank that gives it;
+        - or meets the late rank, and gets the newest chunk from it;
+        - or swaps: it gives its young chunk, not the oldest, for one of class q - 2. It wastes
+          nothing.
 
-        In the *ramp*, the first q rounds, there is no oldest chunk yet. A rank with one chunk or
-        none then moves as if it gave one, and can also take nothing, or give its young chunk.
+        Before round q no chunk is as old as that. A double with an empty place then moves as if it
+        gave the oldest chunk. Before round q - 1 it may also take nothing, and may give its young
+        chunk meanwhile.
 
         Parameters
         ----------
         turn
             The number of the round.
         double
-            The classes of its two chunks before the round. The older one is class q - 1; in the
-            ramp it is `no_chunk`.
+            The classes of its two chunks before the round (`young`, `old`); `old` is q - 1, the
+            oldest chunk, or `no_chunk`. Its `met` tells whether it has met the late rank.
         no_chunk
-            The class that stands for an empty place: q - 1 in the ramp, and q after it.
+            The class that stands for an empty place: q - 1 before round q, and q after it.
 
         Returns
         -------
         list of _Option
-            For each move, the class that the double wastes, and its classes in the next round.
+            For each option:
+
+            - the move: a class from 0 that it takes, or `EXCHANGE` (meets the late rank), `SWAP`,
+              `IDLE` (takes nothing), or `SEND` plus a class that it gives;
+            - the class that it wastes, or `NO_WASTE`;
+            - the double in the next round.
         """
         q = self.q
         young = double.young
@@ -448,40 +501,42 @@ class DoublesSearch:
     def _add_option(
         self, turn: int, step: DoublesStep, option: _Option, budgets: Budgets
     ) -> DoublesStep | None:
-        """Let one more double move in a round, and count what all of them waste and take together.
+        """Add the move of one more double to a round, unless the moves of the others rule it out.
 
-        A *double* is a rank with two chunks that spread, one of which it can give in a round; the
-        other one is *wasted*. A chunk has *class* c if it began to spread c + 1 rounds ago; q
-        chunks spread at a time, so classes are 0 to q - 1. In an *exchange* the double meets the
-        late rank; it *loses* if it has no partner, where ranks are odd in number; in a *swap* it
-        gives its younger chunk for one of class q - 2, and the partner has to be paid its oldest
-        chunk in the next round, a *debt*.
+        A *double* is a rank that holds two chunks that are still being copied from rank to rank.
+        Chunks are named by age: class c has been spreading for c rounds, from 0 to q - 1. A double
+        *wastes* the chunk that it keeps and does not give in the round: the chunk comes to 2^(q -
+        2 - c) ranks less in the end. The *budget* says how many ranks less are wanted.
+
+        Example with q = 5 and a budget of 3 for class 2. One double may waste class 2, which takes
+        2 ranks from its chunk; a second one may not, as that would be 4.
 
         Parameters
         ----------
         turn
-            The number of the round.
+            The number of the round. The chunk of class c is chunk number turn - 1 - c.
         step
-            The moves of the doubles before this one, how many of them waste (``wasted[class]``)
-            and take (``asked[class]``) each class, and the debts of their swaps.
+            The part of the round that is known, of the doubles before this one: `moves`, their
+            states after the round (`doubles`), how many of them waste each class
+            (``wasted[class]``) and take it (``asked[class]``), and `debts`.
         option
-            The move of this double, the class that it wastes, and the double after the round.
+            The move of this double, the class that it wastes, and its state after the round.
         budgets
-            ``budgets[class]``: how many of the holders that the chunk of a class could have may
-            still be wasted; a double that does not give class c wastes 2^(q - 2 - c) of them.
+            ``budgets[class]``: how many ranks less the chunk of this class has still to come to.
 
         Returns
         -------
         DoublesStep or None
-            The step with one move more; None if the other moves, or the budgets, do not allow it.
+            The step with this move. None if a second double would meet the late rank (`EXCHANGE`)
+            or be without a partner (`LOSE`) in the same round, or if a budget is exceeded.
         """
         # One rank meets the late rank in a round, and one faces the absent rank.
         move = option.move
         if move in (EXCHANGE, LOSE) and move in step.moves:
             return None
 
-        # All doubles together may waste no more of a class than its budget. The last chunk, copies
-        # of which all later classes are, has no budget.
+        # All doubles together may waste no more of a class than its budget. The last chunk, and
+        # numbers after it, which stand for copies of it, may be wasted without limit.
         wasted = list(step.wasted)
         if option.wasted != NO_WASTE:
             wasted[option.wasted] += 1
@@ -490,7 +545,8 @@ class DoublesSearch:
             if not is_last_chunk and waste > budgets[option.wasted]:
                 return None
 
-        # A swap takes class q - 2; its partner holds the young chunk of the double afterwards.
+        # Count the class that this double takes. A swap takes class q - 2; its partner then holds
+        # the young chunk of the double, and owes it to another rank in the next round (a debt).
         asked = list(step.asked)
         debts = step.debts
         if 0 <= move < SEND:
@@ -514,34 +570,42 @@ class DoublesSearch:
         budgets: Budgets,
         debts: tuple[int, ...],
     ) -> Budgets | None:
-        """Check the moves of all doubles in a round; return the budgets of the next round.
+        """Check what all doubles do in a round, and return what they have still to waste after it.
 
-        A *double* is a rank with two chunks that spread. Chunks could spread to 2^(q - 1) ranks,
-        which is too many by the *surplus*; the *budget* of a class is the part of the surplus that
-        its chunk has still to lose. The class of a chunk is how many rounds it has been spreading,
-        0 to q - 1. A double that does not give a chunk of class c for one round
-        *wastes* it: there are 2^(q - 2 - c) holders less at the end.
+        Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
+        spreading for c rounds. Each chunk would come to too many ranks, by the *surplus*. A
+        *double*, a rank that holds two chunks, gives one of them in a round and *wastes* the
+        other: if that has class c, it comes to 2^(q - 2 - c) ranks less. The *budget* of a class
+        is what is left of the surplus of its chunk.
+
+        Example with q = 4 and a surplus of 1: a new chunk has a budget of 1. When it has class 2,
+        one double keeps it back for a round; that takes 2^0 = 1 from it, and the budget is 0 when
+        the chunk has class 3, the oldest.
 
         Parameters
         ----------
         turn
-            The number of the round.
+            The number of the round. The chunk of class c is chunk number turn - 1 - c.
         step
-            The moves of all doubles.
+            The moves of all doubles: `moves`; how many of them waste each class
+            (``wasted[class]``) and take it (``asked[class]``); and the doubles after the round.
         doubles
-            The classes of the two chunks of each double before the round.
+            The doubles before the round, with the classes of their two chunks.
         budgets
-            ``budgets[class]``: how many holders are still to be wasted before the round.
+            ``budgets[class]`` before the round.
         debts
-            One class for each swap of the round before (a double gave its younger chunk in place
-            of the oldest one): the rank that got this class in it cannot give it to a double now.
+            One class for each swap of the round before: one rank with the chunk of this class has
+            to give it to the rank that makes up for the swap, and not to a double.
 
         Returns
         -------
         tuple of int or None
-            ``budgets[class]`` after the round, where all chunks are older by one class; None if
-            the moves lead nowhere.
+            ``budgets[class]`` after the round, when each chunk is one class older. None if a
+            budget cannot be used up any more, too few ranks give a class, too few rounds are left
+            for all meetings, or the number of chunks that are held after the first q rounds is
+            wrong.
         """
+        # Every double has to meet the late rank in time.
         if not self._has_rounds_for_meetings(turn, step):
             return None
 
@@ -553,9 +617,10 @@ class DoublesSearch:
             if is_last_chunk:
                 continue
 
-            # The surplus has to be wasted by the oldest class, but for what swaps waste there, one
-            # holder each; before that all doubles together must be able to waste the rest. One
-            # double can waste 2^(q - 3 - c) + ... + 2 + 1 = 2^(q - 2 - c) - 1 more after class c.
+            # The rest of the budget must be 0 before the chunk is the oldest, but for one holder
+            # for each swap in the round, which is wasted by the swap itself. In younger classes
+            # all doubles together must be able to waste the rest later on. One double can waste
+            # 2^(q - 3 - c) + ... + 2 + 1 = 2^(q - 2 - c) - 1 more after class c.
             budget = budgets[c] - (step.wasted[c] << (q - 2 - c))
             budgets_after[c + 1] = budget
             if c == q - 2:
@@ -566,8 +631,9 @@ class DoublesSearch:
             if not self._has_enough_givers(c, step, doubles, budgets[c], debts):
                 return None
 
-        # When the ramp (the first q rounds) ends, all ranks but the late one hold one active
-        # chunk, and doubles two. A chunk is wanted at m / 2 = 2^(q - 1) - surplus ranks.
+        # After the first q rounds every rank but the late one must hold one active chunk, and
+        # doubles two. A chunk is wanted at m / 2 = 2^(q - 1) - surplus ranks, where m is the even
+        # number of all ranks.
         if turn == q - 1:
             n_ranks = 2 * ((1 << (q - 1)) - self.surplus) - 1
             holders = sum(self._count_holders(c, budgets_after[c]) for c in range(q))
@@ -576,24 +642,31 @@ class DoublesSearch:
         return tuple(budgets_after)
 
     def _has_rounds_for_meetings(self, turn: int, step: DoublesStep) -> bool:
-        """Tell whether enough rounds are left, after round `turn`, for what each double does once.
+        """Tell whether enough rounds are left for what each double has to do once.
 
-        A double is a rank with two chunks that spread. Each has to meet the late rank, and
-        `n_losers` of them face the absent rank (have no partner, where ranks are odd in number);
-        one double can do each of that in a round. The late rank has no new chunks after n_chunks
-        rounds, while the absent rank is faced up to the last round, n_chunks + q - 2.
+        A *double* is a rank that holds two chunks. Each double has to meet the late rank, one in a
+        round, before round n_chunks. If the number of ranks is odd, `n_losers` of them also have
+        to be without a partner once, one in a round, until the last round, n_chunks + q - 2.
 
         Parameters
         ----------
         turn
-            The number of the round of the step.
+            The number of the round whose moves are `step`.
         step
-            The moves of all doubles, and the doubles after them: whether they have met the late
-            rank (`met`), and faced the absent one (`lost`).
+            Its ``doubles`` are the doubles after the round: whether each has met the late rank
+            (`met`), and was without a partner (`lost`).
+
+        Returns
+        -------
+        bool
+            Whether the rounds after this one are enough for both.
         """
+        # Rounds turn + 1 to n_chunks - 1 are left for meetings.
         n_to_meet = sum(not double.met for double in step.doubles)
         if n_to_meet > max(0, self.n_chunks - 1 - turn):
             return False
+
+        # Rounds turn + 1 to n_chunks + q - 2 are left in which a double can be without a partner.
         n_to_lose = self.n_losers - sum(double.lost for double in step.doubles)
         return n_to_lose <= self.n_chunks + self.q - 2 - turn
 
@@ -605,53 +678,61 @@ class DoublesSearch:
         budget: int,
         debts: tuple[int, ...],
     ) -> bool:
-        """Tell whether there are as many ranks that give the chunk of class c as doubles take it.
+        """Tell whether as many ranks give a certain chunk in a round as are wanted to take it.
 
-        The chunk of class c began to spread c + 1 rounds ago. A rank that holds one chunk gives it
-        in every round. A *double* is a rank that holds two, and gives the one that its move says;
-        it *wastes* the other one, which has fewer holders in later rounds for that. Givers of
-        class c are hence all its holders, less the doubles among them that give their other chunk,
-        and less the ranks that are in *debt*: those that got a younger chunk in place of the
-        oldest one in a swap of the round before, and give that to the rank that makes up for it.
-        One giver may be needed for the *absent* rank, which stands for a missing partner where
-        ranks are odd in number; a double that faces it (`LOSE`) makes that needless.
+        Chunks are copied from rank to rank. This one has *class* c: it has been spreading for c
+        rounds. Most ranks hold one chunk and give it in every round. A *double* holds two, and
+        gives the one that its move says. Hence the ranks that give this chunk are
+
+        - all ranks that hold it,
+        - less the doubles that hold it but give their other chunk,
+        - less ranks that have to give it to make up for a swap of the round before.
+
+        Example: 4 ranks hold the chunk, two of them are doubles, and one of these gives it. Then 3
+        ranks give it, and at most 3 doubles can take it.
 
         Parameters
         ----------
         c
-            The class.
+            The class of the chunk.
         step
-            The moves of all doubles in the round: ``SEND + c`` gives class c, `LOSE` gives class
-            q - 2 to the absent rank. ``step.asked[c]`` counts the doubles that take class c.
+            The moves of all doubles in the round. In `moves`, ``SEND + c`` gives the chunk, and
+            `LOSE` means that the double is without a partner. ``asked[c]`` counts the doubles that
+            take the chunk.
         doubles
-            The two classes of each double before the round.
+            The classes of the two chunks of each double before the round (`young`, `old`).
         budget
-            By how many ranks the chunk is still to be held back until it is the oldest; with it
-            `_count_holders` says how many ranks hold the chunk now.
+            How many ranks less the chunk has still to come to; it tells how many ranks hold it
+            now.
         debts
-            One class for each swap of the round before: the rank that got a chunk of this class in
-            it gives that to the rank that pays its debt, and to nobody else.
+            One class for each swap of the round before: a rank has to give the chunk of this class
+            to the rank that makes up for the swap.
 
         Returns
         -------
         bool
-            Whether doubles, and the absent rank if it needs one, find enough givers of the class.
+            Whether there are enough. If the number of ranks is odd, one giver of class q - 2 is
+            without a partner, unless a double is (`LOSE`).
         """
+        # Ranks with this chunk alone that are free to give it, and doubles that do.
         n_doubles_with_it = sum(c in (double.young, double.old) for double in doubles)
         n_doubles_that_give = sum(move == SEND + c for move in step.moves)
         n_other_givers = self._count_holders(c, budget) - n_doubles_with_it - debts.count(c)
 
-        # One rank may have to give class q - 2 to the absent rank.
+        # If the number of ranks is odd, one of class q - 2 may have to be without a partner.
         goes_to_absent = c == self.q - 2 and self.n_losers > 0 and LOSE not in step.moves
         return step.asked[c] + goes_to_absent <= n_other_givers + n_doubles_that_give
 
     def _count_holders(self, c: int, budget: int) -> int:
-        """Return how many ranks hold the chunk of class c, of which `budget` is still to waste.
+        """Return how many ranks hold a chunk that has been spreading for c rounds (its class).
 
-        The class of a chunk is how many rounds it has been spreading, 0 to q - 1. A chunk that is
-        never *wasted* (held without being given) is held by 2^c ranks when it has class c. The
-        waste is counted in holders by class q - 1, and is half as much for each class before that.
-        Example, q = 5: with 2 of a surplus of 3 wasted until class 3, there are 2^3 - 2 / 2 = 7.
+        If all holders pass a chunk on in each round, 2^c ranks hold it. It should come to fewer
+        ranks: the *surplus* counts by how many fewer, when its class is q - 1, the oldest.
+        `budget` is the part of the surplus that is still to be saved later on. The part that was
+        saved already counts half as much for each class before q - 1.
+
+        Example with q = 5 and a surplus of 3: if 2 are saved by class 3, there are 2^3 - 2 / 2 = 7
+        holders.
         """
         wasted = self.surplus - budget
         return (1 << c) - (wasted >> (self.q - 1 - c))
