@@ -37,13 +37,20 @@ def read_phase_list(
     groups: Mapping[str, Sequence[int]],
     options: TraceOptions | None = None,
 ) -> Step:
-    """Read a list of phases as one step of a job.
+    """Read one training step from a list of what each rank does, one thing after the other.
 
-    Each operation waits for the one before it at its rank. The file is ``.csv`` with a line of
-    names, or ``.json`` with a list of objects: `rank`; `operation`, a name of `OPERATIONS`; but
-    for ``"compute"`` its `group`, `size_bytes`, and `count`, how often (1 unless told);
-    `compute_s`, seconds of computation before (0 unless told); of ``"send"`` and ``"recv"`` the
-    `peer`. A rank does its lines in their order.
+    The file is ``.csv`` with a line of names, or ``.json`` with a list of objects. A line says:
+
+    - `rank`: who does it;
+    - `operation`: one of `OPERATIONS`, such as "compute", "all-reduce", "send" or "recv";
+    - `group`: the name of the group of a collective;
+    - `size_bytes`: the size of a communication;
+    - `count`: how often the rank communicates so in a row, 1 if it is left out;
+    - `compute_s`: the seconds that it computes before, 0 if it is left out; of "compute" the
+      seconds of the computation itself;
+    - `peer`: the other rank of a message ("send" or "recv").
+
+    A rank does its lines in their order, and each operation waits for the one before it.
 
     Parameters
     ----------
@@ -64,6 +71,7 @@ def read_phase_list(
     FormatError
         Naming file, line, value and rule.
     """
+    # The suffix of the file tells its format.
     file = path_name(path)
     suffix = file_path(path).suffix.lower()
     content = read_bytes(path)
@@ -319,30 +327,35 @@ class _Row(NamedTuple):
 
 
 def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
-    """Write the lines of a rank as the nodes of a trace, each of which waits for the one before.
+    """Make the execution trace of one rank from lines that say what it does in order.
+
+    A trace is a graph whose nodes are computations and communications. Here it is a chain: each
+    node waits for the one before it. A line with 0.1 s of computation and an all-reduce that is
+    repeated 3 times becomes 4 nodes.
 
     Parameters
     ----------
     rank
         The rank, or `MISSING` for one that does nothing.
     lines
-        Its lines, in order.
+        Its lines, in order: the operation, its group and its size in bytes, how often it is
+        repeated (0 of a computation), the seconds of computation before it, and the other rank of
+        a message.
     noun, path
-        The name of a line, and of the file, in messages.
+        The word for a line ("line", "entry") and the name of the file, for messages.
 
     Returns
     -------
     Trace
-        For each line a computation, if it has one, and its communication as often as it says;
-        durations in microseconds.
+        The nodes as columns of equal length, with durations in microseconds. Values that a node
+        does not have are `MISSING`; `group` is a place in `group_names`.
 
     Raises
     ------
     FormatError
         Naming the first line that is repeated too often.
     """
-    # A line becomes a computation, if it has one, and as many equal nodes as its communication is
-    # repeated; groups are numbered as they come.
+    # One row for each node. A name of a group that is new gets the next number.
     rows: list[_Row] = []
     number_of_group: dict[str, int] = defaultdict(lambda: len(number_of_group))
     for line in lines:
@@ -370,7 +383,9 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
         """Return a field of all rows as an array of whole numbers."""
         return np.array([getattr(row, name) for row in rows], dtype=np.int64)
 
-    # Node k has the one parent k - 1, but for the first node, which has none.
+    # Node k waits for node k - 1, and node 0 for none: the parents of node k are
+    # ``parents[first_parent[k]:first_parent[k + 1]]``, with 0, 1, 2, ... in `parents` and
+    # 0, 0, 1, 2, ... in `first_parent`.
     n_nodes = len(rows)
     unknown = np.full(n_nodes, MISSING, dtype=np.int64)
     return Trace(

@@ -106,23 +106,29 @@ def read_recorded_step(
     message_bytes: int = 1,
     collective_bytes: int = 1,
 ) -> Step:
-    """Read the recordings of all ranks as one step of a job.
+    """Read the recordings of all ranks, and return one training step of the job.
 
-    Returns the first step that repeats, from the same message on at all ranks. In a pipeline the
-    first rank of the pair sends. Where times were recorded, each phase comes after its window.
+    A recording lists, for one GPU, its phases of communication: how many operations of one
+    dimension (kind of parallelism) it has done in a row. It covers several steps, all alike. The
+    result is one of them, which begins with the same message at all ranks. Some things are not
+    recorded, and are assumed:
+
+    - phases of a pipeline are messages, which the first rank of the pair sends; all other phases
+      are all-gathers;
+    - sizes are `message_bytes` and `collective_bytes`;
+    - the time between two phases, where it was recorded, is computation.
 
     Parameters
     ----------
     prefix
         ``folder/name`` of ``folder/name_SERVER_rankGPU.txt``, with one file for each GPU.
     groups
-        The members of each group. A phase ``PP`` is one of the group whose name begins with ``pp``
-        and that has the rank, and so on.
+        The ranks of each group, by name. A phase ``PP`` belongs to the group that has the rank and
+        whose name begins with ``pp``, and so on.
     options
-        Servers, rails and dimensions of groups.
+        Servers, rails and dimensions of groups; None for the defaults.
     message_bytes, collective_bytes
-        Of a send in a pipeline, and of an operation in other dimensions, taken to be an
-        all-gather: recordings tell neither kinds nor sizes. Without any phase no circuit is used.
+        The size in bytes of each message, and of each all-gather (the shard of a rank).
 
     Returns
     -------
@@ -135,6 +141,7 @@ def read_recorded_step(
         Naming a rank without a recording, or a file with a phase of no group or in which no step
         repeats.
     """
+    # There has to be a recording of each rank, from 0 on.
     options = options or TraceOptions()
     files = _find_files(prefix, options)
     if sorted(files) != list(range(len(files))):
@@ -143,12 +150,14 @@ def read_recorded_step(
         raise FormatError(rule, path=path_name(prefix))
     records_of_rank = {rank: read_recording(path) for rank, path in sorted(files.items())}
 
+    # Each phase of the step becomes a line: an operation with its repeats, after a computation.
     traces = []
     dimensions = dict(options.dimensions)
     for rank, period in _align_periods(records_of_rank, files).items():
         file = files[rank]
         records = records_of_rank[rank]
-        # Before the first phase of a recording there is no window.
+        # ``window_before_s[phase]`` is the time without communication before a phase; 0 before the
+        # first phase of a recording, and where no times were recorded.
         window_before_s = np.nan_to_num([0.0, *windows_s(records)]).clip(min=0.0)
         lines = []
         for phase in range(period.first_phase, period.first_phase + period.n_phases):
@@ -266,11 +275,12 @@ class _Period(NamedTuple):
 def _align_periods(
     records_of_rank: Mapping[int, Sequence[PhaseRecord]], files: Mapping[int, str]
 ) -> dict[int, _Period]:
-    """Find one step in each recording, all beginning with the same message.
+    """Find one training step in the recording of each rank, the same one at all ranks.
 
-    Recordings of ranks begin and end at different times, and repeat the same step. The step of
-    each is found by itself, and then moved so that all begin with the latest of the first
-    messages.
+    The recordings of ranks cover several steps, all alike, but begin and end at different times.
+    One step is found in each recording by itself. If these begin with the messages number 8, 12
+    and 8, all are then moved to begin with message 12, which all recordings have. Ranks without
+    messages (outside pipelines) keep the step that was found.
 
     Parameters
     ----------
@@ -295,7 +305,8 @@ def _align_periods(
             step = phases_of_step(records)
         periods[rank] = _Period(records.index(step[0]), len(step))
 
-    # ``phase_of_message[rank][number]``: the phase of a message from the first period on.
+    # ``phase_of_message[rank][number]`` is the phase that begins with message `number` of the
+    # recording; phases before the step that was found are left out.
     phase_of_message = {
         rank: {
             record.start_index: phase
@@ -304,7 +315,7 @@ def _align_periods(
         }
         for rank, records in records_of_rank.items()
     }
-    # The latest of the first messages is in all recordings; those without messages stay as found.
+    # All steps are moved to the latest of the first messages.
     first_messages = [min(phases) for phases in phase_of_message.values() if phases]
     common_message = max(first_messages, default=0)
     for rank, phases in phase_of_message.items():

@@ -386,12 +386,15 @@ def circuit_list(solution: Solution) -> str:
 
 
 def peer_matrix(solution: Solution) -> str:
-    """Write the text that ``from_schedule`` of OpenOptics loads: a matrix of peers.
+    """Write, for OpenOptics, to which node each port of each node is connected over time.
 
-    A slice is one state of all switches, and has a row. Column ``node * ports + port`` has the
-    node at the other end, in the columns of both, and -1 where idle. Where some circuit does not
-    go both ways, each port becomes two: one that sends and one that receives. A single slice is
-    there twice, since one row alone is not loaded.
+    The result is a matrix of whole numbers for its function ``from_schedule``. A row is a slice:
+    one state of all switches. Column ``node * ports + port`` has the node at the other end of the
+    circuit, -1 where idle. Two nodes 0 and 1 of one port each, joined both ways, have the row
+    "1 0".
+
+    Where some circuit goes one way only, each port p becomes two: 2 p sends and 2 p + 1 receives.
+    A single row is written twice, since one row alone is not loaded.
 
     Parameters
     ----------
@@ -409,6 +412,7 @@ def peer_matrix(solution: Solution) -> str:
         If several circuits join two nodes at once, as a row does not say which ports belong
         together.
     """
+    # `ports_of_port` is how many ports each port becomes.
     slices = _list_slices(solution)
     ports_of_port = 1 if slices.are_both_ways else 2
     n_ports = ports_of_port * slices.n_ports
@@ -420,11 +424,13 @@ def peer_matrix(solution: Solution) -> str:
             source, destination, source_port, destination_port = circuit
             row[source * n_ports + ports_of_port * source_port] = destination
 
-            # A circuit without its reverse needs the column of its receiver, too.
+            # The column of the sender is set. If the reverse circuit is there, too, it sets that
+            # of the receiver; else it is set here.
             has_reverse = circuit.reverse() in circuits
             if not has_reverse:
                 row[destination * n_ports + ports_of_port * destination_port + 1] = source
-            # Both directions of a circuit between the same ports count once.
+            # Circuits between the same two nodes are counted; both directions between the same
+            # ports count once.
             if not has_reverse or circuit.is_lower_end():
                 ends = (min(source, destination), max(source, destination))
                 n_circuits_between[ends] += 1

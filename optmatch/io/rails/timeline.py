@@ -210,10 +210,11 @@ class _Tracks:
     def place(
         self, process: str, thread: str, start_ns: int, end_ns: int
     ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-        """Find a thread on which an event overlaps no other.
+        """Choose the line of the picture on which an event is drawn, so that none overlap.
 
-        A viewer nests events that overlap on one thread: such an event goes to a thread beside it,
-        with a number behind its name.
+        A line is called a thread, and a heading over several lines a process. An event that would
+        overlap another one on the thread "tp" goes to a further thread, "tp (2)", or "tp (3)" if
+        that is in use, too. Processes and threads are numbered as they are first used.
 
         Parameters
         ----------
@@ -237,7 +238,9 @@ class _Tracks:
             named.append(_name_event("process_sort_index", pid, 0, pid))
         pid = self._pid_of_process[process]
 
-        # The first thread on which nothing is left; else a new one. Place 0 is the thread itself.
+        # ``busy_until_ns[place]`` is when the last event ends on the thread itself (place 0) and
+        # on those beside it. The first one that is free at the begin of the event is taken, else
+        # a new one is added.
         busy_until_ns = self._busy_until_ns.setdefault((process, thread), [])
         free = [place for place, until_ns in enumerate(busy_until_ns) if until_ns <= start_ns]
         place = free[0] if free else len(busy_until_ns)
@@ -256,10 +259,11 @@ _Ends = tuple[object, object, str, str]
 
 
 def _events(solution: Solution) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace that Perfetto shows.
+    """Yield a solution as the events of a trace that viewers such as Perfetto show.
 
-    Each span of a solution (an operation, a circuit or a reconfiguration) is a slice of a track.
-    Times are microseconds, which viewers round to the nanosecond.
+    Everything that takes time in the solution (an operation, a circuit or a reconfiguration) is a
+    bar, called a slice, on a line of the picture, called a track. An arrow leads from each send to
+    its receive. Times are microseconds, which viewers round to the nanosecond.
 
     Parameters
     ----------
@@ -269,8 +273,9 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
     Yields
     ------
     dict
-        Events in the format of Chrome's trace viewer: the name of a track before its first slice,
-        then slices in the order of `spans`, and at last the arrows between sends and receives.
+        Events in the format of Chrome's trace viewer. Slices ("ph": "X", with begin "ts" and
+        duration "dur") come in the order of `spans`; before the first slice of a track comes an
+        event that names the track; the arrows come at last.
     """
     # Times become whole nanoseconds first, so that what ends when something begins stays so.
     tracks = _Tracks()

@@ -252,9 +252,10 @@ class _System(NamedTuple):
 
 
 def _find_switches(solution: Solution) -> _System:
-    """Return the switches of an answer: those of rails, or the planes of a schedule.
+    """Return the switches of an answer, with their circuits over time.
 
-    A plane is one of several switches side by side, to each of which every node has ports.
+    There is one switch for each rail of a training job. Other answers have one for each plane:
+    planes are switches side by side, to each of which every node has ports.
 
     Parameters
     ----------
@@ -264,9 +265,10 @@ def _find_switches(solution: Solution) -> _System:
     Returns
     -------
     _System
-        The switches with their states over time; the number of nodes that they join (ranks of a
-        job or collective, ports of other problems), the ports of each node, and the delay in
-        seconds.
+        - `switches`: by rail or plane, with the states of circuits and their times;
+        - `n_nodes`: how many nodes they join: ranks of a job or a collective, ports of others;
+        - `n_ports`: the ports of each node, over all planes;
+        - `delay_s`: the seconds that a change of circuits takes.
 
     Raises
     ------
@@ -351,17 +353,21 @@ def _switch_of_schedule(
 
 
 def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> Switch:
-    """Return the switch of a plane that changes circuits by itself.
+    """Return the circuits of one plane over time, in a plan in which each plane has its own times.
 
-    Only rounds in which the plane sends are states of its switch.
+    Planes are switches side by side, to each of which every rank has `ports` ports. A collective
+    is done in rounds. The switch of a plane has a state for each round in which the plane sends.
 
     Parameters
     ----------
     problem
-        The collective: its ranks, planes, ports of a rank at each plane, delay and rate.
+        The collective: its ranks, planes, ports of a rank at each plane (`ports`) and at all
+        planes together (`lanes`), delay in seconds, and rate of a port in bytes per second.
     plan
-        The plan: ``circuits[round, lane, rank]`` is the rank that a lane leads to, -1 for none;
-        ``shares_bytes[round, plane]`` what the plane sends; and times in seconds.
+        - ``circuits[round, lane, rank]``: the rank to which port number `lane` of a rank leads,
+          -1 for none; with 2 ports at each plane, plane 1 has the lanes 2 and 3;
+        - ``shares_bytes[round, plane]``: the bytes that the plane sends in the round;
+        - ``start_s[round, plane]``, ``end_s[round, plane]``: when it sends, in seconds.
     plane
         The number of the plane.
 
@@ -375,6 +381,7 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
     InputError
         If the circuits do not fit the problem.
     """
+    # The circuits have to be those of this problem.
     n_ports = problem.ports
     n_ranks = problem.n_ranks
     shape = (len(plan.shares_bytes), problem.lanes, n_ranks)
@@ -384,14 +391,15 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
     rounds = np.flatnonzero(plan.shares_bytes[:, plane] > 0)
     lanes = slice(plane * n_ports, (plane + 1) * n_ports)
 
-    # Port ``lane`` of a rank is ``rank * n_ports + lane`` at both ends of a circuit.
+    # Port p of rank r at this plane is port ``r * n_ports + p`` of the switch, at both ends of a
+    # circuit. `matchings` has by round and transmit port the receive port, -1 for none.
     peers = plan.circuits[rounds, lanes].swapaxes(1, 2)
     receive_ports = np.where(peers == IDLE, IDLE, peers * n_ports + np.arange(n_ports))
     matchings = receive_ports.reshape(len(rounds), -1)
     ready_s = plan.start_s[rounds, plane]
 
-    # A change of circuits starts one delay before the round; without a change nothing is dark.
-    # The first round needs a change.
+    # The change of circuits for a round starts one delay before the round. The first round needs
+    # a change, and a later one only if its circuits differ from those of the round before.
     differs_from_last = (np.diff(matchings, axis=0) != 0).any(axis=1)
     is_changed = np.append(True, differs_from_last)[: len(rounds)]
     ports = np.arange(n_ranks * n_ports)
@@ -408,18 +416,19 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
 
 
 def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
-    """Return the switches of all rails, ascending by rail.
+    """Return the switch of each rail of a training job, with its circuits over time.
 
-    A rail is a switch to which one GPU of each server is connected; a timeline of the plan has the
-    states of the switches of some rails that behave alike.
+    A rail is a switch to which one GPU of each server is connected: port p of GPU number g is port
+    ``g * ports_per_gpu + p`` of the switch. Rails that behave alike share a timeline in the plan.
 
     Parameters
     ----------
     job
-        The training job; port p of GPU g of a rail is port ``g * ports_per_gpu + p`` of its
-        switch.
+        The training job.
     plan
-        The plan, with a timeline of states for some rails each.
+        Each of its timelines (``plan.rails``) has the numbers of its rails, the circuits of each
+        state (``matchings[state, transmit port]``, the receive port), and when the change to each
+        state starts (`starts_s`, in seconds).
 
     Returns
     -------
@@ -436,7 +445,8 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
     n_ports_of_gpu = job.network.ports_per_gpu
     switch_of_rail: dict[int, Switch] = {}
     for timeline in plan.rails:
-        # The first state is there when the step begins; each later one comes after a delay.
+        # The first state is there when the step begins; each later one is up after a delay. A
+        # state ends when the next change starts, and the last one with the step.
         is_later = np.arange(len(timeline.starts_s)) > 0
         ready_s = timeline.starts_s + np.where(is_later, job.network.delay_s, 0.0)
         last_end_s = max(plan.step_s, *timeline.starts_s[-1:])

@@ -13,10 +13,11 @@ _LONGEST_S = 1e6
 
 
 def calibrate(job: RailJob, step_s: float) -> RailJob:
-    """Fit the one factor of compute: the efficiency with which a step takes the measured time.
+    """Adjust the speed of computation in a job until a step takes as long as was measured.
 
-    The efficiency is the part of the peak rate of GPUs that computations reach. All other times,
-    those of communication, stay as the job derives them.
+    The speed is stated as an efficiency: the part of the peak rate of GPUs that computations
+    reach, from 0 to 1. It is the only thing that is adjusted; the times of communication stay as
+    the job derives them.
 
     Parameters
     ----------
@@ -75,7 +76,9 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
 
     # The first guess is the ratio of the times.
     guess = step_s / (factor_late_s + step_s)
-    # It stops when the step is exact, or does not depend on the factor any more.
+
+    # A straight line through the last two factors and their times gives the next guess. The search
+    # ends when the step is exact, or does not depend on the factor any more.
     for _ in range(_TRIES):
         guess_late_s = late_s(guess)
         if abs(guess_late_s) <= _EXACT * step_s or guess_late_s == factor_late_s:

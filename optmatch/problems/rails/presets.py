@@ -129,9 +129,10 @@ def list_inputs(name: str, *, as_run: bool = False) -> dict[str, str]:
 def make_job(
     name: str, gpus: int, network: RailNetwork | None = None, *, as_run: bool = False
 ) -> RailJob:
-    """Make the job of a preset on so many GPUs.
+    """Make the training job of a published model on a chosen number of GPUs.
 
-    A preset is a model that was trained at scale, with its degrees of parallelism and its batch.
+    A preset is such a model with the degrees of parallelism and the batch of its training. More
+    GPUs make more replicas of the model; the batch of each replica stays.
 
     Parameters
     ----------

@@ -71,15 +71,17 @@ def read_chakra(
 
 
 def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
-    """Add up the bytes that the ranks of traces send.
+    """Return how many bytes each rank sends to each other one, from traces of all ranks.
 
-    Messages count what their sends tell. Collectives go round the ring of their group, each member
-    sending to the next one, but for all-to-alls, gathers and scatters, which go straight.
+    A message counts by its send, not by its receive. A collective is taken to go around the ring
+    of its group, each member sending to the next one; in all-to-alls, gathers and scatters each
+    rank sends straight to the receiver.
 
     Parameters
     ----------
     traces
-        One for each rank, by rank.
+        ``traces[rank]``: the trace of a rank, whose nodes are computations, messages and the
+        rank's parts in collectives.
     groups
         The ranks of each group, by name, in the order of the ring.
 
@@ -97,12 +99,14 @@ def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
     matrix = np.zeros((len(traces), len(traces)))
     _add_messages(matrix, traces, groups)
 
-    # Collectives of one rank, group and kind are counted together, as there may be thousands.
+    # Collectives of one rank, group, kind and root are counted together, as there may be
+    # thousands; `places` are the places of such nodes in `nodes`, and `first` is one of them.
     nodes = Nodes.of(traces, [np.flatnonzero(trace.kind == COLLECTIVE) for trace in traces])
     collectives = nodes.column("collective")
     size_bytes = nodes.column("size_bytes")
     roots = roots_of(nodes)
     for places in alike(nodes.rank, collectives, nodes.column("group"), roots):
+        # All of them need a size, but for barriers.
         first = int(places[0])
         collective = int(collectives[first])
         root = int(roots[first])
@@ -119,11 +123,13 @@ def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
         # Some producers write groups of one rank, which sends nothing.
         if len(members) == 1:
             continue
+        # Without its root, a collective from or to one rank cannot be counted.
         name = COLLECTIVES[collective]
         if name in FROM_ROOT + TO_ROOT and root == MISSING:
             for place in places.tolist():
                 nodes.skip(place, f"collective {name}: the trace does not tell its root")
             continue
+        # Barriers, whose size may be missing, count 0 bytes.
         total_bytes = float(size_bytes[places].clip(min=0).sum(dtype=np.float64))
         rank = int(nodes.rank[first])
         for peer, sent_bytes in _sent_bytes(name, rank, members, root, total_bytes).items():

@@ -85,9 +85,10 @@ def _find_peers(messages: Nodes, is_send: NDArray[np.bool_], members: Members) -
 
 
 def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -> Integers:
-    """Give each pair of a send and its receive a number; `MISSING` without a counterpart.
+    """Find which receive belongs to which send, and give both the same number.
 
-    The k-th send from one rank to another with some tag belongs to the k-th receive there.
+    The first send from rank 0 to rank 3 with tag 7 belongs to the first receive at rank 3 from
+    rank 0 with tag 7, the second one to the second one, and so on.
 
     Parameters
     ----------
@@ -102,14 +103,16 @@ def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -
     -------
     int64 array, shape (messages,)
         The number of the pair; a send and its receive have it in common, and no other message
-        has. Numbers may have gaps.
+        has. Numbers may have gaps. `MISSING` where a message has no counterpart.
     """
+    # The ends of a message are the same for its send and its receive: from where to where.
     source = np.where(is_send, messages.rank, peer)
     destination = np.where(is_send, peer, messages.rank)
     ends_and_tag = np.stack([source, destination, messages.column("tag")])
 
-    # Count each message among those of one kind with the same ends and tag, in their order. Sorted
-    # by these columns they stand together, and `first_place` is where their first one stands.
+    # ``count_before[message]`` is how many messages of the same ends, tag and kind come before it.
+    # Sorted by these columns they stand together: the count is the distance to the first of them,
+    # which stands at `first_place`.
     order = np.lexsort([is_send, *ends_and_tag[::-1]])
     ranked = np.stack([*ends_and_tag, is_send])[:, order]
     is_first = np.any(ranked != np.roll(ranked, 1, axis=1), axis=0)
@@ -181,6 +184,7 @@ def _told_peers(
         Naming the first message that stands in the trace of a rank that it is neither from nor to,
         or whose other end is no other rank.
     """
+    # A node may name both ends: the one that is the rank itself, and the other one.
     rank = messages.rank
     n_ranks = len(messages.traces)
     source = messages.column("source")
@@ -201,6 +205,7 @@ def _told_peers(
         if len(other_members) == 1:
             peer[message] = other_members[0]
 
+    # The other end is a rank that has a trace, or not known.
     is_wrong = (peer < MISSING) | (peer >= n_ranks) | (peer == rank)
     for message in np.flatnonzero(is_wrong)[:1].tolist():
         raise messages.fail(message, f"rank {peer[message]}: another of 0 .. {n_ranks - 1}")
@@ -210,10 +215,11 @@ def _told_peers(
 def _resolve_peers(
     messages: Nodes, is_send: NDArray[np.bool_], peer: Integers, candidates: Sequence[int]
 ) -> None:
-    """Find ends that no node tells, where only one rank is possible.
+    """Find to or from which rank messages go whose nodes do not say it, by exclusion.
 
-    Each end that is found may leave one choice to others, which are tried again. A message with
-    several choices or none is left out, or refused where nothing may be left out.
+    If only one rank is possible for a message, it is that rank. This may leave only one rank for
+    another message, and so on, until nothing more is certain. A message with several possible
+    ranks, or none, is then left out, or refused where nothing may be left out.
 
     Parameters
     ----------
@@ -222,7 +228,8 @@ def _resolve_peers(
     is_send
         ``is_send[message]``: whether it is a send; else it is a receive.
     peer
-        The ranks at the other ends; entries of `candidates` that are `MISSING` are filled in.
+        ``peer[message]``: the rank at the other end. Entries of `candidates` that are `MISSING`
+        are filled in where one rank is certain.
     candidates
         The messages of one group and tag.
     """
@@ -237,8 +244,8 @@ def _resolve_peers(
         if not unresolved:
             return
 
-        # The first choice with one rank alone is certain; without any, the first choice of all is
-        # given up.
+        # A choice is messages (`same_end`) and the ranks that are possible for them. The first
+        # choice with one rank alone is certain; without any, the first choice of all is given up.
         choices = [
             (same_end, _possible_peers(messages, is_send, peer, candidates, same_end[0]))
             for same_end in unresolved.values()
@@ -262,11 +269,14 @@ def _possible_peers(
     candidates: Sequence[int],
     message: int,
 ) -> set[int]:
-    """List the ranks that could be the other end of a message.
+    """List the ranks that could be the other end of a message, which its node does not say.
 
-    A counterpart of a send is a receive at another rank, and the other way round. Possible are
-    ranks with a counterpart that names the rank of the message and is not named by another message
-    of it; without any, ranks with a counterpart that names nobody.
+    The other end of a send is a receive at another rank, and the other way round. Let a send at
+    rank 0 not say where it goes:
+
+    - if there are receives that say they are from rank 0, and no other send of rank 0 takes them,
+      it is to the rank of one of these;
+    - if there are none, it is to the rank of a receive that does not say from where it is.
 
     Parameters
     ----------
@@ -297,7 +307,8 @@ def _possible_peers(
         for other in candidates
         if is_send[other] == is_send[message] and rank[other] == rank[message]
     ]
-    # By rank: counterparts that name this rank, less messages of this rank that name theirs.
+    # By rank the number of counterparts that name the rank of this message, less those that are
+    # taken by other messages of this rank.
     n_naming_us = Counter(
         int(rank[other]) for other in counterparts if peer[other] == rank[message]
     )

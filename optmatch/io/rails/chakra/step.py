@@ -235,16 +235,22 @@ class _Draft:
     """
 
     def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
-        """Order the nodes of all traces, and begin with all of them as computations.
+        """Turn the nodes of all traces into operations, all of which are computations at first.
+
+        The operations of rank 0 come first, then those of rank 1, and so on; in each rank every
+        operation stands behind those that it waits for. The attributes `kind`, `group`, `peer` and
+        `match` have an entry for each operation. They say "computation" until other methods read
+        the collectives and messages.
 
         Parameters
         ----------
         traces
-            One for each rank, by rank.
+            ``traces[rank]``: the trace of a rank.
         groups
             The ranks of each group, by name.
         options
-            What the traces leave open.
+            Settings that traces do not have: servers and rails, the dimensions of groups, and
+            groups to be left out.
 
         Raises
         ------
@@ -359,11 +365,12 @@ class _Draft:
             self.group[operations] = self.find_group(name, ranks)
 
     def match_collectives(self) -> None:
-        """Give one number to the k-th collective of a group at each of its ranks.
+        """Find which operations of different ranks are parts of the same collective.
 
-        A group does its collectives in the same order at all of its ranks, so that the k-th ones
-        belong together. Their sizes and kinds have to agree; collectives that some rank lacks are
-        left out, or refused.
+        All ranks of a group do its collectives in the same order: the first one at each rank
+        belongs together, the second one, and so on. Parts of a collective get the same number in
+        `match`. Their kinds and sizes have to agree. Collectives that some rank lacks become
+        computation, or are refused where nothing may be left out.
 
         Raises
         ------
@@ -376,6 +383,7 @@ class _Draft:
             rule = "comm_size is missing or negative; --lenient takes it as computation"
             raise self.nodes.fail(operation, rule)
 
+        # The collectives of group g are ``by_group[bounds[g]:bounds[g + 1]]``, in their order.
         by_group = np.argsort(self.group, kind="stable")
         n_groups = len(self.group_ranks)
         bounds = np.searchsorted(self.group[by_group], np.arange(n_groups + 1))
@@ -414,11 +422,12 @@ class _Draft:
     def _cut_to_common_length(
         self, name: str, group: int, operations_of_rank: list[Integers]
     ) -> list[Integers]:
-        """Leave out collectives in which some rank has no part, or refuse them.
+        """Leave out the last collectives of ranks that have more of them than others.
 
-        The k-th collective of a group at one rank belongs to the k-th at the others, so that the
-        last ones of ranks that have more than others have no counterpart. They become computation
-        that takes as long as they took.
+        The first collective of a group at one rank belongs to the first one at the others, and so
+        on. If one rank has 10 and another 8, the last 2 of the first rank have no counterpart.
+        They become computation that lasts as long as the trace says, or are refused where nothing
+        may be left out.
 
         Parameters
         ----------
@@ -488,11 +497,12 @@ class _Draft:
             raise self.nodes.fail(int(operations[place]), rule)
 
     def match_messages(self) -> None:
-        """Pair sends and receives, and find the group of each pair.
+        """Find the send and the receive of each message, and the group that it belongs to.
 
-        Sets the other rank of each message (`peer`), the number that its two ends have in common
-        (`match`), its kind and its group. Messages without a partner become computations. A
-        message without a group, or in one that has collectives too, gets a group of its two ranks.
+        These attributes are set at both ends of a message: `peer`, the other rank; `match`, a
+        number that both ends have in common; `kind`, send or receive; and `group`. A message
+        whose trace names no group, or one that has collectives too, gets a group of its two ranks.
+        A send or receive without its counterpart becomes computation.
 
         Raises
         ------
@@ -500,6 +510,7 @@ class _Draft:
             Naming the first message of an unknown group, or between ranks that are not both
             members.
         """
+        # All groups that messages name have to be known.
         is_message = np.isin(self.nodes.column("kind"), (SEND, RECEIVE))
         operations = np.flatnonzero(is_message)
         messages = self.nodes.take(operations)
@@ -513,7 +524,8 @@ class _Draft:
         self.kind[operations] = np.where(messages.column("kind") == SEND, _SEND, _RECV)
         self._turn_into_computation(operations[pair == MISSING])
 
-        # A pipeline shares no phase with the collectives of a group: it is a group of its own.
+        # The group of each message that has both ends. Messages do not share a group with
+        # collectives, as they are communication of a pipeline.
         groups_of_collectives = set(self.number_of_group)
         for message in np.flatnonzero(pair != MISSING).tolist():
             operation = int(operations[message])
@@ -561,12 +573,15 @@ class _Draft:
         )
 
     def _make_groups(self) -> list[Group]:
-        """Return the groups with their dimensions, given or guessed, and their rails.
+        """Return all groups of ranks, each with its kind of parallelism and its rail.
 
-        The dimension of a group is the kind of parallelism that it serves. Where it is not given
-        (`TraceOptions.dimensions`), it is pipeline parallelism for groups with messages, expert
-        parallelism for those with all-to-alls, tensor parallelism for others inside a server, and
-        data parallelism on rails.
+        The kind of parallelism is called the dimension of a group. It is taken from the options
+        if they have it. Otherwise it is guessed:
+
+        - "pp" (pipeline) for groups with messages;
+        - "ep" (experts) for groups with all-to-alls;
+        - "tp" (tensor parallel) for other groups inside a server, whose rail is -1;
+        - "dp" (data parallel) for other groups on a rail.
 
         Returns
         -------
@@ -579,6 +594,7 @@ class _Draft:
             Naming a group whose ranks are on several rails and servers, or one that shares some of
             its ranks with another one of its dimension.
         """
+        # The numbers of groups that have messages, and all-to-alls; only messages have a peer.
         has_messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
         has_all_to_alls = set(np.unique(self.group[self.kind == _ALL_TO_ALL]).tolist())
         groups: list[Group] = []
@@ -619,11 +635,12 @@ class _Draft:
 
 
 def _order_nodes(trace: Trace) -> tuple[Trace, Integers]:
-    """Order the nodes of a trace, without control dependencies if they stand in the way.
+    """Put the nodes of a trace behind the nodes that they wait for.
 
-    A node waits for others because it needs their data, or for control alone. If nodes wait for
-    each other in a circle, control dependencies are dropped, as far as parts of the trace may be
-    left out.
+    A node waits for others because it needs their data (data dependency), or without that (control
+    dependency). If nodes wait for each other in a circle, all control dependencies of the trace
+    are dropped, and the order is tried once more. This is done only if parts of the trace may be
+    left out (``trace.skipped`` is a list).
 
     Parameters
     ----------
@@ -649,7 +666,8 @@ def _order_nodes(trace: Trace) -> tuple[Trace, Integers]:
             raise
         trace.skipped.append(f"{exc}: no control dependency of this file counts")
 
-    # The dependencies of a node are its data dependencies, then its control dependencies.
+    # Only data dependencies are kept. Those of a node stand before its control dependencies, so
+    # they are the first `n_data_dependencies` of its entries in ``trace.parents``.
     n_dependencies = np.diff(trace.first_parent)
     n_data_dependencies = trace.first_control - trace.first_parent[:-1]
     place_at_node = np.arange(len(trace.parents)) - np.repeat(
@@ -720,17 +738,18 @@ def _sort_topologically(trace: Trace) -> Integers:
 def _join_dependencies(
     traces: Sequence[Trace], orders: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
-    """Put the dependencies of all traces together, by operations.
+    """List which operation waits for which, for the traces of all ranks together.
 
-    The nodes of a trace, in their new order, become the operations of a rank; those of all ranks
-    are numbered one rank after the other.
+    The nodes of a trace, in their new order, become the operations of a rank. Operations are
+    numbered one rank after the other: if rank 0 has 5 nodes, the first one of rank 1 is number 5.
 
     Parameters
     ----------
     traces
-        One for each rank.
+        ``traces[rank]``: node k waits for the nodes
+        ``parents[first_parent[k]:first_parent[k + 1]]``.
     orders
-        ``orders[rank][k]``: the place in the trace of the k-th operation of a rank.
+        ``orders[rank][k]``: the node in the trace that is operation k of the rank.
 
     Returns
     -------

@@ -406,7 +406,10 @@ class _NodeColumns:
 
 
 def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Trace:
-    """Decode the messages of a trace, each with its length in front: a description, then nodes.
+    """Read a trace in Chakra's binary format: its nodes, with what each of them waits for.
+
+    The file is a sequence of protobuf messages, each behind its length. The first one describes
+    the trace and is passed over; each further one is a node.
 
     Parameters
     ----------

@@ -273,10 +273,16 @@ class TraceEvents:
         raise FormatError(rule, where=f"/traceEvents/{event}")
 
     def members(self, event: int, group: str) -> tuple[int, ...]:
-        """Return the ranks of the group of a call, from wherever all of them are told.
+        """Return the ranks of the group of a call.
 
-        The caller's groups count first, then the arguments of the call, then the list of groups of
-        the file. PyTorch cuts long lists by ``...``; such a list does not count.
+        They may be told in several places, of which the first one that has all of them counts:
+
+        1. the groups that the caller has given;
+        2. the arguments of the call: a list of ranks, or the first rank, the distance to the next
+           one and the number of ranks;
+        3. the list of groups in the file.
+
+        PyTorch cuts long lists and puts ``...`` there; such a list does not count.
 
         Parameters
         ----------
@@ -296,7 +302,7 @@ class TraceEvents:
         FormatError
             If nothing tells the ranks, or what tells them is wrong.
         """
-        # A list of ranks in the arguments, or the first rank and the distance to the next one.
+        # `candidates` are the lists of ranks in this order; None where there is no list.
         arguments = self.arguments(event)
         size, start, stride = (
             arguments[name] if type(arguments.get(name)) is int else MISSING

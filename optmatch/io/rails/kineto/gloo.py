@@ -26,21 +26,24 @@ class GlooEvents(Protocol):
 
 
 def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: GlooEvents) -> None:
-    """Add the computation and communication of a processor to a recording.
+    """Read from the profile of a processor what it computed, and its communication by Gloo.
 
-    An event of Gloo tells the size and how long it took. The call of c10d that it belongs to, in
-    their order, tells kind, partner and root. A trace without such calls is read by the events of
-    Gloo alone, whose names tell the kind.
+    Two kinds of events belong to each communication, in the same order: the call of c10d, which is
+    PyTorch's library of communication, and the event of Gloo that carries it out. The call tells
+    the kind, the other rank of a message and the root of a broadcast; the event of Gloo tells the
+    size and the times. In a trace without calls of c10d the events of Gloo stand for both; their
+    names tell the kind, and ranks are not known.
 
     Parameters
     ----------
     recording
-        Its `calls`, `computing` and `talking` are extended.
+        The result, which is extended: `calls`, `computing`, and `talking` (times in which it
+        communicates).
     events
-        The events of the trace.
+        All events of the trace.
     by_role
-        Begin, end and index of the calls of c10d, PyTorch's library of communication (`c10d`), of
-        what Gloo did for them (`gloo`), of annotations that name groups, and of other operations.
+        Begin, end and index of events by what they tell: calls of c10d (`c10d`), what Gloo did
+        (`gloo`), annotations that name groups (`group_labels`), other operations (`host`).
 
     Raises
     ------

@@ -66,10 +66,11 @@ def read_kineto_step(
 ) -> Step:
     """Read the traces that PyTorch's profiler wrote of all ranks as one step of a job.
 
-    Computation on the device, or on the processor where there is none, is cut where communication
-    began or ended. A part waits for what had ended in the recording before it began: the step
-    takes no longer than the recorded one where communication does not. Time in which nothing ran
-    is no computation. Communication takes what its circuits need.
+    The computation of a rank is that on its device, or on the processor where there is none. It
+    becomes several operations, which are cut where communication began or ended. An operation
+    waits for what had ended in the recording before it began. Time in which nothing ran counts as
+    no computation, and communication later lasts as long as its circuits need: where that is no
+    longer than in the recording, the step is no longer either.
 
     Parameters
     ----------
@@ -159,7 +160,9 @@ def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
 
 
 def measure(recording: Recording) -> Times:
-    """Measure how long a rank communicated, computed, and did both.
+    """Measure how long a rank communicated, how long it computed, and how long it did both.
+
+    Times in which several activities of a kind ran at once count once.
 
     Parameters
     ----------
@@ -173,9 +176,9 @@ def measure(recording: Recording) -> Times:
         The seconds of communication, of computation, of both at once, and from the first activity
         to the last one.
     """
-    # What is in both lists counts as communication alone: kernels of NCCL whose calls cannot be
-    # read are taken as computation, too. Both at once is what the two sums have more than the
-    # union.
+    # Kernels of NCCL whose calls cannot be read are in both lists, and count as communication
+    # alone. The time of both at once is that of communication, plus that of computation, less the
+    # time in which at least one of them went on.
     talking_events = {activity.event for activity in recording.talking}
     computing = [
         activity
@@ -276,10 +279,11 @@ def _read_all_ranks(
 def make_traces(
     recordings: Sequence[Recording], skipped: list[str] | None
 ) -> tuple[list[Trace], dict[str, tuple[int, ...]]]:
-    """Make Chakra's traces of all ranks, and the members of their groups.
+    """Turn the recordings of all ranks into traces (graphs of what waits for what).
 
-    Groups of one name and other members, as local synchronisation makes them, get their first rank
-    behind their name.
+    A name may stand for several groups of different ranks: with local synchronisation, each rank
+    knows only its own group of this name. Such groups get their first rank behind their name: two
+    groups "tp" of the ranks 0, 1 and of the ranks 2, 3 become "tp.0" and "tp.2".
 
     Parameters
     ----------
@@ -337,28 +341,34 @@ class _Part(NamedTuple):
 def _trace_of_recording(
     recording: Recording, unique_names: Mapping[str, str], skipped: list[str] | None
 ) -> Trace:
-    """Make the trace of one rank: its calls, and what ran between their begins and ends.
+    """Turn the recording of one rank into a trace, a graph of what waits for what.
+
+    Its nodes are the calls (collectives and messages) and parts of the computation. A part is some
+    activities in a row; a new one begins where a call begins or ends. A node waits, in each stream
+    (queue) of the rank, for the last node that had ended before it began.
 
     Parameters
     ----------
     recording
         The recording.
     unique_names
-        The names of groups in the trace, by their names in the recording.
+        ``unique_names[name]``: the name in the trace of a group of the recording.
     skipped
         The list that the trace adds to where something is left out; None if nothing may be.
 
     Returns
     -------
     Trace
-        A node for each call and each part of the computation, by begin; a part waits for what had
-        ended before it began. Only computation has a duration.
+        The nodes in the order of their begins, as columns of equal length. Only computation has a
+        duration, in microseconds; values that a node does not have are `MISSING`.
     """
     steps: list[_Part | Call] = [*_cut_computation(recording), *recording.calls]
     steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))
     places = {name: place for place, name in enumerate(unique_names)}
     parents, first_parent = _find_predecessors(steps)
 
+    # By node its kind (computation, collective, send or receive), its kind of collective, and the
+    # ranks that a message comes from or goes to.
     kinds, collectives, sources, destinations = [], [], [], []
     for step in steps:
         kind, collective, source, destination = _chakra_types(step, recording.rank)
@@ -459,10 +469,11 @@ def _chakra_types(step: _Part | Call, rank: int) -> tuple[int, int, int, int]:
 
 
 def _cut_computation(recording: Recording) -> list[_Part]:
-    """Cut what a rank computed where communication began or ended.
+    """Join what a rank computed into parts, between the begins and ends of its communication.
 
-    Activities are sorted by begin. A cut is behind what had ended when a call began, and before
-    what began when one had ended.
+    Let activities last from 0 to 1, 1 to 3, 4 to 5 and 5 to 6 us, and a call from 2 to 4.5 us. The
+    first is over when the call begins: it is a part of its own. The last begins after the end of
+    the call: it is one, too. The two between them are a third part.
 
     Parameters
     ----------

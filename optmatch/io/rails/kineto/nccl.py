@@ -46,17 +46,24 @@ class _Kernel(NamedTuple):
 def read_nccl_calls(
     recording: Recording, events: TraceEvents, by_role: NcclEvents, skipped: list[str] | None
 ) -> None:
-    """Add the computation and communication of a device to a recording.
+    """Read from the profile of a GPU what it computed, and its calls of NCCL.
 
-    Calls are read from their records, or from annotations if no record tells what it does. A call
-    lasts while its kernels ran; without a kernel, while the processor called.
+    A call of NCCL is a collective or a message. The processor makes it, and one or more programs
+    on the GPU, called kernels, carry it out. PyTorch from 2.2 on writes a record with kind, size
+    and group of each call; older traces have only annotations, which are read if no record tells
+    this. A call lasts while its kernels ran; if none is found, while the processor called.
 
     Parameters
     ----------
     recording
-        Its `calls`, `computing` and `talking` are extended.
-    events, by_role
-        The events of the file.
+        The result, which is extended: `calls`, `computing` (what ran on the GPU for computation)
+        and `talking` (kernels of NCCL).
+    events
+        All events of the file.
+    by_role
+        The same events by what they tell: what ran on the GPU (`device`), records of calls
+        (`records`), annotations of calls (`nccl_annotations`), and launches of kernels by their
+        correlation (`launches`).
     skipped
         A list: a call that does not tell its kind, size or group counts as computation, and a line
         for it is added to the list. None: it is an error.
@@ -66,7 +73,8 @@ def read_nccl_calls(
     FormatError
         Naming the event and the value.
     """
-    # PyTorch from 2.2 on writes a record with arguments for each call; older ones annotate it.
+    # The calls are those of records, if any record has arguments, else those of annotations.
+    # ``external_ids[event]`` is the number that joins a call to its kernels.
     kernels = _read_kernels(recording, events, by_role)
     has_arguments = any(
         _COLLECTIVE_NAME in events.arguments(record.event) for record in by_role.records
@@ -85,6 +93,7 @@ def read_nccl_calls(
         if kernels and not calls:
             _refuse_silent_kernels(recording, kernels, skipped)
 
+    # A call that cannot be read is an error or, with `skipped`, its kernels count as computation.
     kernels_of_call = _assign_kernels(calls, external_ids, kernels, events)
     for call in calls:
         own_kernels = kernels_of_call[call.event]
@@ -187,11 +196,15 @@ def _assign_kernels(
     kernels: Iterable[_Kernel],
     events: TraceEvents,
 ) -> dict[int, list[Activity]]:
-    """Find the kernels of each call, by the index of its event.
+    """Find for each call of NCCL the kernels on the GPU that carried it out.
 
-    A kernel is of the call with its external id; else of the last call of its thread during which
-    it was launched. Messages that are sent together have one kernel, launched after all their
-    calls: a call without a kernel takes the next one of its thread that is of no other call.
+    Three rules are tried in turn:
+
+    1. a kernel belongs to the call with the same external id;
+    2. else to the call of the same thread during which it was launched;
+    3. a call that has no kernel by these rules takes the next kernel of its thread that belongs to
+       no call. Several calls may take the same one: messages that are sent together have one
+       kernel, which is launched after all their calls.
 
     Parameters
     ----------
@@ -210,14 +223,15 @@ def _assign_kernels(
         By event of a call what ran for it, with begin and end in microseconds; empty if nothing
         is found. Several calls may have the same kernel.
     """
+    # Calls by external id, and calls by thread, sorted by begin.
     call_of_external_id = {
         number: event for event, number in external_id_of_call.items() if number is not None
     }
-    # Kernels that are of no call by either rule wait for the calls of their thread.
     calls_of_thread = defaultdict[str, list[Span]](list)
     for call in calls:
         calls_of_thread[events.thread(call.event)].append(call)
 
+    # Rules 1 and 2. Kernels that belong to no call are kept by thread, with the time of launch.
     kernels_of_call: dict[int, list[Activity]] = {call.event: [] for call in calls}
     free_kernels = defaultdict[str, list[tuple[float, Activity]]](list)
     for kernel in kernels:
@@ -231,7 +245,7 @@ def _assign_kernels(
         elif kernel.thread:
             free_kernels[kernel.thread].append((kernel.launch_us, kernel.activity))
 
-    # Calls without a kernel take the next one of their thread that was launched later.
+    # Rule 3: the first kernel of the thread that was launched after the call began.
     for waiting_kernels in free_kernels.values():
         waiting_kernels.sort()
     for call in calls:
@@ -266,7 +280,10 @@ def _find_call_around(calls: Sequence[Span], launch_us: float) -> int | None:
 
 
 def _read_record(events: TraceEvents, span: Span) -> Call | None:
-    """Read a call of NCCL from the record that PyTorch writes of it.
+    """Read kind, group, size and ranks of a call of NCCL from the record that PyTorch wrote.
+
+    A record has arguments by name, such as "Process Group Name", "In msg nelems" (the number of
+    elements that go in), "dtype", and "Dst Rank" of a send or "Src Rank" of a receive.
 
     Parameters
     ----------

@@ -35,13 +35,16 @@ _SLACK = 1e-12
 def derive_triggers(
     job: RailJob, plan: RailPlan, *, timeout_s: float | None = None, tries: int = 5
 ) -> TriggerPlan:
-    """Derive a plan of triggers: keep the order of a plan and leave its times.
+    """Turn a plan with times into one that says only what waits for what.
 
-    A trigger is a change of circuits that waits for communications to be over, not for a time. A
-    state is all circuits of a rail between two changes. A state of which a part waits for other
-    communications than another part becomes several: each change concerns the ports of some
-    circuits and waits for these alone. On a fabric with cells, and on switches that stop as a
-    whole, states stay whole.
+    A plan with times says, for example, that circuits change after 2.5 s. A controller cannot rely
+    on times, as computations are early or late. The result therefore says that the circuits change
+    once the communications over the old ones are over. Such a change is a *trigger*. The order of
+    everything that happens stays that of the plan.
+
+    From one state of a rail to the next several circuits may change that have nothing to do with
+    each other. Each of them becomes a trigger of its own, which waits for its own communications
+    alone. On a fabric, and on switches that stop as a whole, all of them are one trigger.
 
     Parameters
     ----------
@@ -58,8 +61,10 @@ def derive_triggers(
     Returns
     -------
     TriggerPlan
-        The same ports and routes, in the order of the plan. A trigger is marked as set on demand
-        where the plan asks for it at another time than its ports are free.
+        The same ports and routes, in the order of the plan. Some triggers are marked as set on
+        demand: they also wait until the first communication over their new circuits is ready.
+        These are triggers that the plan asks for at another time than that at which the last
+        communication over the old circuits ends.
 
     Raises
     ------
@@ -68,7 +73,7 @@ def derive_triggers(
         communication changes circuits on its way, for which it would have to wait on several rails
         at once.
     """
-    # The plan has to be for this job.
+    # The plan has to be for this job: it has all operations and all rails.
     step = job.step()
     ranks_of_rail = ranks_of_rails(step)
     timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
@@ -141,20 +146,25 @@ def _order_events(
     changes_of_rails: Sequence[Sequence[_Change]],
     slack_s: float,
 ) -> _Places:
-    """Order events and changes of circuits by time, and events at one time by what they wait for.
+    """Put everything that happens in a step in one order: by its start, then by who waits.
 
-    An event is a computation, or a communication of several ranks as one. The place of an event or
-    a change is its number in one total order of all of them, from 0.
+    Two kinds of things are numbered together: events, each of which is a computation or a
+    communication of several ranks as one, and changes of circuits. The number of a thing is its
+    *place*, from 0. If several things start at the same time,
+
+    - changes come before events, as an event may need the new circuits at once;
+    - an event that takes no time comes before events that wait for it. If A and B take no time, B
+      waits for A and C waits for B, they have the depths 1, 2 and 3, by which they are sorted.
 
     Parameters
     ----------
     job, plan
         The job, and the plan with times.
     changes_of_rails
-        ``changes_of_rails[rail][change]``: the changes of circuits, with their times; rails
-        ascending.
+        ``changes_of_rails[rail][change]``: the changes of circuits of each rail; `start_s` is when
+        a change starts, in seconds. Rails ascend.
     slack_s
-        Events that last no longer take no time, in seconds.
+        A number of seconds: events that last at most so long are taken to last no time.
 
     Returns
     -------
@@ -162,14 +172,18 @@ def _order_events(
         ``events[event]``, the place of each event, and ``changes[rail][change]``, that of each
         change of circuits; int32.
     """
+    # Everything in one list, first the events and then the changes, with the time of its start.
+    # ``events.part[event]`` is one operation of the event; all of them start together.
     events = job.events()
     n_events = len(events.part)
     change_s = [change.start_s for changes in changes_of_rails for change in changes]
     times_s = np.concatenate([plan.start_s[events.part], change_s])
     is_event = np.arange(len(times_s)) < n_events
 
-    # Times alone do not order events that last no time: of those at one time, `depth` counts the
-    # longest chain of such events up to each one. After other events the next one starts later.
+    # ``depth[event]`` is the length of the longest chain of events that ends with this one and in
+    # which all events before it take no time. It is computed as the time at which the event would
+    # end if each event lasted 1 s and waited only for events that take no time. Events that take
+    # time need no depth: what waits for them starts later.
     is_instant = (plan.end_s - plan.start_s)[events.part] <= slack_s
     after_instant = is_instant[events.before]
     depth = ends_s(
@@ -180,12 +194,14 @@ def _order_events(
         )
     )
 
-    # At equal times changes come first, as an operation that starts then needs its circuits. All
-    # things are sorted by time, then changes before events, then by depth; the places of events
-    # and of the changes of each rail are cut out of one array, whose empty rest is dropped.
+    # Everything is sorted by time, then changes before events, then by depth (0 of changes):
+    # `lexsort` takes the last key first. ``place[thing]`` is the number in this order.
     depth = np.concatenate([depth, np.zeros(len(change_s))])
     place = np.empty(len(times_s), np.int32)
     place[np.lexsort((depth, is_event, times_s))] = np.arange(len(times_s))
+
+    # Cut into the places of events and those of the changes of each rail; `split` adds an empty
+    # rest, which is dropped.
     ends = np.cumsum([n_events, *map(len, changes_of_rails)])
     place_of_events, *places_of_changes = np.split(place, ends)[:-1]
     return _Places(place_of_events, places_of_changes)
@@ -209,41 +225,45 @@ def _list_pauses(
     changes_of_rails: Sequence[Sequence[_Change]],
     find: Finder,
 ) -> _Pauses:
-    """List where communications pause for changes of circuits.
+    """List which communications pause for changes of circuits, and after which part of them.
 
-    A trigger is one change of circuits of a rail; trigger k leads the rail from its state k to its
-    state k + 1. A communication whose circuits change while it is under way is cut at this moment:
-    it pauses there until the new state is up. The share of a cut is the part of the communication
-    that is over by then, from 0 to 1.
+    In a plan with times circuits may change while a communication uses them. If that is after 3 of
+    its 10 s, the communication will later pause when 0.3 of it (its *share*) is over, and go on
+    once the new circuits are up. The circuits of a rail after its first s changes are its state s.
 
     Parameters
     ----------
     job, plan
         The job, and the plan with times.
     rails
-        The triggers of each rail.
+        By rail the changes of circuits, which are called triggers.
     changes_of_rails
-        ``changes_of_rails[rail][trigger]``: the change of circuits that the trigger makes, with
-        its time in seconds; rails as in `rails`.
+        ``changes_of_rails[rail][trigger]``: the same changes with their times in seconds.
     find
-        Has the number of each operation among those of its group at its rank, from 1.
+        ``find.number[operation]`` is the number of an operation among those of its group at its
+        rank, from 1.
 
     Returns
     -------
     _Pauses
-        ``rows``, int32, shape (rows, 4): one rank of the communication that pauses, its group, its
-        number in the group, and a state that it waits for; ``shares[row]``, how much of it is over
-        then; and ``lasts_s[event]``, how long each computation or communication lasts without the
-        times in which all of its ports are dark, in seconds.
+        - ``rows``, int32, shape (rows, 4): one rank of the communication that pauses, its group,
+          its number in the group, and a state of the rail that it waits for. A communication has a
+          row for each state that it waits for.
+        - ``shares[row]``: how much of the communication is over at the pause, from 0 to 1.
+        - ``lasts_s[event]``: the seconds that each event (a computation, or a communication of
+          several ranks as one) lasts, without times in which none of its ports has a circuit.
 
     Raises
     ------
     InputError
         If a communication of a plan with pooled rails pauses.
     """
+    # Without pauses an event lasts from its start to its end.
     step = job.step()
     events = job.events()
     lasts_s = (plan.end_s - plan.start_s)[events.part]
+
+    # `cuts` are the moments at which the circuits of an event change while it is under way.
     rows = []
     shares = []
     for rail, changes in zip(rails, changes_of_rails, strict=True):
@@ -311,14 +331,19 @@ class _Cut(NamedTuple):
 
 
 def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
-    """Split the changes of a timeline into those that have no port in common.
+    """Split each change of a rail's circuits into changes that do not depend on each other.
 
-    A timeline is the states of a rail one after the other, and a state is all circuits that are
-    there together: which transmit port leads to which receive port. From one state to the next
-    several circuits may change that have nothing to do with each other: each becomes a change of
-    its own. Ports stay in one change if they share a receive port: port 0 from receiver 4 to 5 and
-    port 1 from receiver 5 to 6 change together. Where the switch stops as a whole for each change,
-    and on a fabric, all ports that differ between two states are one change.
+    A state of a rail says to which receive port each transmit port leads. From one state to the
+    next, let the ports 0, 1 and 2 change::
+
+        transmit port   receive port before   after
+        0               4                     5
+        1               5                     6
+        2               8                     9
+
+    Port 0 can have receiver 5 only when port 1 gives it up: both belong to one change. Port 2 has
+    no receiver in common with them, and is a change of its own. On a fabric, and where the switch
+    stops as a whole ("all-stop"), all ports that differ between two states stay one change.
 
     Parameters
     ----------
@@ -326,14 +351,18 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
         The job, which says whether rails have a fabric, and whether a switch stops as a whole
         (`network.switching`).
     timeline
-        ``matchings[state, transmit port] = receive port`` of the rail, -1 where idle, and when
-        each state is asked for and when its change starts, in seconds.
+        The states of the rail in order:
+
+        - ``matchings[state, transmit port]``: the receive port, -1 where idle;
+        - ``asked_s[state]``: when the state is asked for, in seconds;
+        - ``starts_s[state]``: when the change to it starts, in seconds.
 
     Returns
     -------
     list of _Change
-        State by state; those of a state by their lowest transmit port. Each has the times at which
-        it starts and is asked for, in seconds, its state, and the ports that change.
+        State by state; those of a state by their lowest transmit port. Each has these two times,
+        the state that it leads to, from 1, and rows of transmit port and new receive port (-1
+        where the port only gives up its circuit).
     """
     changes = []
     changes_whole = job.fabric is not None or job.network.switching == "all-stop"
@@ -341,11 +370,11 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
         old, new = timeline.matchings[state - 1 : state + 1]
         ports = np.flatnonzero(old != new)
 
-        # Connected components by label propagation: two transmit ports belong together if one
-        # receive port is the old or new end of both. At first the label of each port that changes
-        # is its number among them. In each round a receive port takes the least label of the
-        # ports that lead to it, and they take that of their receive ports, until none changes.
-        # Without a split all ports have label 0.
+        # Ports that belong together get the same label (connected components by label
+        # propagation). At first each port that changes has its own label: 0, 1, 2, ... In each
+        # round every receive port takes the least label of the ports that lead to it before or
+        # after, and every transmit port takes the least label of its two receive ports, until no
+        # label changes. Without a split all ports have label 0 from the beginning.
         label = np.zeros(len(ports), np.int64)
         if not changes_whole:
             label = np.arange(len(ports))
@@ -364,6 +393,7 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
                     break
                 label = least
 
+        # Ports of one label are one change.
         for component in np.unique(label).tolist():
             changed_ports = ports[label == component]
             rows = np.stack([changed_ports, new[changed_ports]], axis=1).astype(np.int32)
@@ -435,10 +465,11 @@ def _find_cuts(
     uses: Use,
     changes: Sequence[_Change],
 ) -> dict[int, list[_Cut]]:
-    """Find the communications that change circuits while they are under way, and when.
+    """Find the communications whose circuits change while they are under way, and when they do.
 
-    A trigger is a change of circuits. A cut is a moment at which triggers change circuits that a
-    communication uses. An event is a communication of all its ranks as one.
+    If a communication goes on from 0 to 10 s over the ports 2 and 3, and the circuit of port 2
+    changes at 4 s, it is *cut* at 4 s: what comes after has to wait for the new circuit. A change
+    of circuits is called a trigger, and a send of one operation over one port is called a use.
 
     Parameters
     ----------
@@ -447,33 +478,39 @@ def _find_cuts(
     rail
         The rail with its triggers.
     uses
-        The sends over its ports: an entry for each operation and port.
+        ``uses.operation[use]`` sends over transmit port ``uses.port[use]`` of the rail.
     changes
-        ``changes[trigger]``: the same triggers with their times. A change at the start or the end
-        of an operation does not cut it.
+        ``changes[trigger]``: the same triggers with their times (`start_s`, in seconds). A change
+        at the start or the end of an operation does not cut it.
 
     Returns
     -------
     dict
-        By event, ascending, its cuts in the order of time: when in seconds, the states of the rail
-        that its next part waits for, and whether all of its ports are dark meanwhile.
+        ``cuts[event]``: the cuts of a communication of several ranks as one, in the order of time.
+        Events ascend; those without a cut are left out. A cut has
+
+        - `time_s`: when it is, in seconds;
+        - `states`: the states of the rail that the next part waits for (trigger k leads to state
+          k + 1);
+        - `dark`: whether all ports of the communication change, so that nothing is sent.
     """
+    # Trigger ``trigger[pair]`` interrupts what is sent over the transmit port ``port[pair]``.
     trigger, port = touched(job, rail)
     if not len(trigger):
         return {}
 
-    # Sort triggers by port and time, as one integer key. The triggers of a port that start while
-    # it is in use then stand together.
-    # Times are replaced by their ranks among all times of changes: with 10 different times, a
-    # trigger at the time of rank 3 that touches port 2 has the key 2 * 11 + 3 = 25.
+    # Pairs of port and time become integers, so that the triggers of a port in some interval are
+    # found by bisection. A time is counted among the times at which anything changes: with 10
+    # different times, a trigger at time number 3 that changes port 2 has the key 2 * 11 + 3 = 25.
     change_s = np.array([change.start_s for change in changes])
     times_s, time_of_change = np.unique(change_s, return_inverse=True)
     key = port * (len(times_s) + 1) + time_of_change.reshape(-1)[trigger]
     order = np.argsort(key, kind="stable")
     first_key = uses.port * (len(times_s) + 1)
 
-    # During use number u, after its start and before its end, `count[u]` triggers start: those
-    # from `low[u]` on in this order. Each of them is a hit: the use and the trigger.
+    # A hit is a use and a trigger that changes its port after its start and before its end.
+    # Use u has `count[u]` hits, which are the triggers from `low[u]` on in the order of keys;
+    # `number_in_use` counts the hits of each use from 0.
     slack_s = _SLACK * max(plan.step_s, 1e-6)
     begin = np.searchsorted(times_s, plan.start_s[uses.operation] + slack_s, "right")
     until = np.searchsorted(times_s, plan.end_s[uses.operation] - slack_s, "left")
@@ -483,8 +520,8 @@ def _find_cuts(
     number_in_use = np.arange(len(use_of_hit)) - np.repeat(np.cumsum(count) - count, count)
     trigger_of_hit = trigger[order[np.repeat(low, count) + number_in_use]]
 
-    # A trigger is listed once for each port of the event that it changes, and `n_uses` counts all
-    # these ports: equal numbers say that nothing is sent meanwhile.
+    # ``states_of_event[event][time]`` has the state of a trigger once for each use that the
+    # trigger hits. If these are as many as all uses of the event, nothing is sent meanwhile.
     event_of_use = job.events().event_of[uses.operation]
     n_uses = np.bincount(event_of_use)
     states_of_event: dict[int, dict[float, list[int]]] = {}
@@ -548,12 +585,13 @@ def _mark_demands(
     changes_of_rails: Sequence[Sequence[_Change]],
     find: Finder,
 ) -> TriggerPlan:
-    """Mark the triggers that the plan asks for later, or earlier, than their ports are free.
+    """Mark the changes of circuits that also wait until somebody needs the new circuits.
 
-    A trigger is a change of circuits of one rail. Such a trigger is set on demand: it also waits
-    until the first operation that needs its new circuits is ready. That is marked only where this
-    operation is ready when the plan asks, and where all that it waits for stands before the
-    trigger in the order.
+    A change of circuits, called a trigger, always waits until the old circuits are free. Where the
+    plan asks for it at just that time, there is nothing more to wait for. Where the plan asks at
+    another time, the trigger is *set on demand*: it also waits until its first user, the first
+    operation over the new circuits, is ready. There are two conditions: the first user is ready
+    when the plan asks, and all that it waits for comes before the trigger in the order.
 
     Parameters
     ----------
@@ -562,17 +600,20 @@ def _mark_demands(
     linked
         The plan of triggers, with what each waits for.
     changes_of_rails
-        ``changes_of_rails[rail][trigger]``, rails as in `linked`.
+        ``changes_of_rails[rail][trigger]``: the changes with the times at which the plan asks for
+        them (`asked_s`, in seconds); rails as in `linked`.
     find
-        Finds the operations that rows name.
+        Finds the operations that rows of tables name by rank, group and number.
 
     Returns
     -------
     TriggerPlan
-        The plan with `RailTriggers.wanted` of each rail.
+        The same plan; the table `wanted` of each rail now lists the operations that have to be
+        ready for each trigger on demand: rank, group, number in it, and trigger.
     """
-    # By event (a computation, or a communication of several ranks as one): when all that it waits
-    # for is over, and the latest place of that in the order.
+    # An event is a computation, or a communication of several ranks as one. ``ready_s[event]`` is
+    # when all that it waits for is over, and ``latest_place[event]`` the last place of that in
+    # the order of the plan.
     events = job.events()
     slack_s = _SLACK * max(plan.step_s, 1e-6)
     ready_s = np.zeros(len(events.part))
@@ -582,16 +623,18 @@ def _mark_demands(
 
     rails = []
     for rail, changes in zip(linked.rails, changes_of_rails, strict=True):
-        # By trigger: when the last data of this step have gone over the circuits that it gives up.
-        # Columns 4 and 5 of `after` are `ago`, 0 for this step, and the trigger.
+        # ``drained_s[trigger]`` is when the last data of this step have gone over its old
+        # circuits. In the table `after`, which says what a trigger waits for, column 4 is 0 for
+        # this step and 1 for the step before, and column 5 is the trigger.
         drained_s = np.zeros(len(changes))
         in_this_step = rail.after[rail.after[:, 4] == 0]
         over_s = plan.end_s[find(in_this_step, "after")]
         np.maximum.at(drained_s, in_this_step[:, 5], over_s)
 
-        # By trigger: the first operation that needs its circuits, -1 for none. It is set on demand
-        # if this operation is ready when the plan asks, the plan does not ask just when the old
-        # circuits are drained, and all that the operation waits for stands before the trigger.
+        # ``users[trigger]`` is the first operation over the new circuits, -1 for none. Three
+        # conditions make a trigger one on demand: its first user is ready when the plan asks; the
+        # plan does not ask just when the old circuits are free; and all that the first user waits
+        # for stands before the trigger.
         users = first_users(rail, linked.place, find)
         event = events.event_of[users]
         asked_s = np.array([change.asked_s for change in changes])

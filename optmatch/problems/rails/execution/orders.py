@@ -192,32 +192,48 @@ class _Linking(NamedTuple):
 
 
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
-    """Find from the order of a plan which node waits for which.
+    """Find from the order of a plan what waits for what, as a graph.
 
-    A trigger is a change of circuits of one rail. An event is a computation, or a communication of
-    several ranks as one; one that pauses for triggers is cut into parts. The nodes are the events,
-    further parts of those that pause, and for each trigger its beginning and its end. The place of
-    a node is its number in the total order of the plan. Time O(operations log operations).
+    A plan says in which order everything happens: computations, communications, and changes of
+    circuits, which are called triggers. A trigger, for example, has to wait for the communications
+    before it in the order that use the old circuits, and those after it wait for the trigger.
+
+    The nodes of the graph are numbered in this order:
+
+    1. the events of the job: computations, and communications of several ranks as one;
+    2. further parts of events that pause for triggers while they are under way. The event itself
+       is the first part;
+    3. for each trigger a node at which the change begins, and one that lasts until it is up.
+
+    Time O(operations log operations).
 
     Parameters
     ----------
     job
         The job of the plan.
     plan
-        Places, ports, triggers and pauses. The rows `wanted` of its rails tell only which triggers
-        are set on demand; `after` and `needs` are not read.
+        The order (`place` of operations and triggers), the ports of each operation, which circuits
+        each trigger changes, and pauses. The table `wanted` of a rail is read for which triggers
+        are set on demand; its tables `after` and `needs` are not read.
     find
         Finds operations by rank, group and number; made here if it is None.
 
     Returns
     -------
     plan : TriggerPlan
-        The plan with the rows `after`, `wanted` and `needs` that follow from its order.
+        The plan with the tables `after`, `wanted` and `needs` of each rail that follow from its
+        order: what a trigger waits for, what has to be ready for a trigger on demand, and which
+        triggers an operation waits for.
     graph : Graph
-        The nodes with durations in seconds and the pairs of which one waits for the other
-        (`events`); by pair whether the first is in the step before (`ago`), and whether ranks know
-        it without a controller (`local`); by node its `place`; the nodes of the parts of each
-        event; where each trigger begins; and the sends over the ports of each rail (`uses`).
+        - `events`: durations of nodes in seconds, and pairs of nodes of which the first is over
+          before the second starts;
+        - `ago`, by pair: 1 if the first is in the step before, else 0;
+        - `local`, by pair: whether ranks know it without a controller;
+        - `place`, by node: its number in the order of the plan;
+        - `parts`: the nodes of each event;
+        - `begins`: the first node of each trigger of each rail;
+        - `uses`: the sends over the ports of each rail;
+        - `find`: as above.
 
     Raises
     ------
@@ -230,8 +246,8 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         find = Finder(job.step())
     _check_shape(job, plan)
 
-    # The first nodes are the events, the next ones their further parts. An event waits for the
-    # last part of another one, and each part for the part before it.
+    # The nodes of events and of their further parts, and the pairs that hold for any circuits: an
+    # event waits for the last part of another one, and each part for the part before it.
     paused = _number_parts(job, plan, find)
     parts, places, durations_s = _cut_events(job, plan, paused)
     n_nodes = sum(map(len, places))
@@ -242,8 +258,9 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     chains = np.array(chained, np.int64).reshape(-1, 2)
     pairs.add(chains[:, 0], chains[:, 1], local=True)
 
-    # Trigger k of a rail has the nodes `begin[k]`, which takes no time, and `begin[k] + 1`, which
-    # lasts as long as its ports are dark. Both have the place of the trigger.
+    # Trigger k of a rail gets the nodes `begin[k]`, which takes no time, and `begin[k] + 1`, which
+    # lasts as long as its ports are dark. Both have the place of the trigger. `_link_rail` adds
+    # the pairs that follow from the use of circuits.
     rails = []
     begins = []
     uses_of_rails = []
@@ -258,7 +275,8 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         begins.append(tuple(begin.tolist()))
         uses_of_rails.append(uses)
 
-    # Within a step all pairs have to agree with the places: the order then has no cycle.
+    # Within a step the first of each pair has to stand before the second in the order of the plan:
+    # the graph then has no cycle.
     before, after, ago, local = pairs.take()
     place = np.concatenate(places)
     wrong = np.flatnonzero(place[before] > place[after])
@@ -279,13 +297,14 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
 def _cut_events(
     job: RailJob, plan: TriggerPlan, paused: Paused
 ) -> tuple[Parts, list[NDArray[np.int32]], list[NDArray[np.float64]]]:
-    """Cut the events that pause into parts, each of which becomes a node of the graph.
+    """Cut communications that pause for changes of circuits into parts, each with its own node.
 
-    An event is a computation, or a communication of several ranks as one; it may pause for
-    triggers, which are changes of circuits. A share says how much of it is over then, from 0 to 1.
-    The first part of an event is the event itself. It lasts up to its first share; further parts
-    are new nodes, from the number of events on. The place of a part is its number in the total
-    order of the plan; that of a further part is the place of the last trigger that it waits for.
+    A communication of 10 s that pauses when 0.2 of it is over, and again when 0.7 of it is, has
+    parts of 2 s, 5 s and 3 s. Computations and communications (of several ranks as one) are called
+    events, and changes of circuits triggers. The first part of an event is the node of the event
+    itself; further parts are new nodes, numbered from the number of events on. Every node has a
+    place, its number in the order of the plan: a further part has the place of the last trigger
+    that it waits for.
 
     Parameters
     ----------
@@ -293,9 +312,9 @@ def _cut_events(
         The job, and its plan of triggers, with the place of each operation and each trigger and
         the seconds that each operation lasts.
     paused
-        ``paused[event][share]``: the states that the event waits for when this share of it is
-        over, as numbers of triggers that are up by then. Events and shares ascend; an event that
-        does not pause is not there.
+        ``paused[event][share]``: the states of the rail that the event waits for when this share
+        of it is over, from 0 to 1. Trigger k leads to state k + 1. Events and shares ascend; an
+        event that does not pause is not there.
 
     Returns
     -------
@@ -308,6 +327,7 @@ def _cut_events(
     durations_s : list of float64 arrays
         How long the nodes last, in seconds, in the same pieces.
     """
+    # At first each event has one part. ``events.part[event]`` is one operation of the event.
     step = job.step()
     events = job.events()
     n_events = len(events.part)
@@ -320,8 +340,8 @@ def _cut_events(
         parts.further[event] = n_nodes
         n_nodes += len(states_of_share)
 
-        # An event of 10 s with the shares 0.2 and 0.7 has parts of 2 s, 5 s and 3 s. The state
-        # `s` is reached by trigger `s - 1`.
+        # The event itself lasts up to the first share, and each further part from its share to
+        # the next one, the last part up to 1. State s is reached by trigger s - 1.
         total_s = durations_s[0][event]
         durations_s[0][event] *= min(states_of_share)
         durations_s.append(total_s * np.diff([*states_of_share, 1.0]))
@@ -334,12 +354,16 @@ def _cut_events(
 
 
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
-    """Check that all in a plan waits for what its order says, and return its graph.
+    """Check the tables of a plan that say what waits for what, and return its graph.
 
-    A trigger is a change of circuits of one rail. Three tables of each rail say what waits:
-    `needs`, which changes a send waits for; `after`, which sends a change waits for; and `wanted`,
-    which operations have to be ready before a change that is set on demand. They follow from the
-    order of operations and triggers, and are compared with what does follow.
+    Each rail of a plan has three tables, which follow from the order of its operations and of its
+    changes of circuits, called triggers:
+
+    - `needs`: which triggers a send waits for;
+    - `after`: which sends a trigger waits for;
+    - `wanted`: which operations have to be ready for a trigger that is set on demand.
+
+    They are derived once more and compared.
 
     Parameters
     ----------
@@ -396,11 +420,11 @@ def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) ->
 
 
 def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
-    """Refuse a plan of another job, and places that two things have.
+    """Refuse a plan that does not fit the job, or in which two things have the same number.
 
-    The place of an operation or of a trigger (a change of circuits) is its number in the total
-    order of the plan. A relay is a row that names an operation, a rank that forwards its data, and
-    the ports.
+    A plan numbers all operations and all changes of circuits (triggers) in one order; the number
+    is called a place. All ranks of a communication have the same place. A row of `plan.relays`
+    has three columns: an operation, a rank that forwards its data, and the ports as bits.
 
     Parameters
     ----------
@@ -416,6 +440,7 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
         of one communication have different places, two things have one place, or a relay is of
         no operation or rank.
     """
+    # The plan names the groups of the job, and has a place for each of its operations.
     step = job.step()
     events = job.events()
     if plan.pooled:
@@ -458,7 +483,7 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
     for repeated in places[1:][np.diff(places) == 0][:1]:
         raise InputError(f"place: {repeated} is there twice", where="place")
 
-    # The upper limits of the columns operation, rank and ports; ports are bits of an int32.
+    # Relays name operations and ranks that exist. The limits are those of the three columns.
     rows = plan.relays
     for row in np.flatnonzero((rows >= (step.n_operations, step.n_ranks, 2**31)).any(axis=1))[:1]:
         raise InputError(
@@ -559,19 +584,26 @@ def _number_parts(
 def _link_rail(
     linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
 ) -> RailTriggers:
-    """Find what waits for what on one rail: add it to the pairs, and return the rail's tables.
+    """Find what waits for what since it uses the same circuits, for one rail.
 
-    A trigger is a change of circuits. An event is a computation, or a communication of several
-    ranks as one, cut into parts where it pauses for triggers. The nodes of the graph are the parts
-    of events, and for each trigger its beginning and its end. Four kinds of pairs are added: sends
-    of each port follow each other; a circuit is given up when the send over it, or a part of it,
-    has ended; nothing is sent before its circuits are up; and triggers with a port in common keep
-    their order.
+    A change of circuits is called a trigger. The following is added to the pairs of nodes:
+
+    1. sends over one port follow each other;
+    2. a trigger begins when the sends over its old circuits are over;
+    3. a send over the new circuits starts when the trigger is up;
+    4. two triggers with a port in common keep their order;
+    5. a trigger on demand begins when its first user, the first operation over the new circuits,
+       is ready: when all is over that this operation waits for.
+
+    A communication may pause for a trigger while it is under way. It is then several nodes, one
+    for each part, and the parts before and after the pause take the place of the send in 2 and 3.
 
     Parameters
     ----------
     linking
-        The job, the plan of all rails, the parts of events, and the last node of each event.
+        The job, the plan of all rails, the parts of events (`parts`), the last node of each event
+        (`last`), and which events pause for which triggers (`paused`). An event is a computation,
+        or a communication of several ranks as one.
     rail
         The triggers of this rail.
     uses
@@ -580,32 +612,39 @@ def _link_rail(
         ``begin[trigger]``: the node at which it begins; it is up when the next node ends.
         int64, shape (triggers,).
     pairs
-        The pairs of nodes of which one waits for the other; those of this rail are added.
+        The pairs of nodes of which one waits for the other; those of this rail are added. A pair
+        has `ago` = 1 if the first node is in the step before, and is `local` if ranks know by
+        themselves that it is over.
 
     Returns
     -------
     RailTriggers
-        The rail with the rows that follow from the order: `needs`, which states each send waits
-        for; `after`, what has to be over before each trigger; and `wanted`, what has to be ready,
-        too, for a trigger on demand.
+        The rail with the tables that follow from the order. The first three columns of each name
+        an operation by rank, group and number in the group:
+
+        - `needs`: the operation, its part, a state of the rail that it waits for (trigger k leads
+          to state k + 1), and `ago`;
+        - `after`: the operation, its part, `ago`, and the trigger that waits for it;
+        - `wanted`: the operation, and the trigger on demand that waits until it is ready.
     """
+    # `table` has all sends and triggers at each port, in the order of the plan.
     job = linking.job
     find = linking.find
     event_of = job.events().event_of
     table = _tabulate_ports(linking, rail, uses)
 
-    # Sends of each port follow one after the other.
+    # 1. Sends of each port follow one after the other.
     send_before, send_after, ago = table.pair(use=True, after_use=True)
     pairs.add(linking.last[event_of[send_before]], event_of[send_after], ago=ago, local=True)
 
-    # A circuit is given up when the send over it, or the part of it that ends there, is over: the
-    # last part, unless the communication pauses for just this trigger.
+    # 2. A trigger waits for the last part of each send before it, unless the communication pauses
+    # for just this trigger: then for the part up to this pause. Parts are numbered from 0.
     send, trigger, ago = table.pair(use=True, after_use=False)
     part_of_cut = _number_cuts(linking.paused)
     part = linking.parts.number[event_of[send]] - 1
     if part_of_cut:
-        # An event that pauses after part 0 for trigger 4, and after part 1 for trigger 6, gives up
-        # the circuits that these change after part 0 and part 1, and all others after part 2.
+        # If an event pauses after part 0 for trigger 4 and after part 1 for trigger 6, these two
+        # triggers wait for part 0 and part 1, and all other triggers for part 2.
         rows = zip(event_of[send].tolist(), trigger.tolist(), part.tolist(), strict=True)
         part = np.array(
             [part_of_cut.get((event, k), last_part) for event, k, last_part in rows], np.int64
@@ -613,15 +652,15 @@ def _link_rail(
     pairs.add(linking.parts.node(event_of[send], part), begin[trigger], ago=ago, local=False)
     after = find.name(send, part, ago, trigger)
 
-    # Nothing is sent before its circuits are up. Trigger k leads to state k + 1, by which rows of
-    # `needs` name it, and its last node is the one after its beginning.
+    # 3. Nothing is sent before its circuits are up, which is when the second node of the trigger
+    # ends. Part 0 waits for the triggers before it, further parts for those of their pauses.
     trigger, send, ago = table.pair(use=False, after_use=True)
     needs = [find.name(send, 0, trigger + 1, ago)]
     pairs.add(begin[trigger] + 1, event_of[send], ago=ago, local=False)
     needs += _link_cuts(linking, rail, uses, begin, pairs)
 
-    # Triggers with a port in common keep their order. A switch that stops as a whole begins a
-    # change when the last one is up.
+    # 4. Triggers with a port in common keep their order: one begins after the other has begun or,
+    # on a switch that stops as a whole, after the other is up.
     followers = list_followers(job, rail)
     waits_until_up = job.network.switching == "all-stop"
     pairs.add(
@@ -635,24 +674,26 @@ def _link_rail(
     if not len(rail.wanted):
         return linked
 
-    # A trigger on demand waits for all that the first operation over its circuits waits for.
+    # 5. ``users[trigger]`` is the first operation over its new circuits, -1 for none. A trigger on
+    # demand waits for all that this operation waits for.
     users = first_users(linked, linking.plan.place, find)
     demanded = np.unique(rail.wanted[:, 3])
     demanded = demanded[users[demanded] >= 0]
-    # `causes` are the pairs of events whose second one is this operation; `row` says of which
-    # trigger.
+    # Pair ``causes[k]`` of the job's events has as its second event that of the first user of
+    # trigger ``demanded[row[k]]``: the trigger waits for its first event, too.
     row, causes = gather(job.events().after, event_of[users[demanded]])
     pairs.add(linking.last[job.events().before[causes]], begin[demanded[row]], local=False)
     return replace(linked, wanted=list_wanted(job, demanded, users, find))
 
 
 def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
-    """List all that happens at each transmit port of a rail, in the order of the plan.
+    """List what happens at each transmit port of a rail, in the order of the plan.
 
-    Two things happen at a port: an operation sends over it, or a trigger changes its circuit. With
-    pooled rails the GPUs of a server use a port at once, each a *share* of it, which is
-    listed like a port: their sends do not wait for each other, and a change of circuits, which is
-    listed for each share, waits for those of all.
+    Two things happen at a port: an operation sends over it, or its circuit changes (a *trigger*).
+
+    With pooled rails all GPUs of a server may send over a port at once, each with an equal share
+    of it. Each share is listed like a port of its own, so that the sends of different GPUs do not
+    wait for each other. A trigger is listed for every share, as it has to wait for all of them.
 
     Parameters
     ----------
@@ -723,11 +764,11 @@ def _number_cuts(paused: Paused) -> dict[tuple[int, int], int]:
 def _link_cuts(
     linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
 ) -> list[NDArray[np.int32]]:
-    """Let the parts of events wait for the triggers that the events have paused for.
+    """Let communications that have paused for a change of circuits go on only when it is made.
 
-    A trigger is a change of circuits. An event is a communication of several ranks as one; it
-    pauses where circuits that it uses change while it is under way, and its next part then waits
-    until they are up.
+    Where the circuits of a communication change while it is under way, it is cut into two parts,
+    and the second part waits for the new circuits. A change of circuits is called a trigger, and
+    a communication of several ranks as one an event.
 
     Parameters
     ----------
@@ -747,9 +788,10 @@ def _link_cuts(
     Returns
     -------
     list of int32 arrays, shape (rows, 6)
-        What the parts after a pause need, as rows of `RailTriggers.needs`: rank, group, number of
-        the communication in it from 1, part from 0, state of the rail, and 0 for the same step.
-        Only ranks whose own circuits change at the pause have rows.
+        Further rows of the table `needs` of the rail: rank, group, number of the communication in
+        the group from 1, the part that waits, from 0, the state of the rail that it waits for
+        (trigger k leads to state k + 1), and 0 for the same step. Only ranks whose own circuits
+        change at the pause have rows.
     """
     event_of = linking.job.events().event_of
     trigger_of_change, changed_port = touched(linking.job, rail)
@@ -770,10 +812,11 @@ def _link_cuts(
 def list_wanted(
     job: RailJob, demanded: NDArray[Any], users: Ints, find: Finder
 ) -> NDArray[np.int32]:
-    """List the operations that have to be ready for the triggers that are set on demand.
+    """List which ranks have to be ready before a change of circuits is made on demand.
 
-    A trigger is one change of circuits of a rail, which its controller makes. On demand, it is not
-    made before the first communication that needs its new circuits is ready at all of its ranks.
+    A change of circuits is called a trigger. One that is set on demand is not made before its
+    first user, the first communication over its new circuits, is ready at all of its ranks. The
+    result has a row for each of these ranks.
 
     Parameters
     ----------
@@ -793,17 +836,19 @@ def list_wanted(
         A row for each rank that takes part in the communication: the rank, the group, the number
         of the communication among those of the group at this rank, from 1, and the trigger.
     """
-    # Operations of one event are the parts of one communication at its ranks.
+    # Event ``event_of[operation]`` is the communication to which an operation of one rank belongs.
+    # Operation ``operations[k]`` belongs to that of the first user of ``demanded[row[k]]``.
     event_of = job.events().event_of
     row, operations = gather(event_of, event_of[users[demanded]])
     return find.name(operations, demanded[row])
 
 
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
-    """List which trigger follows which at some port, step after step.
+    """List which changes of circuits have to keep their order, as they concern the same port.
 
-    A trigger is a change of circuits of the rail; it concerns the ports whose circuits change. On
-    a fabric, and on a switch that stops as a whole, each follows the one before it.
+    A change of circuits is called a trigger; they are numbered from 0. If the triggers 2, 5 and 7
+    concern a port, 5 follows 2, 7 follows 5, and trigger 2 of the next step follows 7. On a
+    fabric, and on a switch that stops as a whole, each trigger follows the one before it.
 
     Parameters
     ----------
@@ -824,20 +869,20 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     trigger, sends, old, new = rail.turns()
 
     # A trigger concerns the transmit port of each change and its receive ports before and after.
-    # As keys, transmit ports are even and receive ports odd; each key is joined with the trigger.
+    # Transmit port p gets the number 2 p, and receive port p the number 2 p + 1. Pairs of such a
+    # number and a trigger are packed into one integer, sorted, and unpacked again.
     ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # a dark port is -1
     n = len(number)
     keys = _once(ports.astype(np.int64) * n + np.tile(trigger, 3))
     port, later = np.divmod(keys, max(n, 1))
 
-    # At each port `earlier[row]` is the trigger before `later[row]`; before the first one of a
-    # step it is the last one of the step before. If triggers 2, 5 and 7 concern a port, their
-    # predecessors are 7 (of the step before), 2 and 5.
+    # At each port `earlier[row]` is the trigger before `later[row]`. The first trigger of a port
+    # has its last one as predecessor, that of the step before.
     is_first = np.diff(port, prepend=-2) != 0
     earlier = np.roll(later, 1)
     earlier[is_first] = np.append(later[np.flatnonzero(is_first)[1:] - 1], later[-1:])
 
-    # Each pair once, packed into one key and unpacked again.
+    # A pair may occur at several ports: each is kept once.
     pair, ago = np.divmod(_once((earlier * n + later) * 2 + is_first), 2)
     return np.stack([*np.divmod(pair, max(n, 1)), ago], axis=1)
 
@@ -854,28 +899,31 @@ def _once(keys: Ints) -> Ints:
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
-    """Return when everything happens if nothing is late, as a plan that can be verified.
+    """Return the times at which everything happens if nothing is late, for a plan without times.
 
-    A plan of triggers has an order and no times. A node is an operation (a communication of
-    several ranks is one, or several parts), or the beginning or end of a trigger, which is a
-    change of circuits. Every node starts as early as what it waits for allows; the step before is
-    over.
+    A plan of triggers (changes of circuits) says what waits for what, and no times. Here
+    everything starts as early as what it waits for allows, where the step before is over.
 
     Parameters
     ----------
     job
         The job of the plan.
     graph
-        Nodes, and which waits for which, as `link` returns it.
+        The graph of this plan: its nodes are computations, communications (of several ranks as
+        one, or a part of it), and two for each trigger, at its beginning and its end; its pairs
+        say which node waits for which.
+        ``begins[rail][trigger]`` is the first of these, and ``parts.last[event]`` the last part.
     plan
         The plan of triggers that the graph was made of.
 
     Returns
     -------
     RailPlan
-        Times of all operations and a timeline for each rail, in the order of ``plan.rails``. A
-        state is asked for when its reconfiguration starts.
+        The start and the end of each operation in seconds, and by rail its states of circuits and
+        when they change, in the order of ``plan.rails``. A state is asked for when its change
+        starts.
     """
+    # The longest path to each node gives its end.
     events = job.events()
     end_s = ends_s(graph.one_step())
     start_s = end_s - graph.events.duration_s
@@ -907,11 +955,11 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
 
 
 def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTimeline:
-    """Return the states of a rail, in the order of the times at which its triggers begin.
+    """Return all circuits of a rail after each of its changes, in the order of time.
 
-    A trigger is a change of circuits, and a state is all circuits of the rail at a time. Changes
-    at one time make one state. The first state, which is there when the step begins, is never
-    replaced.
+    A change of circuits is called a trigger, and all circuits at a time a state. Triggers at the
+    same time make one state. State 0 is there when the step begins, and triggers at 0 s make a
+    further state.
 
     Parameters
     ----------
@@ -928,6 +976,8 @@ def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTime
         when its change starts, in seconds (both are the same), and the states of cells where the
         fabric has any.
     """
+    # ``changes[trigger]`` has a row of transmit port and new receive port for each port.
+    # `cell_rows` has the row of ``rail.cell_states`` of each state, that after its last trigger.
     matchings = [rail.circuits]
     starts_s = [0.0]
     cell_rows = [0]
@@ -936,8 +986,7 @@ def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTime
         matching = matchings[-1].copy()
         matching[changes[trigger][:, 0]] = changes[trigger][:, 1]
 
-        # A trigger at the same time adds its changes to the state before; cells are those after
-        # the later trigger.
+        # A trigger at the same time as the one before changes the same state further.
         if trigger_s[trigger] == starts_s[-1] and len(matchings) > 1:
             matchings[-1] = matching
             cell_rows[-1] = trigger + 1

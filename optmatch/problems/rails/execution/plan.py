@@ -142,13 +142,18 @@ class ChordRoutes(Value):
     share: Annotated[Given[np.float64], Axes(1), Range(0, 1)] = given()
 
     def __post_init__(self) -> None:
-        """Refuse columns of other lengths, and strides and distances that lead to no other member.
+        """Check that the columns of the routes fit each other and lead to other members.
 
-        The members of a group stand on a circle. Port p of each has a circuit to the member
-        ``strides[p]`` places further on, and route r brings a part ``share[r]`` of the data for
-        the member ``distance[r]`` places further on, by ``hops[r, p]`` circuits of port p. In a
-        group of n members (`n_members`) another member is 1 to n - 1 places away: n places lead
-        back to the sender.
+        The n members of a group (`n_members`) stand on a circle, each with the same ports:
+
+        - ``strides[port]``: the port has a circuit to the member so many places further on;
+        - ``distance[route]``: the route is for the member so many places further on;
+        - ``hops[route, port]``: how many circuits of this port the route takes;
+        - ``share[route]``: the part of the data for this member that takes the route, 0 to 1.
+
+        With the strides 1 and 3, a route to the member 5 places further on takes 2 circuits of the
+        first port and 1 of the second. Strides and distances are 1 to n - 1, as n places lead back
+        to the sender. Whether the hops of a route add up to its distance is not checked here.
 
         Raises
         ------

@@ -90,13 +90,18 @@ class RailTriggers(Value):
     cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
 
     def __post_init__(self) -> None:
-        """Check that the changes of circuits, applied one after another, are possible.
+        """Check that the changes of circuits of a rail, made one after another, are possible.
 
-        A trigger is one change of circuits of the rail, numbered from 0 in the order `place`. A
-        state is the circuits after so many triggers: by port that transmits (a send port) the
-        port that receives, -1 where idle. It is a matching: no port receives from two. The tables
-        `changes` (send port, receive port, trigger), `after` and `wanted` (what a trigger waits
-        for) name the trigger of each row in their last column.
+        A change of circuits is called a trigger; triggers are numbered from 0, in the order of
+        `place`. These fields are checked:
+
+        - `circuits`: by transmit port its receive port at the beginning, -1 where idle. No receive
+          port may stand twice, neither here nor after any trigger;
+        - `changes`: rows of transmit port, new receive port, and trigger. After the last trigger
+          the circuits are those of the beginning, as the step repeats;
+        - `after`, `wanted`: tables that say what a trigger waits for; the last column of each is
+          the trigger;
+        - `fallback`: circuits for emergencies, by transmit port; None if there are none.
 
         Raises
         ------

@@ -56,11 +56,11 @@ class Ports(NamedTuple):
     item: Ints
 
     def pair(self, *, use: bool, after_use: bool) -> tuple[Ints, Ints, Ints]:
-        """Pair each send, or change, with the last send, or change, before it at its port.
+        """Find for each send (or change of circuits) the last send (or change) before it.
 
-        An entry is a send of an operation over a transmit port, or a change of the circuit of this
-        port; entries of a port are in the order of the plan. The step repeats: before the first
-        entry of a port comes the last one of the step before.
+        Let a port have in this order: send A, change 0, send B, change 1. Before change 1 the last
+        send is B, and before change 0 it is A. Before send A the last change is change 1 of the
+        step before, as the step repeats.
 
         Parameters
         ----------
@@ -77,8 +77,9 @@ class Ports(NamedTuple):
         ago : int64 array, shape (pairs,)
             1 where the first is in the step before, else 0.
         """
-        # `last_match[entry]` is the last entry of the first kind up to this one, at any port.
-        # It is at the same port if it is no earlier than the first entry of the port.
+        # Entries are sorted by port. `last_match[entry]` is the last entry of the first kind up to
+        # this one, -1 for none; it may be one of an earlier port, which shows as a number below
+        # that of the first entry of the port.
         first_of_port = np.searchsorted(self.port, self.port)
         last_of_port = np.searchsorted(self.port, self.port, "right") - 1
         matches = np.where(self.is_use == use, np.arange(len(self.port)), -1)
@@ -104,10 +105,12 @@ def list_uses(
     *,
     pooled: bool = False,
 ) -> Use:
-    """List the data that go over each transmit port, forwarded data at each rank on their way.
+    """List which operation sends over which ports of a rail's switch.
 
-    A rail is a switch to which one GPU of each server is connected, by k ports; port p of GPU g is
-    port ``g * k + p`` of the switch. A relay is a rank that forwards the data of an operation.
+    A rail is a switch to which one GPU of each server is connected, by k ports: port p of GPU
+    number g is port ``g * k + p`` of the switch. With k = 2, an operation at GPU 3 that sends over
+    its ports 0 and 1 (bits 0b11) uses the ports 6 and 7 of the switch. A rank may also forward the
+    data of an operation; it is called a relay, and its ports are listed for this operation, too.
     Operations that receive use no transmit port.
 
     Parameters
@@ -137,8 +140,9 @@ def list_uses(
         Naming the first operation that sends over ports that its GPU does not have, or from a
         rank that is not on this rail.
     """
-    # All that is sent: by operations on this rail (of any rail, if they are pooled), and by the
-    # relays of these operations, which are counted behind them.
+    # One entry for each sender: first the operations on this rail (on any rail, if they are
+    # pooled), then the relays of these operations. An entry has its operation, the rank that
+    # sends, and this rank's ports as bits.
     step = job.step()
     k = job.network.ports_per_gpu
     sends = (step.rail == rail.rail) & (step.kind != RECV)
@@ -151,8 +155,9 @@ def list_uses(
     rank = np.concatenate([step.rank[direct], forwarded[:, 1]])
     bits = np.concatenate([ports[direct], forwarded[:, 2]])
 
-    # By entry the number of the GPU whose ports on this rail are used: that of the rank or, if
-    # rails are pooled, that of its server, in which GPUs of all rails have one number.
+    # ``gpu[entry]`` is the number on this rail of the GPU whose ports are used: the rank's own
+    # number or, if rails are pooled, that of the GPU in its server, which is the same on each
+    # rail. `first_bit` is the bit that stands for port 0 of this rail.
     n_bits = k
     first_bit = 0
     if pooled:
@@ -168,8 +173,9 @@ def list_uses(
         gpu = np.minimum(np.searchsorted(rail.ranks, rank), len(rail.ranks) - 1)
         wrong = np.array(rail.ranks)[gpu] != rank
 
-    # An entry for each port: port p of GPU g is port g * k + p of those that the switch has. Bits
-    # are wrong if there are none, or any beyond the ports of a GPU (of a server, if pooled).
+    # Each bit that is set becomes a use: ``row[use]`` is the entry and ``number[use]`` the port of
+    # the GPU. Bits are wrong if there are none, or any beyond the ports of a GPU (of a server, if
+    # pooled). On a fabric, `live` has the ports of the switch to which GPUs are connected.
     row, number = np.nonzero(bits[:, None] >> (first_bit + np.arange(k)) & 1)
     wrong |= (bits <= 0) | (bits >> n_bits != 0)
     for bad in np.flatnonzero(wrong)[:1]:
@@ -183,10 +189,10 @@ def list_uses(
 
 
 def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
-    """List which trigger lets which transmit port go dark.
+    """List which change of circuits interrupts which transmit port.
 
-    A trigger is a change of circuits of a rail; a port is dark while its circuit changes. On a
-    switch that stops as a whole ("all-stop") each trigger lets all ports go dark.
+    A change of circuits is called a trigger. It interrupts the ports whose circuits it changes; on
+    a switch that stops as a whole ("all-stop") it interrupts all ports.
 
     Parameters
     ----------

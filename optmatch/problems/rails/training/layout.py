@@ -159,13 +159,15 @@ def list_stages(split: Parallelism) -> NDArray[np.int64]:
 
 
 def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
-    """Put together the ranks that communicate, in groups of two or more.
+    """List the groups of ranks that communicate with each other.
 
-    A rail is the switch to which the GPUs of one number in all servers are connected. A family is
-    the groups of one kind, as all of data parallelism. A group inside a server, or with all
-    members on one rail, is one group. Where a group has members in several servers and on several
-    rails, its parts inside the servers and its parts on the rails are groups: all of one family
-    have the same shape.
+    All groups of one kind are a family, such as "tp" (tensor parallel) or "dp" (data parallel).
+    GPU number r of every server is connected to the switch of rail r. There are two cases:
+
+    - all members of each group are in one server, or on one rail: the groups stay whole;
+    - groups have members in several servers and on several rails: each group is replaced by its
+      parts inside servers, and by its parts on rails. A group of 2 servers of 4 GPUs has 2 parts
+      of 4 members and 4 parts of 2.
 
     Parameters
     ----------
@@ -264,11 +266,16 @@ def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
 def _split_members(
     family: str, ranks: NDArray[np.int64], servers: NDArray[np.int64], rails: NDArray[np.int64]
 ) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Cut groups into their parts inside servers, and their parts on rails.
+    """Cut groups that need several rails into parts inside servers, and parts on one rail.
 
-    The members of a group make a grid of servers and rails (switches to which the GPUs of one
-    number in all servers are connected): its rows are parts inside servers, its columns parts on
-    rails.
+    GPU number r of every server is connected to the switch of rail r. The members of a group form
+    a table, here of the ranks 0 to 5::
+
+                    rail 0   rail 1   rail 2
+        server 0    0        1        2
+        server 1    3        4        5
+
+    Its rows are the parts inside servers, and its columns the parts on rails.
 
     Parameters
     ----------
@@ -291,11 +298,12 @@ def _split_members(
     InputError
         If a group does not have the same rails in each of its servers.
     """
-    # Sorted by server and then by rail, the members of a group make a grid of servers and rails.
+    # The members of each group are sorted by server and then by rail; `inside` is the number of
+    # members in a server.
     order = np.lexsort([rails[ranks], servers[ranks]])
     ranks = np.take_along_axis(ranks, order, axis=1)
     inside = int((servers[ranks[0]] == servers[ranks[0, 0]]).sum())
-    # That holds only if all servers of all groups have equally many members on the same rails.
+    # They form such a table only if each server has members on the same rails.
     for number, row in enumerate(ranks):
         server_of_member = servers[row]
         rails_of_server = {

@@ -96,21 +96,28 @@ class RailNetwork(Value):
         return self.latency_s if self.rail_latency_s is None else self.rail_latency_s
 
     def pool_rails(self) -> RailNetwork:
-        """Return the network in which each GPU has an equal share of all ports of its server.
+        """Return the network in which the GPUs of a server share all ports of the server.
 
-        A server of R GPUs with k ports each becomes R GPUs with R k ports of a share of 1 / R:
-        port ``q * k + p`` of each of them is a share of port p of the GPU on rail q. Its bytes
-        pass the links of the server once more, all of a rail through the links of one GPU, so that
-        a byte takes ``1 / port_bytes_per_s + k / scale_up_bytes_per_s`` seconds of a whole port;
-        each message is late by `change_rail_s`, too.
+        GPU number r of every server is attached to rail r, by k ports. Here each GPU may use the
+        ports of all GPUs of its server, an equal share of each. With R = 4 GPUs of k = 2 ports,
+        each GPU has 4 * 2 = 8 ports of a quarter of the rate instead of 2 whole ones. Its port
+        number ``q * k + p`` is a quarter of port p of the GPU on rail q.
+
+        Data for the rail of another GPU first go to that GPU, over the links of the server. This
+        costs time in two ways:
+
+        - rate: the link of a GPU carries the data of its k ports, so that each port has 1 / k of
+          the link's rate. A byte takes k / scale_up_bytes_per_s seconds on the link and then
+          1 / port_bytes_per_s seconds on a whole port; a share of 1 / R needs R times as long;
+        - latency: each message on a rail takes `change_rail_s` seconds longer. None counts as 0.
 
         Returns
         -------
         RailNetwork
-            The same servers and switches with ports of shares: more ports of a GPU, each slower
-            in proportion, and a longer latency on rails. It has no radix, which counts whole
-            ports.
+            The same servers and switches, with other `ports_per_gpu` (R k), `port_bytes_per_s` (of
+            a share) and `rail_latency_s`. It has no `radix`, which would count whole ports.
         """
+        # The seconds that a whole port takes for a byte, on the rail and inside the server.
         n_rails = self.gpus_per_server
         seconds_per_byte = 1 / self.port_bytes_per_s
         seconds_per_byte += self.ports_per_gpu / self.scale_up_bytes_per_s

@@ -111,12 +111,24 @@ class Parallelism(Value):
     placement: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
 
     def __post_init__(self) -> None:
-        """Turn orders such as "dp-tp" into tuples, and refuse degrees that do not fit together.
+        """Turn orders that are written as text into tuples, and check that the degrees fit.
+
+        "tp-cp-dp-pp" or "tp,cp,dp,pp" become ("tp", "cp", "dp", "pp"). The degrees are `dp`
+        replicas of the model, `tp` ranks that share each layer, `pp` stages of the pipeline, `cp`
+        parts of a sequence, and `ep` groups of experts.
 
         Raises
         ------
         InputError
-            Naming the option, as the class says.
+            Naming the option (`where`), if
+
+            - a field has a value outside its range, or there are too many ranks;
+            - `order` or `placement` does not name each degree once ("ep" may be left out);
+            - `ep` or `shard` does not divide the ranks that hold the same weights, or `shard` is
+              set though nothing is sharded;
+            - `stage_layers` has another number of entries than the model has parts (`n_parts`);
+            - `virtual_stages` is over 1 without the schedule "interleaved", or 1 with it;
+            - `overlap` is set without the schedule "dualpipe".
         """
         for name in ("order", "placement"):
             order: object = getattr(self, name)
@@ -136,8 +148,11 @@ class Parallelism(Value):
                     where=name,
                 )
 
-        # Consecutive replicas, and where these are too few parts of a sequence, hold different
-        # experts; shards are over all ranks that have the same weights.
+        # The `ep` groups of experts are first spread over the `dp` replicas, gcd(ep, dp) of them.
+        # The rest of the degree, `expert_parts`, is spread over the parts of a sequence: with
+        # ep = 8, dp = 4 and cp = 2 over 4 replicas and 2 parts. `shard` is the number of
+        # ranks that divide weights among them; it has to divide the dp * cp ranks with the same
+        # weights.
         replicas = f"dp x cp = {self.dp} x {self.cp}"
         if self.cp % self.expert_parts:
             raise InputError(f"ep = {self.ep}: does not divide {replicas}", where="ep")

@@ -240,13 +240,16 @@ def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
 
 @lru_cache(maxsize=16)
 def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]:
-    """List the passes of all stages of a pipeline whose parts go there and back (zb-v).
+    """List in which order the stages of a "zb-v" pipeline do their passes.
 
-    A pass takes one micro-batch through one part of the model: "F" forward, "I" backward for the
-    gradients of inputs, "W" for those of weights. Stage s has the parts s and 2 pp - 1 - s of the
-    model. As if all passes lasted equally long, every stage does in each turn the first pass of
-    `_TURNS` (a list of kinds and parts by preference) that is ready. A stage keeps at most 2 pp
-    micro-batches in both parts, as many activations as pp in 1f1b.
+    The model is cut into 2 pp parts, which go through the stages and back: with pp = 4, stage 0
+    has the parts 0 and 7, stage 1 the parts 1 and 6, and so on. A pass takes one micro-batch
+    through one part: "F" forward, "I" backward for gradients of inputs, "W" for those of weights.
+
+    The order is found by simulation, in turns that are equally long. In each turn every stage does
+    one pass, the first one in the list of preferences `_TURNS` that is ready. It begins no forward
+    pass while it keeps the activations of 2 pp passes, which need as much memory as pp passes of
+    the schedule 1f1b, as each part has half of the layers of a stage.
 
     Parameters
     ----------
@@ -260,8 +263,8 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
     tuple of tuples of Pass
         By stage its passes in order.
     """
-    # One turn of all stages at a time: ``done[kind, where]`` counts the micro-batches that were
-    # through with such passes before this turn.
+    # ``done[kind, where]`` counts the micro-batches that were through with such a pass of part
+    # `where` of the model before this turn. They go in order, so it is also the next micro-batch.
     top = 2 * pp - 1
     done: Counter[tuple[Kind, int]] = Counter()
     order: list[list[Pass]] = [[] for _ in range(pp)]
@@ -272,7 +275,9 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
             # not yet through with gradients of weights.
             parts_of_stage = stage, top - stage
             n_kept = sum(done["F", where] - done["W", where] for where in parts_of_stage)
-            # A pass is ready if the micro-batch is through with the pass that comes before it.
+            # A pass is ready if the micro-batch is through with the pass `before` it: forward that
+            # of the part before; backward that of the part after or, in the last part, the forward
+            # pass; for gradients of weights that for gradients of inputs.
             for kind, part in _TURNS:
                 where = parts_of_stage[part]
                 batch = done[kind, where]
@@ -292,13 +297,17 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
 
 
 def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
-    """List the passes of a stage in a pipeline that is fed from both ends (DualPipe).
+    """List in which order a stage does its passes in a pipeline that is fed from both ends.
 
-    A pass takes one micro-batch through the layers of this stage: "F" is forward, "B" backward, or
-    backward in two, "I" for the gradients of inputs and "W" for those of weights. Half of the
-    micro-batches come from each end of the pipeline. Each stage holds the layers of both
-    directions as its parts 0 (for those from stage 0) and 1 (for those from the last stage);
-    opposite stages do the same with the parts exchanged.
+    This is DualPipe: half of the micro-batches go from stage 0 to the last stage, the other half
+    from the last stage to stage 0. Each stage therefore holds two parts of the model, part 0 for
+    the first half and part 1 for the second. A pass takes one micro-batch through one part:
+
+    - "F": forward;
+    - "B": backward;
+    - "I", "W": the two halves of "B", for gradients of inputs and for those of weights.
+
+    Opposite stages, such as the first and the last, do the same with their parts exchanged.
 
     Parameters
     ----------
@@ -315,12 +324,12 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
 
     Notes
     -----
-    The order is written in turns: "F0" is a kind of pass and the end from which its micro-batch
-    comes, 0 for the end nearer to this stage and 1 for the other. "W" does the oldest gradients of
-    weights that an "I" has put off. The counts are those of the DualPipe paper
-    (https://arxiv.org/abs/2412.19437). With `early` + `late` = pp / 2, each end has
-    2 * early + late + main = micro_batches / 2 forward turns, which gives `main`; there are as
-    many turns "W" as "I".
+    The order is first written in turns such as "F0": the kind of the pass, and the end from which
+    its micro-batch comes, 0 for the end nearer to this stage and 1 for the other. A turn "W" does
+    the oldest gradients of weights that an "I" has put off. The counts are those of the DualPipe
+    paper (https://arxiv.org/abs/2412.19437). `early` + `late` = pp / 2, and the nearer end has
+    2 * early + late + main = micro_batches / 2 turns "F0", which gives `main`. There are as many
+    turns "W" as "I".
     """
     # A stage in the middle (`early` = 0) is reached by both streams at once. One at an end has
     # two forward turns more for each stage between it and the middle, before the other stream
@@ -340,10 +349,10 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     turns += last_turns[:late] + [turn.replace("B", "I") for turn in last_turns[late:]]
     turns += ["W", "I0"] * early + ["W"] * late
 
-    # In the second half of the pipeline the nearer end is that of the second part: its turns "F0"
-    # are of part 1.
+    # Turns become passes. In the second half of the pipeline the nearer end is the last stage, so
+    # that turns "F0" are of part 1. The micro-batches of part 1 are numbered from
+    # micro_batches / 2 on. ``count[is forward, part]`` is how many have had a turn.
     swap = int(stage >= half)
-    # Micro-batches are numbered by stream; forward and backward passes count for themselves.
     count: Counter[tuple[bool, int]] = Counter()
     passes: list[Pass] = []
     put_off: list[Pass] = []

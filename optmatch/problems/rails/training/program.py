@@ -44,12 +44,16 @@ class Operation(NamedTuple):
 def place_programs(
     split: Parallelism, groups: Sequence[Group], programs: Sequence[Sequence[Operation]]
 ) -> Step:
-    """Make a step of which all ranks of a stage have the same program.
+    """Copy the program of each pipeline stage to all of its ranks.
 
-    A stage is the GPUs of one place in the pipeline. Its program is written once, and copied here
-    for each of its ranks, with the groups and the peers that this rank has. A family is a set of
-    groups of one kind, such as all groups of tensor parallelism: an operation of a program names
-    its family, and the rank tells which group of the family it is in.
+    All ranks of a stage do the same, so their operations are written once, as a program. Three
+    things differ by rank and are filled in here:
+
+    - the group: a program says "all-reduce in the family tp", where a family is all groups of one
+      kind; each rank is in one group of a family at most, such as "tp.3";
+    - the other end of a message: a program names the other stage, and a rank talks to the rank of
+      its own pipeline there;
+    - the numbers of operations, which count all operations of all ranks.
 
     Parameters
     ----------
@@ -58,24 +62,31 @@ def place_programs(
     groups
         All groups, with names ``family.number``.
     programs
-        ``programs[stage]``: the operations of each rank of the stage, in order. Each has its kind,
-        its family ("" of computation), its size in bytes or duration in seconds, the numbers of
-        the operations of the same program that it depends on (`after`), and of a message the other
-        stage (`toward`, else -1) and a tag that is the same at both ends. All members of a group
-        have its collectives in the same order.
+        ``programs[stage]``: the operations of each rank of the stage, in order. An operation has
+
+        - `kind`: a computation, a collective, or one end of a message;
+        - `family`: of a collective or message; "" of a computation;
+        - `size_bytes` or `duration_s`;
+        - `after`: the operations of the same program that it depends on, counted from 0;
+        - `toward` and `tag`: of a message the other stage, and a number that is the same at both
+          ends; `toward` is -1 of all others.
+
+        All members of a group have its collectives in the same order.
 
     Returns
     -------
     Step
-        The operations of all ranks, rank after rank, with their groups, peers, dependencies and
-        the number (`match`) that the parts of a communication share; it is not checked again.
+        The operations of all ranks, rank after rank. `match` is a number that the parts of one
+        communication at its ranks share, -1 of a computation; `peer` is the other rank of a
+        message, else -1. The step is not checked again.
     """
     _check_messages(programs)
 
-    # `rows` are all programs one after the other, and row[operation] is the entry that an
-    # operation of the step is a copy of. The operations of rank r begin at start[r], and
-    # shift[r] leads from there to the program of its stage. With programs of 3 and 2 operations
-    # and the ranks 0 and 1 of stage 1, row is 3, 4, 3, 4, start 0, 2, 4 and shift 3, 1.
+    # `rows` are all programs one after the other, and operation k of the step is a copy of
+    # ``rows[row[k]]``. The operations of rank r begin with number ``start[r]``; adding
+    # ``shift[r]`` to the number of an operation gives its row. Example: programs of 3 and 2
+    # operations, and two ranks, both of stage 1. Then row is 3, 4, 3, 4, start is 0, 2, 4, and
+    # shift is 3, 1.
     stage_of = coordinates(split)[:, DEGREES.index("pp")]
     lengths = np.array([len(program) for program in programs])
     start = np.concatenate([[0], np.cumsum(lengths[stage_of])])
@@ -84,8 +95,8 @@ def place_programs(
     row = (np.arange(len(rank)) + shift[rank]).astype(np.int32)
     rows = [operation for program in programs for operation in program]
 
-    # A rank is in one group of a family at most: group_of[family, rank], -1 for none. The last
-    # family is that of computation, which has no group.
+    # ``group_of[family, rank]`` is the group of the family that the rank is in, -1 for none. The
+    # last family, "", is that of computation, which has no group.
     families = [*dict.fromkeys(group.name.partition(".")[0] for group in groups), ""]
     group_of = np.full((len(families), split.n_ranks), -1, dtype=np.int32)
     for number, group_of_ranks in enumerate(groups):
@@ -94,8 +105,9 @@ def place_programs(
     family_of_row = np.array([families.index(operation.family) for operation in rows], int)
     group = group_of[family_of_row[row], rank]
 
-    # The parts of a communication have the same group and tag; pairs that occur are numbered, in
-    # the order of group and tag: a running count of `seen` is the number of a pair, from 1.
+    # The parts of one communication have the same group and tag. Each pair of group and tag is
+    # packed into one integer, and those that occur are numbered, ascending, from 0: with the keys
+    # 2, 5 and 5 `seen` is true at 2 and 5, and the numbers are 0, 1 and 1.
     tags = np.array(_tags(programs), dtype=np.int64)
     wide = 1 + int(tags.max(initial=0))
     seen = np.zeros(len(groups) * wide, dtype=bool)
@@ -106,10 +118,10 @@ def place_programs(
     match[communicates] = (np.cumsum(seen, dtype=np.int32) - 1)[key]
     del key, communicates, seen  # they are large, and memory is needed below
 
-    # Dependencies count from the beginning of a program: those of a rank are moved to its first
-    # operation. `after` are those of all programs, one after the other. The dependencies of an
-    # operation are from dep_start[operation] on in the step; `first` leads from there to those of
-    # its entry in `after`, as `shift` does above.
+    # Dependencies, one operation after the other: those of operation k of the step are
+    # ``dep[dep_start[k]:dep_start[k + 1]]``. They are copied from `after`, which has those of all
+    # programs; adding ``first[k]`` to a place in `dep` gives the place in `after`. In programs
+    # operations count from 0, in the step from the first operation of the rank.
     n_dependencies = np.array([len(operation.after) for operation in rows], int)
     after = np.array([before for operation in rows for before in operation.after], int)
     dep_start = np.concatenate([[0], np.cumsum(n_dependencies[row])])

@@ -45,10 +45,18 @@ class Sizes:
     """
 
     def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
-        """Derive all times and bytes of one micro-batch at one rank from the sizes of the model.
+        """Derive from the sizes of the model what one micro-batch costs at one rank.
 
-        Times are those of forward passes, in seconds, from counts of floating-point operations or,
-        where memory takes longer, from the bytes that are moved.
+        Three kinds of attributes are set:
+
+        - seconds of a forward pass: `attention_s` and `ffn_s` of a layer, `head_s` of the output
+          over the vocabulary. They follow from the floating-point operations or, where memory
+          takes longer, from the bytes that are moved;
+        - numbers of weights of a rank: `words` (vocabulary), and of a layer `dense` (those that
+          all replicas hold) and `sparse` (those of experts);
+        - bytes that are sent: `activation`, `message`, `keys_and_values`, `dispatch` and `combine`
+          (tokens to experts, and back), and `leaving`, the part of the last two that leaves a
+          server.
 
         Parameters
         ----------
@@ -59,7 +67,8 @@ class Sizes:
         model
             Layers, hidden units, vocabulary and experts of the model.
         """
-        # Tokens of a micro-batch at a rank, which has a part of each sequence.
+        # The tokens of a micro-batch at a rank. With context parallelism (cp) a rank has a part of
+        # each sequence.
         sequences = workload.batch / split.dp / workload.count_micro_batches(split.dp)
         tokens = sequences * model.sequence / split.cp
         self.workload = workload

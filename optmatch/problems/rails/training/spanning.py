@@ -31,12 +31,14 @@ _Part = tuple[int, str, float]
 def span_rails(
     programs: Sequence[Sequence[Operation]], groups: Iterable[Group], spanning: Spanning
 ) -> list[list[Operation]]:
-    """Replace what goes over several rails by what goes inside servers, and over one rail each.
+    """Split communication of groups that need several rails into parts that need one at most.
 
-    A rail is a switch to which the GPUs of one number in all servers are connected, so that data
-    for another rail have to pass a GPU of the same server. A family is all groups of one kind. One
-    with members on several rails has groups for its parts: inside servers, ``family-server``, and
-    on rails, ``family-rail``; operations of the family become operations of these.
+    GPU number r of every server is connected to the switch of rail r: data for another rail have
+    to pass another GPU of the same server. An all-reduce of 2 servers of 4 GPUs, for example, is
+    split into collectives among the 4 GPUs of each server, and all-reduces of 2 GPUs on each rail.
+
+    All groups of one kind are a family, such as "dp". If its groups need several rails, there are
+    groups of two families in its stead: "dp-server" inside servers, and "dp-rail" on rails.
 
     Parameters
     ----------
@@ -77,11 +79,11 @@ def span_rails(
 def _span_program(
     program: Sequence[Operation], members: Mapping[str, int], spanning: Spanning
 ) -> Iterator[Operation]:
-    """Replace the collectives of a program that need several rails.
+    """Replace each collective that needs several rails by collectives that need one at most.
 
-    A collective of a group with members in several servers and on several rails becomes
-    collectives of its parts: inside servers (family with `SERVER` at the end of its name), and on
-    rails (with `RAIL`). Sizes are in bytes.
+    A collective of the family "dp" (all groups of one kind) whose members are in several servers
+    and on several rails becomes two or three collectives: of the family "dp-server" among the
+    members in one server, and of "dp-rail" among those on one rail. Other operations stay.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def _span_program(
     Yields
     ------
     Operation
-        In order; dependencies are counted anew.
+        The new operations, in order; their `after` has new numbers.
     """
     ends: list[tuple[int, ...]] = []  # by operation of the program: the operation that ends it now
     count = 0
@@ -204,34 +206,41 @@ def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Par
 def _forward_messages(
     programs: Sequence[Sequence[Operation]], inside: int
 ) -> list[list[Operation]]:
-    """Send messages to other servers from the GPU there that has the rail of their receiver.
+    """Let messages between pipeline stages go around where sender and receiver share no rail.
 
-    A stage is the GPUs of one place in the pipeline; stages fill servers, `inside` in each, and
-    stages with the same remainder modulo `inside` are on the same rails. A message to a stage of
-    another server and another rail goes in two hops: inside the server to the stage that has the
-    rail of the receiver, and from there, forwarded, over this rail. With 2 stages in a server a
-    message from stage 0 to stage 3 goes to stage 1, which sends it on.
+    With `inside` = 2 the stages 0 and 1 are in one server, 2 and 3 in the next one. Stages 0 and 2
+    are on the same rails, 1 and 3 on others. A message from stage 0 to stage 3 then takes two
+    steps: stage 0 sends it to stage 1, in its server, and stage 1 forwards it to stage 3::
 
-    A stage takes the messages of one sender in the order of their sending, those that it forwards
-    and those for itself. For each sender, what it forwards is cut into *runs*: messages with none
-    for itself between them. Run 0 comes before the first message for itself, run k after the k-th.
+        server A        server B
+        0               2           rails of 0 and 2
+        | (1)
+        1 ----(2)-----> 3           rails of 1 and 3
+
+    A stage has to take all messages of one sender in the order in which they are sent, those that
+    it forwards and those that are for itself. If stage 0 sends f, g, x, h, and stage 1 forwards f,
+    g and h while x is for itself, then stage 1 forwards f and g at the beginning of its program,
+    and h just after it has received x. The messages to forward are kept in *runs*, between which
+    the messages for the stage itself come: here [f, g] and [h].
 
     Parameters
     ----------
     programs
-        ``programs[stage]``: the operations of each stage in order; messages name the other stage
-        as `toward`, whichever it is.
+        ``programs[stage]``: the operations of each stage in order. A message is a `SEND` at one
+        stage and a `RECV` at another; each names the other stage as `toward`.
     inside
         The number of stages in a server.
 
     Returns
     -------
     list of lists of Operation
-        By stage its operations, of which each message goes inside a server or over one rail.
-        Dependencies are counted anew.
+        By stage its operations, with those that forward messages. Each message now goes inside a
+        server or over one rail, and `toward` names the other end of this step. `after` (numbers of
+        operations that come before) is counted anew.
     """
-    # ``queues[sender, forwarder]``: the runs of what is forwarded. A message for the forwarder
-    # itself begins a new run, which may stay empty.
+    # ``hops[stage][k]`` is operation k with `toward` set to the next stage on the way.
+    # ``queues[sender, stage]`` are the runs that `stage` forwards for `sender`: a message for the
+    # stage itself begins a new run, which may stay empty.
     hops = [
         [_hop(stage, operation, inside) for operation in program]
         for stage, program in enumerate(programs)
@@ -244,9 +253,7 @@ def _forward_messages(
             elif operation.kind == SEND:
                 queues[stage, hop.toward].append([])
 
-    # A stage forwards the first run of each sender before its own operations, and each further
-    # run after the message of this sender that it receives itself. Numbers of its own operations
-    # change by what stands before them: `new_number` translates dependencies.
+    # The new program of a stage begins with the first run of each sender.
     forwarding_programs = []
     for stage, program in enumerate(programs):
         runs_of_source = {
@@ -256,7 +263,9 @@ def _forward_messages(
         for source, runs in runs_of_source.items():
             operations += _forward(next(runs), source, len(operations))
 
-        new_number: list[int] = []  # by operation of the old program
+        # Its own operations follow. After each message that it receives for itself comes the next
+        # run of this sender. ``new_number[k]`` is the place of old operation k in the new program.
+        new_number: list[int] = []
         for operation, hop in zip(program, hops[stage], strict=True):
             new_number.append(len(operations))
             after = tuple(new_number[before] for before in operation.after)

@@ -43,16 +43,19 @@ from optmatch.problems.rails.training.workload import TransformerModel, Workload
 def build_step(
     split: Parallelism, workload: Workload, groups: Sequence[Group], spanning: Spanning
 ) -> Step:
-    """Derive the operations of one step from model and degrees.
+    """Derive all computations and communications of one training step from a model's sizes.
 
-    All ranks of a pipeline stage (the GPUs of one place in the pipeline) have the same program,
-    which is written once; a pass takes one micro-batch through one part of the model. These data
-    are sent: at the end of each layer all activations by all-reduce (tensor parallel, twice a
-    layer, put together in one operation), keys and values (context parallel), tokens to experts
-    and back; between stages the activations, of which each tensor-parallel rank sends its part;
-    gradients layer by layer as soon as they are there, those of the layer that a stage computes
-    last after the message to the stage before. The backward pass takes twice the time of the
-    forward pass.
+    All ranks of a pipeline stage do the same, which is written once and then copied for each rank.
+    Computation: each micro-batch goes forward and backward through all layers; backward takes
+    twice the time. Communication:
+
+    - tensor parallel: all activations at the end of each layer, by all-reduce (two of a layer are
+      joined into one operation);
+    - context parallel: keys and values;
+    - expert parallel: tokens to their experts and back;
+    - pipeline: activations between stages, of which each tensor-parallel rank sends its part;
+    - data parallel: gradients, layer by layer as soon as they are there. Those of the layer that a
+      stage computes last go after the message to the stage before.
 
     Parameters
     ----------
@@ -112,14 +115,14 @@ class _Message(NamedTuple):
 
 
 def _messages(split: Parallelism, stage: int, one_pass: Pass, batches: int) -> list[_Message]:
-    """List the messages that one pass exchanges with other stages: received first, then sent.
+    """List what one pass receives from another pipeline stage, and what it sends to another one.
 
-    The layers of the model are cut into parts, numbered from 0 in the order in which data pass
-    them forward. A stage (the GPUs of one place in the pipeline) holds one part or two or more. A
-    pass takes one micro-batch through one part: of kind "F" forward, "B" backward for all
-    gradients, "I" backward for the gradients of inputs, "W" for those of weights. A forward pass
-    receives from the part before its own and sends to the part after it; "B" and "I" do the
-    reverse, and "W" exchanges nothing.
+    The layers of the model are cut into parts 0, 1, 2, ... in the order in which data pass them
+    forward; a stage holds one or more of them. A pass takes one micro-batch through one part:
+
+    - kind "F", forward: receives from the part before, and sends to the part after;
+    - kinds "B" and "I", backward: receive from the part after, and send to the part before;
+    - kind "W", gradients of weights alone: exchanges nothing.
 
     Parameters
     ----------
@@ -199,13 +202,18 @@ class _Program:
         passes: Sequence[Pass],
         incoming: Sequence[_Message],
     ) -> None:
-        """Write the whole program of one stage: all passes, then what comes after the last one.
+        """Write down all that a GPU of one pipeline stage does in a training step.
 
-        A stage is the GPUs of one place in the pipeline; it holds one part of the model's layers
-        or more. A pass takes one micro-batch through one part: of kind "F" forward, "B" backward,
-        "I" backward for the gradients of inputs alone, "W" for those of weights alone. After the
-        passes come the optimiser and, where each rank has updated its shard of the weights alone,
-        the gathering of new weights.
+        The result is the list `operations`: computations, collectives and messages, each with the
+        numbers of the operations that it waits for. It is written in this order:
+
+        1. the passes, each of which takes one micro-batch through one part of the model (kind "F"
+           forward, "B" backward, "I" backward for gradients of inputs alone, "W" for those of
+           weights alone), with the exchange of gradients of weights;
+        2. with the schedule "dualpipe", the exchange with the stage that has the same parts;
+        3. the optimiser;
+        4. with ZeRO stage 1 or 2, the gathering of new weights, as each rank has updated only its
+           own shard of them.
 
         Parameters
         ----------
@@ -223,7 +231,8 @@ class _Program:
             The messages from other stages that it receives (each with source, destination and
             tag); those of each sender in the order in which it sends them.
         """
-        # Sizes, and the state of the program: which operations the next ones have to wait for.
+        # The settings: sizes in bytes and seconds, the layers of each part of the model, and the
+        # number of micro-batches.
         self.split = split
         self.workload = workload
         self.stage = stage
@@ -231,12 +240,13 @@ class _Program:
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
 
-        # All fields that name operations have their numbers in `operations`, in tuples or lists.
+        # The program so far, and what its next operations have to wait for. Operations are named
+        # by their numbers in `operations`; an empty tuple or list says that there is none.
         self.operations: list[Operation] = []
         self.last_computation: tuple[int, ...] = ()
         self.last: tuple[int, ...] = ()  # operations that the next computation waits for
-        self.waiting: list[int] = []  # messages and weights that it waits for, too
-        self.gathered: list[tuple[int, ...]] = []  # weights of the layers before, for FSDP
+        self.waiting: list[int] = []  # gathered weights that it waits for, too
+        self.gathered: list[tuple[int, ...]] = []  # by layer the operation before it, for FSDP
         self.arrived: tuple[int, ...] = ()  # messages for the next computation
         self.last_communication: tuple[int, ...] = ()  # kept only if there is one stream
         self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
@@ -248,8 +258,9 @@ class _Program:
         for message in incoming:
             self.incoming[message.source].append(message)
 
-        # Gradients of a part are exchanged after its last micro-batch; `left` counts by part
-        # those that are to come. Where passes overlap, a forward and a backward one go together.
+        # All passes are written, one after the other; with overlap a forward pass and the backward
+        # pass after it are written together. ``left[part]`` counts the passes that still make
+        # gradients of weights of the part: the last of them exchanges these gradients.
         left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
         todo = deque(passes)
         while todo:
@@ -267,10 +278,13 @@ class _Program:
                     turns.append(self._backward(one_pass, is_last=is_last))
             self._run(side_by_side, turns)
 
+        # The optimiser runs once the gradients of all copies of the weights are summed.
         if split.schedule == "dualpipe":
             self._join_copies()
         updated = self._update()
-        # Each rank has updated its shard alone: weights are gathered before the next step.
+
+        # Each rank has updated its shard alone: weights are gathered before the next step, layer
+        # by layer, and at both ends of the model those of the vocabulary.
         if split.zero_stage in (1, 2):
             for part in range(split.parts_per_rank):
                 for _ in range(self.layers_of[self._where(part)]):
@@ -283,27 +297,31 @@ class _Program:
         return find_part(self.split.schedule, self.split.pp, self.stage, part)
 
     def _run(self, passes: Sequence[Pass], turns: Sequence[Iterator[bool]]) -> None:
-        """Do a pass, or two side by side: they take turns, the backward one first.
+        """Write the operations of one pass, or of two passes that go on side by side.
 
-        A pass takes one micro-batch through the layers of one part of the model. With overlap a
-        pass waits for no communication of another one, and sends once both are over, in the order
-        of the passes.
+        A pass takes one micro-batch through the layers of one part of the model. Each pass is a
+        generator that writes some of its operations and then yields. Two passes are written in
+        turns, the backward one first: while one of them communicates, the other one computes.
+        Neither waits for communication of the other. With overlap, what the passes give to other
+        stages is sent here, after both are written.
 
         Parameters
         ----------
         passes
-            One pass, or a forward and a backward one.
+            One pass; or two with overlap, a forward and a backward one in this order.
         turns
-            ``turns[k]`` writes the operations of ``passes[k]`` and yields True wherever the other
-            pass may go on.
+            ``turns[k]`` writes the operations of ``passes[k]``. It yields True wherever the other
+            pass may be continued, and ends with the pass.
         """
+        # Without overlap there is one pass, which is written to its end and sends by itself.
         if not self.split.overlap:
             for _ in turns[0]:
                 pass
             return
 
-        # Each pass has its own last operation and its own messages to wait for. The queue begins
-        # with the last pass, the backward one; a pass that is through goes out of it.
+        # An entry of the queue is a pass that is not yet through: its number, the operation that
+        # its next one waits for (`last`), and messages that it waits for (`arrived`). These two
+        # are put back before the pass goes on. The backward pass, which is the last, begins.
         waiting = deque((k, (), ()) for k in reversed(range(len(passes))))
         ends: dict[int, tuple[int, ...]] = {}
         while waiting:
@@ -312,17 +330,23 @@ class _Program:
                 waiting.append((k, self.last, self.arrived))
             else:
                 ends[k] = self.last
+
+        # All passes are through, and ``ends[k]`` is the last operation of pass k.
         for k, one_pass in enumerate(passes):
             self._send(one_pass, ends[k])
 
     def _forward(self, one_pass: Pass) -> Iterator[bool]:
-        """Write a forward pass; yield True wherever another pass may go on.
+        """Write the operations of one micro-batch's way forward through one part of the model.
 
-        The operations are appended to the program of the stage: what the pass receives; of each
-        layer of its part the gathering of weights (if they are sharded), the exchange of keys and
-        values, and the computation; the output over the vocabulary in the last part of the model;
-        and what it sends. With overlap (DualPipe) a message is sent when both passes are over, by
-        the caller.
+        They are appended to the program of the stage in this order:
+
+        1. receive the activations from the part before;
+        2. for each layer: gather its weights (if they are sharded), exchange keys and values (with
+           context parallelism), compute;
+        3. in the last part of the model: compute the output over the vocabulary;
+        4. send the activations to the part after. With overlap the caller does this.
+
+        It is a generator, so that a backward pass can be written in turns with it.
 
         Parameters
         ----------
@@ -332,7 +356,7 @@ class _Program:
         Yields
         ------
         bool
-            True, with the operations up to here written.
+            True, once or twice in each layer, where the caller may continue another pass.
         """
         self._receive(one_pass)
         for _ in range(self.layers_of[self._where(one_pass.part)]):
@@ -345,38 +369,55 @@ class _Program:
             self._send(one_pass, self.last)
 
     def _backward(self, one_pass: Pass, *, is_last: bool) -> Iterator[bool]:
-        """Write a backward pass; yield True wherever another pass may go on.
+        """Write the operations of one micro-batch's way back through one part of the model.
 
-        A pass takes one micro-batch through the layers of one part of the model at this stage.
-        Half of the work is for gradients of inputs, half for those of weights. The operations are
-        appended to the program of the stage: what the pass receives, the layers, what it sends,
-        and after its last micro-batch the exchange of gradients among the ranks that have the same
-        weights, in buckets of whole layers.
+        They are appended to the program of the stage in this order:
+
+        1. receive the gradients from the part after;
+        2. in the last part of the model: compute back through the output over the vocabulary;
+        3. for each layer: gather its weights (if they are sharded), compute back through it,
+           exchange the gradients of keys and values (with context parallelism), and in some passes
+           exchange the gradients of its weights;
+        4. send the gradients of inputs to the part before: before the last exchange of step 3, or
+           after it in a job with one stream for all communication. With overlap the caller sends.
+
+        A pass of kind "W" only computes and exchanges gradients of weights: the pass "I" before it
+        has done the rest. The function is a generator, so that a forward pass can be written in
+        turns with it.
 
         Parameters
         ----------
         one_pass
-            The pass: of kind "B" for both, "I" for inputs or "W" for weights alone.
+            The pass: of kind "B" for gradients of inputs and weights, which are half of the work
+            each; "I" for those of inputs alone; "W" for those of weights alone.
         is_last
-            Whether it is the last one of its part with gradients of weights, after which they are
-            exchanged. From ZeRO stage 2 on they are exchanged after each one.
+            Whether no later pass of this part in the step makes gradients of weights. They are
+            exchanged after this one; from ZeRO stage 2 on, after each one.
 
         Yields
         ------
         bool
-            True wherever the forward pass beside it may go on, with operations written so far.
+            True in each layer, once or twice, where the caller may continue a forward pass; a pass
+            of kind "W" yields nothing.
         """
+        # `where` is the number of the part in the whole model, and `effort` the work in forward
+        # passes. `syncs` says whether this pass exchanges gradients of weights, by `kind`: where
+        # each rank keeps a shard of the optimiser's state (ZeRO), it needs only that shard's sum.
         where = self._where(one_pass.part)
         effort = _EFFORT[one_pass.kind]
         syncs = one_pass.kind != "I" and (is_last or self.split.zero_stage >= 2)
         overlap = self.split.overlap
         kind = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE
 
+        # The output over the vocabulary, which only the last part of the model has, comes first.
         self._receive(one_pass)
         if where == self.split.n_parts - 1:
             self._compute(effort * self.sizes.head_s)
             if syncs:
                 self._exchange(kind, "dp", self.sizes.words, self.last)
+
+        # Each layer is computed back; with overlap in pieces, between which the forward pass goes
+        # on.
         for layer in range(self.layers_of[where]):
             if one_pass.kind == "W":
                 self._compute(effort * (self.sizes.attention_s + self.sizes.ffn_s))
@@ -394,7 +435,9 @@ class _Program:
                 self._reduce(kind, ends=ends)
         if self.workload.one_stream and not overlap:
             self._send(one_pass, self.last)
+
         # The first part has the embedding, whose gradients are the last ones of a backward pass.
+        # With overlap gradients of weights are computed after `last`, by the last computation.
         if where == 0 and self.split.n_parts > 1 and syncs:
             self._exchange(
                 kind,
@@ -404,15 +447,16 @@ class _Program:
             )
 
     def _join_copies(self) -> None:
-        """Sum gradients with the stage that has the same two parts: each sums one part.
+        """Sum gradients with the other stage that holds the same two parts of the model.
 
-        With DualPipe each part of the model is at two stages of pp, s and pp - 1 - s, which have
-        seen different micro-batches. The operations are appended to the program. Stage s sums the
-        gradients of part s. First each sends the gradients of the
-        other's part, then the new weights of its own. The next operation of the program waits for
-        the weights that are received.
+        With DualPipe each part of the model is at two stages, which see different micro-batches.
+        With 4 stages, stage 1 and stage 2 both hold the parts 1 and 2. Stage s sums the gradients
+        of part s: stage 1 first sends the gradients of part 2 and receives those of part 1; then
+        it sends the new weights of part 1 and receives those of part 2. These four messages are
+        appended to the program, and its next computation waits for the last one.
         """
-        # Tags of these messages come after those of passes: 2 for each part and micro-batch.
+        # `tag` is the first number after the tags of messages of passes, which have 2 for each
+        # part and micro-batch.
         last = self.split.pp - 1
         other = last - self.stage
         tag = 2 * self.split.n_parts * self.micro_batches
@@ -435,10 +479,12 @@ class _Program:
         self.arrived = after
 
     def _layer(self, effort: float) -> Iterator[bool]:
-        """Compute one layer: tensor-parallel sums after attention and feed-forward, in one.
+        """Write the operations of one layer: computation, and what tensor and expert ranks send.
 
-        With experts the layer has two halves: attention and the way of tokens to their experts,
-        then the experts and the way back. Operations are appended to the program of the stage.
+        They are appended to the program of the stage. Without experts the layer is one piece: the
+        tensor-parallel sums after attention and after the feed-forward network are joined into
+        one. With experts it has two halves: attention and an all-to-all that brings tokens to
+        their experts; then the experts and an all-to-all that brings tokens back.
 
         Parameters
         ----------
@@ -448,7 +494,8 @@ class _Program:
         Yields
         ------
         bool
-            True at the end of each half, where another pass may go on.
+            True at the end of the layer or of each half, where the caller may continue another
+            pass.
         """
         sizes = self.sizes
         # Without experts nothing stands between the two sums of a layer: they are one operation.
@@ -459,6 +506,7 @@ class _Program:
             yield True
             return
 
+        # With experts: attention and the way to the experts, then the experts and the way back.
         self._share(sizes.activation)
         self._compute(effort * sizes.attention_s)
         self._sum(sizes.activation)
@@ -471,11 +519,12 @@ class _Program:
         yield True
 
     def _turn_back(self, effort: float) -> Iterator[bool]:
-        """Go back through one layer, in turns with a forward pass: experts come first.
+        """Write the way back through one layer in pieces, between which a forward pass goes on.
 
-        With experts the layer has two halves, the experts and then attention; without, it is one.
-        Each half ends with its gradients of weights, for which nothing that is sent waits.
-        Operations are appended to the program of the stage.
+        The operations are appended to the program of the stage. With experts the layer has two
+        halves, first the experts and then attention; without, it is one. In each half gradients of
+        inputs are computed first, as what is sent needs them; those of weights come last, and
+        nothing that is sent waits for them.
 
         Parameters
         ----------
@@ -486,8 +535,11 @@ class _Program:
         Yields
         ------
         bool
-            True wherever the forward pass may go on.
+            True before the first half and between both, where the caller may continue the forward
+            pass.
         """
+        # `halves` are the seconds of each half in a forward pass. With experts the layer begins
+        # with the gradients of tokens on their way to the experts.
         sizes = self.sizes
         has_experts = self.split.ep > 1
         halves: tuple[float, ...] = (sizes.attention_s + sizes.ffn_s,)
@@ -566,10 +618,11 @@ class _Program:
             self.waiting += self._sync(ALL_GATHER, after=before)
 
     def _reduce(self, kind: int, *, ends: bool) -> None:
-        """Exchange gradients once a bucket is full, and those that are left at the end.
+        """Add the gradients of a layer to those that wait, and exchange all of them if enough.
 
-        A bucket is the gradients of some whole layers that are exchanged at once; `pending` counts
-        the layers in it so far, and this layer comes to it.
+        Gradients of several layers are exchanged at once, as one *bucket*: when they have at least
+        `bucket_bytes`, or with the last layer of a pass. `pending` counts the layers that wait; it
+        is 0 after an exchange.
 
         Parameters
         ----------
@@ -588,12 +641,14 @@ class _Program:
             self.pending = 0
 
     def _update(self) -> tuple[int, ...]:
-        """Let the optimiser run once all gradients are there.
+        """Write the computation of the optimiser, which waits for all gradients.
 
-        It takes as long as memory needs for all weights that the rank updates: so many bytes of
-        each weight (`optimizer_bytes`) at the rate of memory. Weights are those of the layers, the
-        *dense* ones that all replicas hold and the *sparse* ones of experts, and of the vocabulary
-        (`words`).
+        It lasts as long as the memory needs to move `optimizer_bytes` for each weight that this
+        rank updates. There are three kinds of weights:
+
+        - dense: those of layers that all replicas hold;
+        - sparse: those of experts, which only replicas with the same experts hold;
+        - words: those of the vocabulary, at the first and the last part of the model.
 
         Returns
         -------
@@ -607,8 +662,8 @@ class _Program:
         parts = [self._where(part) for part in range(split.parts_per_rank)]
         layers = sum(self.layers_of[where] for where in parts)
 
-        # Both ends of the model have weights of the vocabulary. Where weights are sharded, each
-        # rank updates its shard alone.
+        # The numbers of weights that this rank updates. Both ends of the model have weights of the
+        # vocabulary; where the optimiser's state is sharded, each rank updates its shard alone.
         words = self.sizes.words * len({*parts} & {0, split.n_parts - 1})
         dense = layers * self.sizes.dense + words
         sparse = layers * self.sizes.sparse
@@ -647,10 +702,12 @@ class _Program:
     def _exchange(
         self, kind: int, family: str, words: float, after: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Gather weights, or reduce their gradients, in one family of groups.
+        """Gather weights, or sum their gradients, among the ranks that hold the same weights.
 
-        A family is all groups of one kind. With hybrid sharding weights are sharded over a part of
-        the ranks that have the same ones; the copies of a shard then sum what each has reduced.
+        The operations are appended to the program: one collective, or two with hybrid sharding.
+        There the ranks that hold the same weights form several groups, and each group divides all
+        these weights among its members. Gradients are summed in each group first (`family`), and
+        then among the groups (family "copies").
 
         Parameters
         ----------

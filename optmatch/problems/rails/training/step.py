@@ -449,15 +449,17 @@ def _check_members(step: Step) -> None:
 
 
 def _check_matches(step: Step) -> None:
-    """Refuse communications of which a part is missing, twice there, or differs.
+    """Check that the operations of different ranks fit together as communications.
 
-    A collective has a part at every member of its group, a message a sender and a receiver; all
-    parts have the same number in `match`, and the same group, size and, of collectives, kind.
+    Operations with the same number in `match` are the parts of one communication. A collective
+    has one part at every member of its group, all of one kind; a message has a send and a receive.
+    All parts have the same group and size.
 
     Parameters
     ----------
     step
-        A step whose columns have equal lengths and entries in range.
+        A step whose columns have equal lengths and entries in range. By operation: `kind`,
+        `group`, `size_bytes`, and `match`, which is -1 of computations.
 
     Raises
     ------
@@ -469,13 +471,15 @@ def _check_matches(step: Step) -> None:
     for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
         raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
 
-    # Sorted by `match`, the parts of a communication stand together, in the order of their ranks.
+    # `operations` are those that communicate, sorted by `match`: the parts of a communication
+    # stand together, in the order of their ranks.
     operations = np.flatnonzero(communicates)
     operations = operations[np.argsort(step.match[operations], kind="stable")]
     if not len(operations):
         return
 
-    # Each part is compared with the first one of its communication, its `head`.
+    # ``first[c]`` is the place of the first part of communication c, and ``n_parts[c]`` the number
+    # of its parts. Each part is compared with the first one, its `head`.
     first = np.flatnonzero(np.diff(step.match[operations], prepend=-1))
     n_parts = np.diff(first, append=len(operations))
     head = np.repeat(operations[first], n_parts)

@@ -120,21 +120,25 @@ class Events(NamedTuple):
 
 
 def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]) -> Events:
-    """Join the parts of each communication, and list which event comes before which.
+    """List what happens in a step, how long it lasts, and what has to be over before it starts.
 
-    An operation is what one rank does: a computation, or its part in a communication. The parts of
-    one communication, which have the same number in `match`, become one event; each computation
-    is an event of its own. Computations are the first events, the last operation first;
-    communications follow, in the order of `match`.
+    An operation is what one rank does. An *event* is either one computation, or a communication
+    with all operations of its ranks, which have the same number in ``step.match`` (-1 of
+    computations). An event waits for
 
-    A communication lasts as long as the bytes that a rank sends on the ring of its group need,
-    plus one latency for each message of the ring. The rate is that of all ports of a rank on the
-    rail or, inside a server, that of its scale-up links. A collective whose algorithm is no ring
-    is done in rounds, in each of which pairs of members exchange something, and lasts as long as
-    all rounds together.
+    - the operations that one of its operations depends on, and
+    - the operation before it in the same stream; a stream is a queue of a rank.
 
-    An event waits for the dependencies of its operations, and for the operation before each of
-    them in the same stream, which is a queue of a rank.
+    Events are numbered: first computations, the last one in the step being event 0, then
+    communications by their `match`. An example of a step of five operations::
+
+        operation        0     1     2     3     4
+        match           -1    -1     0     2     2
+        event            1     0     2     3     3
+
+    A communication lasts as long as its rank needs to send its bytes, plus one latency for each
+    message. The rate is that of all ports of a rank on its rail or, inside a server, that of its
+    scale-up link.
 
     Parameters
     ----------
@@ -143,29 +147,31 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     network
         Rates in bytes per second, and latencies in seconds.
     collectives
-        By dimension its algorithm; a dimension without one goes around a ring.
+        By dimension (kind of parallelism) the algorithm of its collectives; a dimension without
+        one goes around a ring.
 
     Returns
     -------
     Events
-        The event of each operation (`event_of`), the first operation of each event (`part`), pairs
-        of events of which the first ends before the second starts (`before`, `after`), and how
-        long each lasts with all circuits there, in seconds (`duration_s`).
+        - ``event_of[operation]``;
+        - ``part[event]``: its first operation;
+        - ``before[k]``, ``after[k]``: pairs of events; the first ends before the second starts;
+        - ``duration_s[event]``: how long it lasts, in seconds, with all circuits there.
 
     Raises
     ------
     InputError
         If an operation lasts longer than is expected of any.
     """
+    # Operations of communications are `joined`, and have a number in `match`.
     check_time()
     n = step.n_operations
     joined = step.match >= 0
     n_computations = n - int(joined.sum())
     match = step.match[joined]
 
-    # Numbers in `match` may have gaps: the events of communications are counted without them. With
-    # the numbers 0, 2 and 2 in `match` after two computations, `seen` is true of 0 and 2, and the
-    # operations have the events 1, 0, 2, 3 and 3.
+    # The event of each operation. Numbers in `match` may have gaps, as 1 in the example, and
+    # events have none: a running count of the numbers that are `seen` leaves them out.
     seen = np.zeros(1 + int(match.max(initial=-1)), dtype=bool)
     seen[match] = True
     event_of = np.empty(n, dtype=np.int32)
@@ -173,7 +179,8 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     event_of[joined] = n_computations + (np.cumsum(seen) - 1)[match]
     part = np.empty(n_computations + int(seen.sum()), dtype=np.int64)
 
-    # Written from the last operation to the first, so that the first of several stays.
+    # The first operation of each event: written from the last operation to the first, so that the
+    # first of several stays.
     part[event_of[::-1]] = np.arange(n)[::-1]
 
     # Pairs of operations become pairs of their events.
@@ -185,10 +192,10 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
 def orders(
     step: Step, operations: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List which operations of some ranks come before which, as pairs.
+    """List, as pairs, which operation has to end before which other one starts.
 
-    An operation waits for its dependencies, and for the one before it in program order in the same
-    stream, which is a queue of a rank.
+    An operation waits for the operations that it depends on, and for the one before it in the same
+    stream. A stream is a queue of a rank, whose operations go on one after the other.
 
     Parameters
     ----------
@@ -292,9 +299,13 @@ def durations_s(
 ) -> NDArray[np.float64]:
     """Return how long each operation lasts, with all its circuits there, in seconds.
 
-    Computation lasts as long as the step says. Communication lasts as long as what a member sends
-    needs at the rate of its rail or of the links inside its server, and one latency for each of
-    its messages, which come one after the other.
+    A computation lasts as long as the step says. A communication lasts
+
+        bytes that a rank sends / rate + number of messages * latency,
+
+    with rate and latency of the rail, or of the links inside a server. In a group of n ranks that
+    sends around a ring, an all-reduce has 2 (n - 1) messages one after the other, and other
+    collectives n - 1; a broadcast or a message between two ranks counts as one.
 
     Parameters
     ----------
@@ -315,21 +326,25 @@ def durations_s(
     InputError
         Naming the first operation that lasts longer than is expected of any.
     """
+    # By operation the number of ranks of its group (1 of a computation, which has group -1), and
+    # the rate in bytes per second; rail -1 stands for links inside a server.
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
     rate = np.where(step.rail >= 0, network.rail_bytes_per_s, network.scale_up_bytes_per_s)
 
-    # On a ring of n an all-reduce goes round nearly twice, and other collectives once; messages
-    # and broadcasts are one message each. Kinds from `SEND` on are sends and receives.
+    # By operation the number of messages and the bytes that a rank sends, on a ring. Kinds from
+    # `SEND` on are sends and receives.
     messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
     messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
     sent = ring_bytes(step.kind, step.size_bytes, sizes)
 
-    # What goes in rounds sends its share of the size in each, as one message.
+    # Collectives with another algorithm go in rounds, in each of which a rank sends a share of the
+    # size to one other rank, as one message.
     for operations, rounds in find_rounds(step, collectives):
         share = sum(one_round.share for one_round in rounds)
         sent[operations] = step.size_bytes[operations] * share
         messages[operations] = len(rounds)
 
+    # An infinite time is refused with all others that are too long.
     with np.errstate(over="ignore"):  # found by the comparison below
         latency_s = np.where(step.rail >= 0, network.latency_on_rails_s, network.latency_s)
         communicates_s = sent / rate + messages * latency_s
@@ -341,11 +356,12 @@ def durations_s(
 
 
 def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
-    """Return when each event ends, each as early as what comes before it allows, in seconds.
+    """Return when each event ends if it starts as soon as all that it waits for is over.
 
-    This is the longest path to the end of each event, level by level of the graph as in Kahn's
-    topological sort, each level at once: O(events + pairs). An event is a computation, or a
-    communication of several ranks as one.
+    An event is a computation, or a communication of several ranks as one. The end of an event is
+    the length of the longest path to it in the graph of what waits for what. The graph is gone
+    through as in Kahn's topological sort: first the events that wait for nothing, then those that
+    waited only for them, and so on; such a *level* is computed at once. Time O(events + pairs).
 
     Parameters
     ----------
@@ -365,14 +381,15 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     InputError
         Naming events that wait for each other in a circle.
     """
-    # Edges sorted by their first event: those of event k are ``after[first[k]:first[k + 1]]``.
+    # Pairs sorted by their first event: ``after[first[k]:first[k + 1]]`` wait for event k.
+    # ``waits[k]`` counts the pairs through which event k still waits.
     n = len(given.part)
     order = np.argsort(given.before, kind="stable")
     after = given.after[order]
     first = np.searchsorted(given.before[order], np.arange(n + 1))
     waits = np.bincount(after, minlength=n)
 
-    # `waits[event]` counts what has not ended yet; `ready` is a level, all of which may start.
+    # `ready` is a level of events that wait for nothing more. An end of -1 says not yet.
     start = np.zeros(n)
     end = np.full(n, -1.0)
     ready = np.flatnonzero(waits == 0)
@@ -381,15 +398,17 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         check_time()
         end[ready] = start[ready] + given.duration_s[ready]
 
-        # All edges that leave the events of this level, one after the other.
+        # The events that wait for this level: `reached` has an entry for each pair. The pairs of a
+        # ready event have consecutive places, which are listed one event after the other.
         counts = first[ready + 1] - first[ready]
         offsets = np.repeat(first[ready] - np.cumsum(counts) + counts, counts)
         reached = after[offsets + np.arange(counts.sum())]
 
-        # An event starts when the last one that it waits for ends, and is ready when none is left.
+        # An event starts when the last one that it waits for ends. If nothing is left that it
+        # waits for, it is in the next level.
         np.maximum.at(start, reached, np.repeat(end[ready], counts))
         np.subtract.at(waits, reached, 1)
-        # An event may be reached by several edges at once: only the last of its entries stays.
+        # An event that is reached by several pairs at once has several entries: one stays.
         ready = reached[waits[reached] == 0]
         place[ready] = np.arange(len(ready))
         ready = ready[place[ready] == np.arange(len(ready))]
