@@ -141,7 +141,7 @@ def _read_ranges(text: str) -> frozenset[int]:
     Raises
     ------
     click.UsageError
-        If the text is no such list.
+        If the text is no such list, or a range ends below its first port.
     InputError
         If a port has too large a number.
     """
@@ -150,6 +150,8 @@ def _read_ranges(text: str) -> frozenset[int]:
     ports: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
+        if int(last or first) < int(first):
+            raise click.UsageError(f"--only {part}: the last port of a range is below its first")
         if int(last or first) >= _MOST_PORTS:
             raise InputError(f"--only {part}: ports are below {_MOST_PORTS}")
         ports.update(range(int(first), int(last or first) + 1))

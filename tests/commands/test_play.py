@@ -44,6 +44,7 @@ def test_each_slot_when_told(plan: Path) -> None:
         (["--switch", "nowhere"], "an address such as redis://"),
         (["--switch", "dry:", "--resume"], "--resume: only with --journal"),
         (["--switch", "dry:", "--only", "1-x"], "ports as 0-15,20"),
+        (["--switch", "dry:", "--only", "3-1"], "the last port of a range is below its first"),
         (["--switch", "dry:", "--only", "0-2"], "the plan needs port 3"),
         (["--switch", "a=dry:", "--switch", "a=dry:"], "a name of its own"),
         (["--switch", "other=dry:"], "no switch is given for 'switch'"),

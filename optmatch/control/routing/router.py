@@ -277,7 +277,8 @@ class Router:
         -------
         Routed
             ``states[cell]``: 0 bar, 1 cross, -1 free; ``routes[port]``, of which the first
-            ``lengths[port]`` count: the cells on the way of a circuit, 0 of them for idle ports.
+            ``lengths[port]`` count: the terminals ``4 * cell + place`` by which the light of a
+            circuit leaves the cells on its way, 0 of them for idle ports.
 
         Raises
         ------

@@ -280,7 +280,8 @@ def _align_periods(
     The recordings of ranks cover several steps, all alike, but begin and end at different times.
     One step is found in each recording by itself. If these begin with the messages number 8, 12
     and 8, all are then moved to begin with message 12, which all recordings have. Ranks without
-    messages (outside pipelines) keep the step that was found.
+    messages (outside pipelines) keep the step that was found. A message is a phase whose
+    `dimension` is ``"PP"``, in capitals.
 
     Parameters
     ----------
@@ -331,7 +332,7 @@ def _align_periods(
 
 
 def _is_message(record: PhaseRecord) -> bool:
-    """Tell whether a phase is one of a pipeline."""
+    """Tell whether a phase is a message of a pipeline: its dimension is ``"PP"``, in capitals."""
     return record.dimension == "PP"
 
 
