@@ -84,25 +84,28 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
 
 
 def fits(problem: Collective, algorithm: str) -> bool:
-    """Tell whether an algorithm solves a problem with the ports of its ranks.
+    """Tell whether an algorithm can make a plan for a problem.
 
-    An algorithm fits if it knows the operation, if the number of ranks has the form that it needs
-    (some need a power of two), and if the circuits can be laid. A circuit is either one-way, or
-    two-way: then the port of the sender leads to the receiver, and the port of the receiver back.
+    It has to know the operation. Some algorithms need a number of ranks of a certain form, such as
+    a power of two. And the ports of ranks have to hold its circuits: a two-way circuit leads back
+    from the port of the receiver to that of the sender, so that a rank with one of them cannot
+    send to one rank and receive from another.
 
     Parameters
     ----------
     problem
-        The collective. ``problem.lanes`` is the number of ports of a rank, ``problem.two_way``
-        whether circuits are two-way; ``problem.steps``, if it is not None, are rounds that the
-        problem itself lists, and then no algorithm fits.
+        The collective. Used of it: the operation, and
+
+        - ``n_ranks``, and ``lanes``, the number of ports of a rank;
+        - ``two_way``, whether circuits are two-way;
+        - ``steps``, rounds that the problem itself lists; no algorithm fits unless it is None.
     algorithm
         One of the names of `ALGORITHMS`.
 
     Returns
     -------
     bool
-        False as well for an all-to-all around a ring that would have more than `MOST_SENDS` sends.
+        False as well for an all-to-all around a ring with more than `MOST_SENDS` sends.
     """
     n = problem.n_ranks
     operation = problem.operation
@@ -409,12 +412,16 @@ def _make_tree(problem: Collective) -> Rounds:
 
 
 def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Exchange with the partners rank ^ 1, rank ^ 2, rank ^ 4, ..., the dimensions of a hypercube.
+    """List the rounds in which rank r exchanges with r ^ 1, r ^ 2, r ^ 4, ... (a hypercube).
 
-    The ranks are a power of two. An all-gather of 4 ranks: 0 <-> 1 and 2 <-> 3 exchange one block,
-    then 0 <-> 2 and 1 <-> 3 exchange two. A block of an all-to-all moves in the rounds of the bits
-    in which source and destination differ. A broadcast scatters the buffer over all ranks first,
-    and then gathers it.
+    The number of ranks is a power of two, and ``^`` flips one bit of a number. Examples with 4
+    ranks:
+
+    - all-gather: 0 <-> 1 and 2 <-> 3 exchange one block; then 0 <-> 2 and 1 <-> 3 exchange two;
+    - all-to-all: the block from 0 to 3 goes to rank 1 in the first of these rounds, since the
+      lowest bits of 0 and 3 differ, and on to rank 3 in the second one;
+    - broadcast: the root sends half of the buffer, receivers send half of that, and so on; then
+      all parts are gathered as above.
 
     Parameters
     ----------
@@ -465,11 +472,12 @@ def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Ro
 
 
 def _make_knodel(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Exchange in pairs that are the edges of a Knoedel graph, where n is no power of two.
+    """List the rounds of an algorithm of pairs, for ranks that are no power of two.
 
-    In each round a rank and its partner exchange all blocks that the other one lacks; after
-    ceil(log2 n) rounds, for odd n at most two more, everybody has all. A block of an all-to-all
-    takes the way that the block of its source takes in the all-gather.
+    In each round every rank is paired with another one (the edges of a Knoedel graph), and both
+    send each other all blocks that the other one lacks. After ceil(log2 n) rounds everybody has
+    all; for odd n it takes two more at most. In an all-to-all the block from rank s to rank d
+    takes the way that the block of s takes to d in the gather.
 
     Parameters
     ----------
@@ -519,16 +527,18 @@ def _make_knodel(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def list_gossip_pairs(n: int) -> list[NDArray[np.int64]]:
-    """List rounds of pairs after which each of n ranks can know of all others (gossip).
+    """List rounds of pairs after which each of n ranks can know what all others knew (gossip).
 
-    Even n: the Knoedel graph (1975) joins rank i < n/2 to rank n/2 + (i + 2^k - 1) mod n/2 in
-    round k, where k counts from 0 to floor(log2 n) - 1 and begins anew: ceil(log2 n) rounds, the
-    fewest that there are. For 6 ranks the partners of 0, 1, 2 are 3, 4, 5, then 4, 5, 3, and again
-    3, 4, 5.
+    Even n: in round k rank i < n/2 meets rank n/2 + (i + 2^k - 1) mod n/2, where k counts from 0
+    to floor(log2 n) - 1 and begins anew (the graph of Knoedel, 1975). There are ceil(log2 n)
+    rounds, the fewest that are possible. For 6 ranks the partners of 0, 1, 2 are 3, 4, 5, then 4,
+    5, 3, and again 3, 4, 5.
 
-    Odd n: either the last rank tells rank 0 first, and is told at the end; or one rank of n + 1 is
-    absent, whose partners rest, and rounds go on until all know. The shorter way is taken, which
-    is at most one round longer than the shortest, ceil(log2 n) + 1.
+    Odd n: there are two ways, and the shorter one is taken.
+
+    - The last rank tells rank 0 before the gossip of all others, and is told afterwards.
+    - The rounds of n + 1 ranks are taken, without one of them. Its partner rests, and rounds go on
+      until all know.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _OF_BLOCKS = ("all-gather", "reduce-scatter")
 
 
 class RankLosses(NamedTuple):
-    """What circuits between ranks lose, over the worst of the ports that may carry them."""
+    """The losses of circuits between ranks, over the worst of the ports that may carry them."""
 
     loss_db: NDArray[np.float64]
     """``loss_db[source rank, destination rank]``"""
@@ -167,29 +167,33 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
 def _place_parts(
     problem: Collective, losses: RankLosses, pairs: NDArray[np.int64], clock: Clock
 ) -> Solution:
-    """Place the parts of a plan on ranks of the switch, so that the worst circuit loses least.
+    """Choose which rank of the switch plays which role of a plan, so that light loses least.
 
-    A *part* is a rank number of the plan before it is renumbered: a role, such as the second rank
-    on a ring. This is a placement of hosts (the parts) on ports (the ranks of the switch), in
-    which the pairs of parts that the plan joins should lose little.
+    A plan is made for ranks 0, 1, ..., but any rank can take the place of another one, if all are
+    alike. Here a *part* is a rank number of the plan, a role such as the second rank on a ring.
+    The light of a circuit loses more between some ranks of the switch than between others. The
+    worst circuit of the plan should lose as little as possible.
 
     Parameters
     ----------
     problem
-        The collective. Parts that differ from others, as a root or late ranks do, stay in place.
+        The collective. A rank that differs from others (the root, a late rank) keeps its part, and
+        all ranks do if they want different data.
     losses
-        ``loss_db[source rank, destination rank]``, and ``is_over``, whether some circuit between
-        the two is over the link budget.
+        ``loss_db[source, destination]``, what a circuit between two ranks loses; and ``is_over``,
+        in the same shape, whether it loses more than its link budget allows.
     pairs
-        The circuits of the plan, shape (circuits, 2): source and destination, as parts.
+        The circuits of the plan, int array of shape (circuits, 2): source and destination, as
+        parts.
     clock
         The limits of the search.
 
     Returns
     -------
     Solution
-        A host placement: ``answer.port_of_host[part]`` is the rank, and the lower bound the
-        worst loss in dB. Without an answer if no order keeps to all budgets or time is up.
+        The solution of a host placement: ``answer.port_of_host[part]`` is the rank that plays a
+        part, and the lower bound is that of the worst loss in dB. Without an answer if no order
+        keeps to all budgets, or time is up.
     """
     with uncounted():
         from optmatch.solvers.placements.methods import solve_best
@@ -283,24 +287,31 @@ def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | 
 def _renumber(
     problem: Collective, plan: CollectivePlan, rank_of_part: NDArray[np.int64]
 ) -> CollectivePlan:
-    """Rename the ranks of a plan, as they are placed on the ranks of the switch.
+    """Give other numbers to the ranks of a plan, everywhere that they stand in it.
 
-    A *part* is a rank number of the given plan: a role, such as the second one on a ring. The
-    rank of the result that plays it has the number ``rank_of_part[part]``.
+    The rank that was number ``part`` in the given plan is number ``rank_of_part[part]`` in the
+    result. For example with ``rank_of_part = [2, 0, 1]`` a send from 0 to 1 becomes one from 2 to
+    0.
 
     Parameters
     ----------
     problem
-        The collective, whose operation says how chunks are numbered.
+        The collective. Its operation says whether chunks of data have numbers that depend on
+        ranks.
     plan
-        The plan, in the numbers of parts.
+        The plan. Changed in the result:
+
+        - ``sends``, rows of round, source, destination, chunk and kind;
+        - ``links``, rows of send, from and to, for sends that are forwarded;
+        - ``chunk_bytes[chunk]``;
+        - ``circuits[epoch, lane, rank]``, the rank to which a rank transmits, -1 for none.
     rank_of_part
-        A permutation of the ranks, shape (ranks,).
+        Int array of shape (ranks,): a permutation of the ranks.
 
     Returns
     -------
     CollectivePlan
-        The same plan in the numbers of ranks. Chunks that belong to ranks are renumbered, too.
+        A new plan.
     """
     # Chunks of an all-to-all are numbered source * n_ranks + destination, and those of a gather or
     # a reduce-scatter owner * pieces + piece. Those of an all-reduce or a broadcast are pieces of

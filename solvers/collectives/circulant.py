@@ -41,13 +41,15 @@ CLIMB_STEPS = 40_000_000
 
 
 def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
-    """Return for how many rounds each configuration is held, so that every rank can reach all.
+    """Return for how many rounds each set of circuits is held, so that every rank can reach all.
 
-    A *configuration* is a set of circuits, one from each rank, all of them the same number of
-    places onward around the ring of ranks. If it is held for r rounds, data can spread to 1 + r
-    times as many ranks. The rounds are the least sum of r_1 ... r_K with
-    (1 + r_1) ... (1 + r_K) >= n. For a given sum the product is largest where they differ by one
-    at most. For 12 ranks and two configurations they are (3, 2), since 4 * 3 >= 12.
+    In a set of circuits, called a *configuration*, all ranks send the same number of places onward
+    around the ring of ranks. If it is held for r rounds, data can spread to 1 + r times as many
+    ranks. With rounds r_1 ... r_K the product (1 + r_1) ... (1 + r_K) has to be n at least; their
+    sum is made as small as possible. The rounds differ by one at most, as the product is largest
+    then.
+
+    Example: 12 ranks and two configurations have (3, 2), since 4 * 3 = 12.
 
     Parameters
     ----------
@@ -69,28 +71,31 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
 
 
 def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
-    """Return the rounds of an all-gather; circuits of each are the same shift of all ranks.
+    """Return the rounds of an all-gather in which all ranks send the same number of places onward.
 
-    Rank r has *block* r, its data, at first. A *configuration* is a set of circuits that lead from
-    each rank the same number of places onward, its *shift*: 1 in the first configuration, and
-    1 + r times as many after one that is held for r rounds. In the first round of a configuration
-    a rank sends all blocks that it has, and in each later one those that it got in the round
-    before; but none that has come all the way round.
+    Each rank has a *block*, its data, at first. Circuits lead from each rank some places onward,
+    their *shift*. They are held for some rounds and then changed: the first shift is 1, and after
+    circuits that were held for r rounds the shift is 1 + r times as large.
+
+    In the first round over certain circuits a rank sends all blocks that it has, and in later ones
+    those that came in the round before. Blocks that have come all the way round are not sent.
+
+    Example: 4 ranks and ``held=(1, 1)``. Rank 0 sends block 0 to rank 1 (shift 1), and then the
+    blocks 0 and 3 to rank 2 (shift 2).
 
     Parameters
     ----------
     n
         The number of ranks.
     held
-        For how many rounds each configuration is held, as `split_rounds` returns it.
+        For how many rounds each set of circuits is held, as `split_rounds` returns it.
     sign
         Which way blocks go round: 1 to higher numbers, -1 to lower ones.
 
     Returns
     -------
     Rounds
-        The sends of all rounds; chunk r is the block of rank r. With 4 ranks and ``held=(1, 1)``
-        rank 0 sends block 0 to rank 1, and then the blocks 0 and 3 to rank 2.
+        The sends of all rounds; chunk r is the block of rank r.
     """
     # Before a configuration each rank has the blocks of as many ranks in a row as its shift,
     # `step`, has places.
@@ -206,20 +211,24 @@ def relax(distance, shift, least):
 
 @kernel
 def climb(shifts, n, work):
-    """Replace one shift after another by the best there is, until none can be replaced.
+    """Replace one shift after another by the best one, until none can be replaced.
 
-    A *shift* is how many places onward every rank sends, and an *offset* how many places onward
-    the receiver of a block is, modulo n: a sum of shifts, each of which is one hop. Hill climbing
-    on the sum of the hops to all offsets. A sweep takes O(k^2 n + k n^2) steps for k shifts.
+    All ranks send s places onward over the circuits of shift s (numbers modulo n). Data for the
+    rank o places onward, the *offset* o, take as many hops as it needs shifts that add up to o.
+    The sum of these hops over all offsets is made small, by hill climbing. Trying all shifts once
+    takes O(k^2 n + k n^2) steps for k shifts.
+
+    Example: n = 6 and the shifts 1 and 3. The offsets 1 and 3 take 1 hop, 2 and 4 take 2, and 5
+    takes 3: 9 hops together.
 
     Parameters
     ----------
     shifts : int array, shape (configurations,)
-        How many places onward each rank sends in each configuration; read and written.
+        How many places onward each rank sends, for each set of circuits; read and written.
     n : int
         The number of ranks, and of offsets.
     work : int array, shape (2, n)
-        Scratch: distances without a shift, and with another one in its place.
+        Scratch: hops without one of the shifts, and with another one in its place.
 
     Returns
     -------
@@ -259,21 +268,24 @@ def climb(shifts, n, work):
 
 @kernel
 def fill(distance, shift, most, least, taken):
-    """Write the distances with one more shift, used `most` times at most, and how often it is.
+    """Write the fewest hops to all ranks with one shift more, used a limited number of times.
 
-    An *offset* is how many places onward the receiver of a block is, modulo n, and its distance
-    the fewest hops there, each of which is a shift. O(n most) steps.
+    An *offset* is how many places onward a rank is, modulo n. A shift is how many places onward
+    one hop leads. A path to an offset is made of shifts that add up to it. O(n most) steps.
+
+    Example: n = 4, and so far only offset 0 is reached. With the shift 1 and ``most=2`` the
+    offsets 0, 1 and 2 take 0, 1 and 2 hops, and offset 3 stays out of reach.
 
     Parameters
     ----------
     distance : int array, shape (n,)
         Hops to each offset without the shift; `FAR` if there is no path.
     shift : int
-        The shift: how many places onward a hop leads, 1 to n - 1.
+        The shift, 1 to n - 1.
     most : int
         How many hops of this shift a path may have.
     least, taken : int arrays, shape (n,)
-        Out: hops with the shift, and how often the path to each offset takes it.
+        Out: the hops with the shift, and how many of them are hops of the shift.
     """
     n = len(distance)
     for offset in range(n):
@@ -292,30 +304,29 @@ def fill(distance, shift, most, least, taken):
 def list_shifts(
     n: int, k: int, seed: int = 0, clock: Clock | None = None
 ) -> list[NDArray[np.int64]]:
-    """List sets of k shifts with short paths to all offsets, the set of fewest hops first.
+    """List sets of k shifts that reach all ranks in few hops; the set of fewest hops first.
 
-    A *shift* is how many places onward every rank sends in one configuration of circuits, and an
-    *offset* how many places onward the receiver of a block is: a sum of shifts, each one hop. The
-    sets are the ends of hill climbs, which replace one shift after another by the best one. They
-    begin with several sets, of which the first is a mixed radix: 1, then products of small
-    factors, such as 1, 4 and 12. A clock that has run out ends them. One climb takes some sweeps
-    of O(k n^2).
+    Over circuits of shift s all ranks send s places onward (modulo n). Data for the rank o places
+    onward, the *offset* o, take one hop for each of the shifts that add up to o. The sum of the
+    hops over all offsets is to be small. Each set is the end of a hill climb, which replaces one
+    shift after another by the best one. The first climb begins with 1 and products of small
+    factors, such as 1, 4 and 12, the others with random shifts.
 
     Parameters
     ----------
     n
         The number of ranks.
     k
-        How many shifts a set has, which is the number of configurations.
+        How many shifts a set has: how often circuits are set up.
     seed
-        The seed of the beginnings.
+        The seed of the random shifts.
     clock
-        Ends the climbs; none of them is begun when it has run out.
+        No climb is begun when it has run out; None: no limit.
 
     Returns
     -------
     list of int arrays, shape (k,)
-        Different sets, each ascending; a shift is how many places onward every rank sends.
+        Different sets, each ascending.
     """
     rng = np.random.default_rng(seed)
     # Each climb takes about k n^2 steps in a sweep, so few are made where that is much.
@@ -386,16 +397,18 @@ def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = No
 
 
 def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
-    """Take longer paths as long as fewer rounds save more than the hops cost (steepest descent).
+    """Let blocks take longer ways, as long as that saves rounds that take more time.
 
-    In each *configuration* all ranks send the same *shift* onward, and blocks take some hops. A
-    configuration is held for as many rounds as the most hops that a block takes in it. It loses
-    one round if all blocks take one hop less there, and more hops in other configurations.
+    In a *configuration*, a set of circuits, all ranks send the same number of places onward. Each
+    block makes some hops in each configuration. A configuration is held for as many rounds as the
+    most hops that a block makes in it. It loses a round if all blocks make one hop less there, and
+    more hops elsewhere. The change that saves most time is made again and again (steepest
+    descent).
 
     Parameters
     ----------
     circulant
-        The routes to begin with.
+        The ways to begin with.
     block_s
         How long a rank takes to send one block, in seconds.
     round_s
@@ -404,8 +417,7 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
     Returns
     -------
     Circulant
-        Routes from which no configuration can lose one round at a gain: the same shifts, with the
-        hops of each block in each configuration.
+        The same places onward in each configuration, with other numbers of hops.
     """
     n = len(circulant.exponents)
     while True:
@@ -429,27 +441,27 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
 
 
 def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
-    """Return the fastest all-to-all on shifts that is found, for any number of configurations.
+    """Return the fastest all-to-all whose ranks all send equally many places onward.
 
-    A *configuration* is a set of circuits that lead from all ranks the same number of places
-    onward, its *shift*. A block, what one rank sends to one other, takes some *hops* in some
-    configurations, whose shifts add up to the places that it has to go.
+    A *configuration* is a set of circuits that all lead the same number of places onward, its
+    *shift*. A block, what one rank sends to one other, makes some hops in some configurations;
+    their shifts add up to the places that it has to go. More configurations need fewer hops, but a
+    delay for each change.
 
-    The numbers of configurations with the least bound by rounds, hops and delays are tried first;
-    what takes more sends than `MOST_SENDS` is left out. The best is returned when a clock has run
-    out.
+    Numbers of configurations with the least lower bounds are tried first. Plans of more than
+    `MOST_SENDS` sends are left out.
 
     Parameters
     ----------
     problem
         An even all-to-all over one-way circuits.
     clock
-        The limits of the search; None if there are none.
+        When it has run out, the best so far is returned. None: no limit.
 
     Returns
     -------
     Circulant
-        The shifts of the configurations, and the hops of each block in them.
+        The shift of each configuration, and the hops of each block in it.
     """
     n = problem.n_ranks
     delay_s = problem.delay_s
@@ -464,6 +476,7 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     ]
     best = Circulant(counts, np.eye(n, dtype=np.int64)[:, 1:])  # each block straight to its place
     best_s = best.time_s(block_s, round_s, delay_s)
+    # The numbers of configurations by ascending bounds: beyond the best time none can be faster.
     for k in counts[np.argsort(bounds_s, kind="stable")][:TRIED].tolist():
         if bounds_s[k - 1] >= best_s:
             break
@@ -478,22 +491,23 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
 
 
 def list_rounds(circulant: Circulant) -> Rounds:
-    """List the rounds of an all-to-all: in each configuration as many as the most hops in it.
+    """List the rounds of an all-to-all in which all ranks always send equally many places onward.
 
-    A *configuration* is a set of circuits that stay for some rounds. A block of fewer hops makes
-    them in the first of these rounds.
+    Circuits are held for some rounds and then changed; while they are held they are called a
+    *configuration*, and lead its *shift* onward from each rank. A block, what one rank sends to
+    one other, makes a given number of hops in each configuration, in the first rounds of it. There
+    are as many rounds as the most hops of a block.
 
     Parameters
     ----------
     circulant
-        The shift of each configuration (how many places onward all ranks send in it), and how
-        many hops the block of each offset takes in it. The offset of a block is how many places
-        from its source its destination is.
+        The shift of each configuration, and ``exponents[offset, configuration]``, the hops of the
+        blocks whose destination is `offset` places onward from their source.
 
     Returns
     -------
     Rounds
-        The sends of chunks ``source * n + destination``.
+        The sends; chunks are blocks, ``source * n + destination``.
     """
     n = len(circulant.exponents)
     ranks = np.arange(n)[:, None]

@@ -93,10 +93,11 @@ def run(
     name: str,
     find: Callable[[Clock], FoundPlan],
 ) -> Solution:
-    """Call the function that finds a plan, and make a solution of it.
+    """Run the search of a method, and make a solution of the plan that it finds.
 
-    The circuits of the plan are routed through the switch; a plan that the switch cannot hold is
-    none. If the search was interrupted there may be no plan, but there is always a lower bound.
+    First it is checked whether any plan can exist. Then the search runs until it has ended or its
+    time is up. A plan counts only if the switch can hold its circuits. There may be no plan in the
+    end, but there is always a lower bound of the time.
 
     Parameters
     ----------
@@ -105,21 +106,26 @@ def run(
     limits
         The time that there is; it begins to count now.
     on_event
-        A function that is called with an event at the beginning, and with one for the plan and
-        its time.
+        A function that is called with an event at the beginning, and with one when there is a
+        plan.
     name
         The name of the method, for the solution and for events.
     find
-        Takes the clock; returns a plan, or a reason in its statistics why there is none, before
-        the clock runs out.
+        The search. It takes the clock, and returns a plan, or none and the reason in its
+        statistics.
 
     Returns
     -------
     Solution
-        With the plan as its answer and, where one switch holds it, the schedule of the switch; the
-        time of the plan and its lower bound, in seconds; statistics by name (rounds, changes of
-        circuits); and the limit that ended the search, if one did. Without an answer, but with the
-        bound, if there is no plan; the bound is infinite if no plan can exist.
+        If there is a plan: the plan as its answer, its time in seconds, and the schedule of the
+        switch where one switch holds it. In any case: the lower bound in seconds (infinite if no
+        plan can exist), the limit that ended the search, if one did, and statistics by name:
+
+        - ``rounds``, ``rounds_late``: all rounds, and those that begin when all
+          ranks are ready;
+        - ``reconfigurations``: how often circuits change;
+        - ``bound_name``, ``bound_by``: where the bound comes from;
+        - ``reason``: why there is no plan.
     """
     clock = limits.start()
     limit = clock.exceeded(0)
@@ -127,16 +133,17 @@ def run(
     schedule: Schedule | None = None
     laid: Laid | None = None  # the plan, once its switch is known to hold it
     try:
-        # Nothing is searched if the limits are used up from the start, or if link budgets cut some
-        # rank off.
+        # Nothing is searched if the time is up already, or if some rank cannot be reached because
+        # light loses too much on its way.
         if limit is None:
             on_event(Tick(name, 0, 1))
             unreachable = _explain_unreachable(problem)
             if unreachable:
                 stats: dict[str, Any] = {"reason": unreachable}
                 return conclude(problem, name, None, float("inf"), stats=stats)
-            # A plan counts once its ranks are in an order that keeps to the link budgets, and the
-            # switch is known to hold its circuits.
+
+            # Ranks of the plan are put in an order in which all circuits keep to the link budgets;
+            # then the switch has to hold these circuits.
             found = keep_to_budgets(problem, find(clock), clock)
             candidate = found.laid
             if candidate is not None:
@@ -156,6 +163,8 @@ def run(
     if found.lower_bound > bound * (1 + RTOL):
         bound = found.lower_bound
         stats["bound_by"] = "search"
+
+    # Without a plan there is the bound alone.
     limit = limit or found.limit
     if laid is None:
         return conclude(problem, name, None, bound, limit, stats=stats)
@@ -194,24 +203,24 @@ def _explain_unreachable(problem: Collective) -> str:
 
 
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:
-    """Return the schedule of the switch of a plan, one slot for each epoch of circuits.
+    """Return what the switch does during a plan: which ports are joined, and for how long.
 
-    An *epoch* are rounds in a row over the same circuits. In its slot the switch holds one
-    matching, which says for each port which other port it leads to.
+    Rounds in a row over the same circuits are an *epoch*. The schedule has one slot for each
+    epoch, with one *matching*: for each port of the switch, the port to which it leads. Port
+    ``lane`` of a rank is port ``rank * ports + lane`` of the switch.
 
     Parameters
     ----------
     problem
-        The collective, with its fabric. Port ``lane`` of a rank is port ``rank * ports + lane`` of
-        the switch.
+        The collective, with its fabric: a switch, perhaps made of cells that light passes.
     laid
-        The plan, and how long its circuits are held.
+        The plan, and ``held_s[epoch]``, the seconds for which its circuits are held.
 
     Returns
     -------
     schedule : Schedule or None
-        None for plans over several planes or whose planes change by themselves, and if the fabric
-        cannot hold the circuits.
+        None if there are several switches, or these change circuits by themselves; and if the
+        fabric cannot hold the circuits.
     reason : str
         Why the fabric cannot hold them; empty otherwise.
     """

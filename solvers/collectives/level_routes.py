@@ -164,26 +164,27 @@ def _reach_rank(search, turn, rank, cost, lane, rank_before):
 
 @inner_kernel
 def find_cheapest_way(blocks, block, ways, search):
-    """Find the cheapest way of a block through all rounds, by dynamic programming over rounds.
+    """Find the cheapest way of one block of data to its destination, in a fixed number of rounds.
 
-    A *block* is what one rank sends to one other. In each round it takes one circuit, at the price
-    of that circuit in the round, or waits at no price; after the last round it is at its
-    destination. Only ranks are looked at from which the destination can be reached in the rounds
-    that are left.
+    In each round the block goes over one circuit, at the price that this circuit has in the round,
+    or waits, which costs nothing. The method is dynamic programming: round by round, the cheapest
+    way to each rank that can be reached. Ranks that are too far from the destination for the
+    rounds that are left are not looked at.
 
     Parameters
     ----------
     blocks : RoutedBlocks
-        ``source[block]`` and ``destination[block]``; ``peer[lane, rank]``, where a port leads, -1
-        if it is dark; ``distance[destination, rank]``, the fewest hops.
+        ``source[block]`` and ``destination[block]``; ``peer[lane, rank]``, the rank to which a
+        port leads, -1 if it is dark; ``distance[destination, rank]``, the fewest circuits between
+        them.
     block : int
         The number of the block.
     ways : Ways
-        Reads ``price[round, lane, rank]``; writes the way, ``lane_of[block, round]``: the lane (a
-        port of every rank) that the block takes, or `WAITS`.
+        Reads ``price[round, lane, rank]``. Writes the way to ``lane_of[block, round]``: the lane
+        (a port of every rank) over which the block leaves its rank, or `WAITS`.
     search : WaySearch
-        Scratch, the cheapest way to each rank before each round; all costs are infinite before and
-        after.
+        Scratch: the cheapest way to each rank before each round. All costs are infinite before the
+        call, and again after it.
 
     Returns
     -------
@@ -224,21 +225,22 @@ def find_cheapest_way(blocks, block, ways, search):
 
 @kernel
 def reroute_blocks(blocks, order, ways, prices, search):
-    """Rip up and reroute all blocks, one after another, each over its cheapest way.
+    """Reroute all blocks of an all-to-all, one after another, each over its cheapest way.
 
-    A *block* is what one rank sends to one other, and its *way* says for each round over which
-    lane (a port of every rank) it leaves its rank, or that it waits. Before a block is rerouted
-    its bytes are taken off the circuits of its old way.
+    A *block* is what one rank sends to one other. Its *way* says over which lane (a port of every
+    rank) it leaves its rank in each round, or that it waits. The bytes of a block are first taken
+    off the circuits of its old way, and then put on those of the new one; prices follow.
 
     Parameters
     ----------
     blocks : RoutedBlocks
-        Source, destination and bytes of each block; and where the ports of ranks lead.
+        Source, destination and bytes of each block, and where the ports of ranks lead.
     order : int array, shape (blocks,)
         The order in which blocks are rerouted.
     ways : Ways
-        ``lane_of[block, round]``, the way of each block, `NOT_ROUTED` in its first round if it has
-        none; and by round, lane and rank the bytes on circuits and their prices. Read and written.
+        Read and written: ``lane_of[block, round]``, the lane or `WAITS`, `NOT_ROUTED` in the first
+        round of a block without a way; ``load[round, lane, rank]``, the bytes on a circuit; and
+        ``price[round, lane, rank]``.
     prices : LoadPrices
         How the price of a circuit follows from its load.
     search : WaySearch
@@ -286,33 +288,36 @@ class LevelRoutes(NamedTuple):
 def find_level_routes(
     problem: Collective, peer: IntArray, distance: IntArray, n_rounds: int, clock: Clock
 ) -> LevelRoutes | None:
-    """Route the blocks of an all-to-all such that in each round all circuits carry about as much.
+    """Route the data of an all-to-all so that all circuits of a round carry about equally much.
 
-    A round lasts as long as its busiest circuit needs. A *block*, what one rank sends to one
-    other, takes a way through a fixed number of rounds, in each of which it goes over one circuit
-    or waits. Blocks are rerouted one by one over the circuits that are cheapest, in several
-    *sweeps* over all blocks; the price of a circuit grows exponentially with its bytes in the
-    round.
+    A round lasts as long as its busiest circuit takes. The circuits are the same in all rounds. A
+    *block*, what one rank sends to one other, goes over one circuit in each round, or waits. In
+    each of several sweeps all blocks are rerouted, one by one, over the circuits that are
+    cheapest. The price of a circuit in a round grows exponentially with the bytes that it carries
+    there, and from sweep to sweep it becomes steeper.
 
     Parameters
     ----------
     problem
         The all-to-all, even or uneven.
     peer
-        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
+        Int array, ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
     distance
-        ``distance[destination, rank]``: the fewest hops from a rank to a destination.
+        Int array, ``distance[destination, rank]``: the fewest circuits from a rank to a
+        destination.
     n_rounds
         The number of rounds, no less than the largest distance.
     clock
-        When it has run out, no other sweep over all blocks begins.
+        When it has run out, no other sweep begins.
 
     Returns
     -------
     LevelRoutes or None
-        The best routes of all sweeps: by round the sends, and the bytes of the busiest circuit,
-        added up over all rounds. None if there was no time for a single sweep.
+        The best routes of all sweeps: for each round the senders, receivers and chunks of its
+        sends; and the bytes of the busiest circuit, added up over all rounds. None if there was no
+        time for a single sweep.
     """
+    # At first no block has a way, and no circuit a load.
     n = problem.n_ranks
     source, destination = np.nonzero(problem.demand)
     blocks = RoutedBlocks(peer, distance, source, destination, problem.demand[source, destination])

@@ -80,24 +80,29 @@ class Steps(NamedTuple):
 
 
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
-    """Turn the rounds of an algorithm into steps; equal circuits are the same configuration.
+    """Turn the rounds of an algorithm into a list of what each of them needs from the switches.
 
-    A *plane* is a switch of its own, to which each rank has some ports; planes change circuits by
-    themselves. A *step* is a round whose bytes the planes share: its *configuration* is the number
-    of the circuits that it needs, and its *work* is how long one plane alone would send.
+    Several switches, called *planes*, share the bytes of each round and change circuits by
+    themselves. A *step* is what is known of a round: which circuits it needs, as a number (its
+    *configuration*; equal numbers are equal circuits), and for how many seconds one plane alone
+    would send, its *work*.
+
+    Example: three rounds over circuits A, B and A have the configurations 0, 1 and 0.
 
     Parameters
     ----------
     problem
         The collective, with the number of its planes and the circuits that they begin with.
     rounds
-        The sends of an algorithm. None if the problem states its steps by itself.
+        The sends of an algorithm. None if the problem itself lists its steps, as rows of a
+        configuration and bytes.
 
     Returns
     -------
     Steps
-        A step for each round. Its work is the bytes of the rank that sends most, over the rate
-        of all ports of a plane.
+        A step for each round, the latency and the delay of planes, and the configuration that each
+        plane holds at the start: a number, `DARK` for none, or `ANY` if it may be whichever is
+        wanted first.
     """
     n = problem.n_ranks
     planes = problem.planes
@@ -105,6 +110,8 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     if isinstance(problem.start, str) and problem.start == "free":
         held = np.full(planes, ANY)
 
+    # By step: the number of its circuits, the bytes of the rank that sends most, and when its
+    # ranks are ready.
     if rounds is None:
         configuration, bytes_ = np.asarray(problem.steps).T
         begin_s = np.zeros(len(configuration))
@@ -134,20 +141,22 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
 
 
 def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
-    """Find shares of all planes with which the last step ends early.
+    """Share the bytes of each round among several switches, so that the last round ends early.
 
-    A *step* is a round of an algorithm: circuits that it needs, and its work, in seconds of one
-    plane; it begins when the step before has ended in all planes. A *plane* is a switch of its
-    own, which changes its circuits by itself. The *share* of a plane in a step is how long it
-    sends in it; the shares of a step add up to its work. Beam search proposes which planes take
-    part in which steps, a linear programme finds their shares, and local search lets single planes
-    join or leave steps.
+    A switch is called a *plane*, and changes its circuits by itself. A round is called a *step*:
+    it needs certain circuits, and begins when the step before has ended on all planes. The *share*
+    of a plane in a step is for how many seconds it sends in it. All shares of a step add up to its
+    work, the seconds that one plane alone would send.
+
+    Three methods follow each other. Beam search proposes which planes take part in which steps, a
+    linear programme finds their shares, and local search lets single planes join or leave steps.
 
     Parameters
     ----------
     steps
         For each step the number of its circuits, its work, and when its ranks are ready; the
-        number of planes, the circuits that they begin with, and their latency and delay.
+        number of planes, the circuits that they begin with, and their latency and delay in
+        seconds.
     clock
         The limits of the search.
     prove
@@ -156,7 +165,7 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     Returns
     -------
     shares : Shares
-        When each plane begins and ends each step, and its share, in seconds of sending.
+        The share of each plane in each step, and when it begins and ends, in seconds.
     bound_s : float
         A lower bound of the time of all shares; 0 if none is proved.
     """
@@ -205,17 +214,16 @@ class _Schedule(NamedTuple):
 
 
 def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
-    """Find planes for each step by beam search: step by step, the schedules that end first stay.
+    """Propose which switches take part in which rounds, by beam search.
 
-    A *step* is a round of an algorithm, whose bytes some *planes* (switches that change circuits
-    by themselves) carry together. A schedule says for the steps until now which planes take part;
-    it is made longer by each set of planes that is worth a try in the next step. The
-    `BEAM` best ones of all longer schedules stay.
+    A round is called a *step*, and a switch a *plane*. A schedule says which planes take part in
+    the steps until now. Step by step, each schedule is continued with several sets of planes, and
+    the `BEAM` best ones of all these stay.
 
     Parameters
     ----------
     steps
-        The circuits and the work of each step, and what planes have at the start.
+        The circuits and the work of each step, and the circuits that planes have at the start.
 
     Returns
     -------
@@ -226,8 +234,9 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
     idle = tuple(_Plane(held, 0.0) for held in steps.held.tolist())
     schedules = [_Schedule(0.0, idle, ())]
     for step in range(len(steps.work_s)):
-        # One of the schedules that agree in their circuits and in the number of planes in this
-        # step is enough: that of the earliest end, and the mean time at which planes are free.
+        # Schedules are alike if their planes hold the same circuits and equally many planes take
+        # part in this step. Among these only the best one is kept: the sum of its end and of the
+        # mean time at which planes are free is least.
         best_of_state: dict[tuple[int, tuple[int, ...]], tuple[float, _Schedule]] = {}
         for schedule in schedules:
             begin_s = [_begin_s(steps, step, schedule.time_s, plane) for plane in schedule.planes]
@@ -278,15 +287,19 @@ def _begin_s(steps: Steps, step: int, now_s: float, plane: _Plane) -> float:
 def _extend(
     steps: Steps, step: int, schedule: _Schedule, chosen: tuple[int, ...], begin_s: list[float]
 ) -> _Schedule:
-    """Add a step to a schedule, such that all planes that take part end at the same time.
+    """Add a round to a schedule, such that all switches that take part in it end at the same time.
 
-    A *step* is a round of an algorithm, and its *work* is how long one *plane* (a switch that
-    changes circuits by itself) would send in it; the planes that take part share it.
+    A round is called a *step*, and a switch a *plane*. The *work* of a step is for how many
+    seconds one plane alone would send; the planes that take part share it. Those planes stay out
+    that could only begin when the others have ended.
+
+    Example: 6 s of work, and planes that can begin at 0, 2 and 9 s. The first two end at
+    (0 + 2 + 6) / 2 = 4 s, and the third one stays out.
 
     Parameters
     ----------
     steps
-        The configuration (number of the circuits) and the work of all steps, in seconds.
+        The circuits and the work of all steps, in seconds.
     step
         The number of the step.
     schedule
@@ -299,9 +312,8 @@ def _extend(
     Returns
     -------
     _Schedule
-        The schedule with one step more. Planes of `chosen` that could only begin when the others
-        have ended do not take part. Example: 6 s of work, and planes that can begin at 0, 2 and
-        9 s: the first two end at (0 + 2 + 6) / 2 = 4 s, and the third one stays out.
+        The schedule with one step more: its end, the state of each plane, and the planes that take
+        part in each step.
     """
     # If k planes share the work and end together, k ends are all begins plus the work: the end is
     # that sum over k. One plane more takes part if it can begin before that.
@@ -406,12 +418,11 @@ def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
 
 
 def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
-    """Find the best shares of the planes that take part, by a linear programme.
+    """Find how long each switch sends in each round, given which switches take part.
 
-    A *step* is a round of an algorithm, a *plane* a switch that changes circuits by itself, and a
-    *share* is how long a plane sends in a step; the shares of a step add up to its work. The end
-    of the last step is minimised. Shares are even if the programme is too large or fails, as it
-    may where sizes are too far apart.
+    A round is called a *step*, a switch a *plane*, and the seconds for which a plane sends in a
+    step its *share*. The shares of a step add up to its work. A linear programme minimises the end
+    of the last step. If it is too large or fails, all planes that take part have equal shares.
 
     Parameters
     ----------
@@ -486,29 +497,33 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArr
 def _solve_programme(
     steps: Steps, used: NDArray[np.bool_], unit_s: float, remaining_s: float | None = None
 ) -> Any:
-    """Minimise the end of the last step, by a linear or a mixed-integer programme.
+    """Find how several switches should share the bytes of all rounds.
 
-    Several switches (*planes*) carry the bytes of each step together, each a share of them, and
-    may change their circuits between steps. A *part* is a pair of a step and a plane.
+    The end of the last round is minimised. A switch is called a *plane*, and a round a *step*.
+    Each plane may send for some time in each step, its *share*, and change its circuits between
+    steps. A *part* is a pair of a step and a plane that may take part in it.
+
+    - Without `remaining_s` all parts are used: a linear programme.
+    - With it the search also chooses which parts are used: a mixed-integer programme.
 
     Parameters
     ----------
     steps
         The circuits and the work of all steps, in seconds of one plane.
     used
-        Bool array, shape (steps, planes): the pairs that are parts of the programme.
+        Bool array, shape (steps, planes): the pairs that are parts.
     unit_s
         The unit of all times in the programme, in seconds, so that its numbers are near 1.
     remaining_s
-        If given, parts may also stay unused, nothing may last longer than `unit_s`, and the
-        search takes no longer than so many seconds. Otherwise all parts are used.
+        For how many seconds it may search at most, if it chooses parts; then no time may be longer
+        than `unit_s` either. None if all parts are used.
 
     Returns
     -------
     OptimizeResult
-        As `scipy.optimize.milp` returns it. Its `x` has whether each part is used, then the start
-        of each part, its share, and the end of each step, in units; parts in the order of
-        ``np.argwhere(used)``.
+        The result of `scipy.optimize.milp`. Its vector ``x`` has, in this order: for each part
+        whether it is used (0 or 1), when it starts, and its share; and then the end of each step.
+        Times are in units of `unit_s`. Parts are sorted by step and then by plane.
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -564,10 +579,10 @@ class _ShareProgramme:
     ) -> None:
         """Lay out the columns of the programme and their limits; it has no rows yet.
 
-        A *step* is a round of an algorithm, whose bytes several switches (*planes*) carry
-        together. A *part* is a pair of a step and a plane that may take part in it, and its
-        *share* is how long the plane sends in the step. With p parts, which are numbered by step
-        and then by plane, and s steps the columns are:
+        The programme shares out the bytes of each round, called a *step*, among several switches,
+        called *planes*. A *part* is a pair of a step and a plane that may take part in it. Its
+        *share* is for how long the plane sends in the step. There are p parts, numbered by step
+        and then by plane, and s steps. The columns are:
 
         - 0 to p - 1: whether a part is used, 0 or 1;
         - p to 2 p - 1: when a part starts;
@@ -577,15 +592,15 @@ class _ShareProgramme:
         Parameters
         ----------
         steps
-            The work of each step, in seconds of one plane; when its ranks are ready; and the
-            latency of a plane in a step, and its delay for new circuits.
+            The work of each step, in seconds of one plane; when its ranks are ready; the latency
+            of a plane in a step; and its delay for other circuits.
         used
             Bool array, shape (steps, planes): the pairs that are parts.
         unit_s
             The unit of all times in the programme, in seconds.
         is_choice
-            Whether the programme chooses which parts are used, and all times are one unit at
-            most. Otherwise all parts are used, and times have no upper limit.
+            Whether the programme chooses which parts are used, and all times are one unit at most.
+            Otherwise all parts are used, and times have no upper limit.
         """
         self.steps = steps
         self.unit_s = unit_s
@@ -639,12 +654,15 @@ class _ShareProgramme:
         self.require(float(self.work[step]), *terms)
 
     def add_part(self, part: int, step: int, plane: int) -> None:
-        """Add the rows of one part: of its share, its step, and the circuits of its plane.
+        """Add the rows that say what one switch needs to take part in one round.
 
-        A *part* is a pair of a step (a round of an algorithm) and a plane (a switch) that may take
-        part in it; its *share* is how long the plane sends in the step. The rows say that a part
-        that is not used has no share, that a step ends after its parts and these start after the
-        step before, and that a plane has set up its circuits before it starts.
+        A round is called a *step*, a switch a *plane*, and the pair of both a *part*. The *share*
+        of a part is for how long the plane sends in the step. The rows say:
+
+        - a part that is not used has no share;
+        - a step ends after all its parts;
+        - a part starts after the end of the step before;
+        - a part starts after its plane has set up the circuits that it needs.
 
         Parameters
         ----------

@@ -62,7 +62,7 @@ class Sides(NamedTuple):
 
 
 class _RoundCosts(NamedTuple):
-    """What the choice of sides has to know of a collective."""
+    """The costs of a collective on which the choice of sides depends."""
 
     round_s: float
     """The latency of a round, in seconds."""
@@ -154,21 +154,23 @@ def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
 
 @lru_cache(maxsize=4096)
 def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
-    """Return the fastest sides of all kinds, after scattered sides that made `chunks` chunks.
+    """Return the fastest torus for an all-reduce, or for what is left of it.
 
-    A *side* is one dimension of the torus of ranks, with rings of as many ranks as it has places.
-    The next side is chosen, and all sides after it by recursion (dynamic programming over the
-    factors of `places`). It is of one of three kinds, where q is its number of places:
+    A *side* is one dimension of the torus; along it ranks form rings, of as many ranks as the side
+    has *places*. Data go over the sides one after another. There are three ways over a side of q
+    places:
 
-    - scattered: a ring reduce-scatter, and after all inner sides the ring all-gather: twice q - 1
-      rounds of a chunk that is a q-th of the chunks before;
-    - windowed, with m *windows* (m divides q, 1 < m < q): chunks are cut into m, of which a rank
-      adds up one, its window: q + m - 2 rounds; only passed sides may follow;
-    - passed: ranks send their chunk once round the ring, q - 1 rounds without cutting it.
+    - *scattered*: a ring reduce-scatter, and the ring all-gather after all other sides: 2 (q - 1)
+      rounds, and the data are cut into q parts;
+    - *windowed*, with m parts (m divides q, 1 < m < q): q + m - 2 rounds, and the data are cut
+      into m parts; only passed sides may follow;
+    - *passed*: everything goes once round the ring: q - 1 rounds, and nothing is cut.
 
-    Example: 4 ranks, so ``places=4, chunks=1``, can go over ``scattered=(4,)``, 6 rounds of a
-    quarter; ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4, 2)``, 4 rounds of
-    a half; or ``passed=(2, 2)``, 2 rounds of the whole buffer.
+    Example: 4 ranks, so ``places=4, chunks=1``. The choices are ``scattered=(4,)``, 6 rounds of a
+    quarter of the buffer; ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4,
+    2)``, 4 rounds of a half; and ``passed=(2, 2)``, 2 rounds of the whole buffer.
+
+    The first side is chosen, and those after it by recursion (dynamic programming over divisors).
 
     Parameters
     ----------
@@ -177,15 +179,14 @@ def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     places
         The product of the sides that are to be chosen; 1 if none is left to choose.
     chunks
-        Into how many equal chunks the scattered sides before have cut the buffer, which is the
-        product of these sides; their number times `places` is the number of ranks.
+        Into how many equal parts the scattered sides before have cut the buffer; `places` times
+        `chunks` is the number of ranks.
 
     Returns
     -------
     Sides
-        The sides that were chosen here. The seconds count one change of circuits for each
-        configuration that is used, the very first one too; the caller (`choose`) takes one delay
-        off, because circuits that are there at the start cost none.
+        The sides that were chosen here, and their time in seconds. It counts a change of circuits
+        for the very first circuits, too, which the caller takes off.
     """
     # Every scattered side below counts its circuits twice, for the scatter and for the gather. The
     # innermost one gathers over the circuits that are there, so one change is taken off.
@@ -299,28 +300,32 @@ class _TorusRounds:
         )
 
     def select_window(self, side: _TorusSide, rounds_back: int) -> NDArray[np.bool_]:
-        """Return ``is_sent[rank, chunk]``: the window of each rank some places back on its ring.
+        """Tell which chunks each rank sends in one round of a ring algorithm.
 
-        Along a *side*, a dimension of the torus, ranks form rings, in which each has a coordinate.
-        A *window* is one of m equal parts of the data that come to the side, each of some
-        *chunks*, which are equal parts of the buffer.
+        A *side* is one dimension of the torus, along which ranks form rings; the coordinate of a
+        rank is its place on the ring. The data of the side are cut into equal parts, called
+        *windows*. In a ring algorithm each rank sends another window in each round.
+
+        Example: a ring of 4 ranks and 4 windows. With ``rounds_back=1`` the ranks at coordinates
+        0, 1, 2 and 3 send the windows 3, 0, 1 and 2.
 
         Parameters
         ----------
         side
-            The side that is gone over.
+            The side, with its number of windows m.
         rounds_back
-            The rank with coordinate x sends window (x - rounds_back) modulo the windows, which is
-            the one that has passed so many ranks on its way to it.
+            The rank with coordinate x sends window ``(x - rounds_back) mod m``.
 
         Returns
         -------
         bool array, shape (ranks, chunks)
-            True for those chunks of the window that the sides before left to the rank: chunk and
-            rank agree modulo ``side.step``.
+            Whether a rank sends a chunk. Chunks are equal parts of the buffer, smaller than
+            windows where other sides have cut the data as well: a rank sends only those chunks of
+            a window that the sides before have left to it.
         """
         window_of_rank = (side.coordinates(self.ranks) - rounds_back) % side.places % side.windows
         window_of_chunk = self.chunks // side.step % side.windows
+        # The sides before have left to a rank the chunks whose first digits are those of the rank.
         is_left_to_rank = self.ranks[:, None] % side.step == self.chunks % side.step
         is_sent: NDArray[np.bool_] = is_left_to_rank & (window_of_rank[:, None] == window_of_chunk)
         return is_sent
@@ -357,31 +362,33 @@ class _TorusRounds:
             self.add_round(side, self.select_window(side, rounds_back=turn), COPY)
 
     def pass_windows_on(self, side: _TorusSide) -> None:
-        """Add the rounds after which each root has the sum of its window over its whole ring.
+        """Add the rounds in which the sums of parts of a ring become sums of the whole ring.
 
-        A *window* is one of m equal parts of the data, and a *root* of it a rank that has its sum
-        over m neighbours. A *place* on the ring is the coordinate of a rank on this side.
+        Ranks form rings along a side of the torus; q ranks each, named by their place 0 to q - 1.
+        The data are cut into m equal parts, called windows. Before these rounds each window has q
+        / m ranks, m places apart, that have its sum over m ranks each: its *roots*. Afterwards
+        each root has its sum over all q ranks.
 
-        With q places and m windows there are q / m roots of a window, m places apart, each with
-        the sum over m ranks. These sums go round from root to root, m hops at a time, q / m - 1
-        times. A root adds what comes to its sum, and also keeps it to send it on; on the last
-        trip it only adds it.
+        The sums go round the ring from root to root, m hops at a time, q / m - 1 times. A root
+        adds what comes to its own sum, and keeps it beside to send it on.
 
-        Example: q = 4 places and m = 2 windows. The ranks at places 0 and 2 are the roots of
-        window 0, those at 1 and 3 the roots of window 1. There is one trip of 2 rounds: the sum of
-        place 0 goes over place 1 to place 2, and at the same time that of 2 over 3 to 0.
+        Example: q = 4 and m = 2. The ranks at places 0 and 2 are the roots of window 0, those at 1
+        and 3 the roots of window 1. There is one trip of 2 rounds: the sum of place 0 goes over
+        place 1 to place 2, and at the same time that of place 2 goes over place 3 to place 0.
 
         Parameters
         ----------
         side
-            The side; without effect if it has as many windows as places.
+            The side, with q ``places`` and m ``windows``. No rounds are added if m is q.
         """
         trips = side.places // side.windows - 1
         for trip in range(trips):
             for hop in range(side.windows):
                 starts_anew = trip == 0 and hop == 0
                 arrives_at_root = hop == side.windows - 1
-                # Between roots data are only copied on, beside the sums of the ranks they pass.
+                # Between roots data are only copied on (to `PASSED`), beside the sums of the ranks
+                # that they pass. A root adds them, and also keeps them (`KEEP`) to send them on;
+                # at the end of the last trip it only adds them (`REDUCE`).
                 kind = COPY
                 to_place = PASSED
                 if arrives_at_root:
@@ -424,33 +431,38 @@ class _TorusRounds:
 
 
 def list_rounds(n: int, sides: Sides) -> Rounds:
-    """List the rounds of an all-reduce of n ranks over a torus.
+    """List all sends of an all-reduce of n ranks over a torus.
 
-    Ranks are numbered like the cells of a box: the torus has sides of q1, q2, ... places, and rank
-    x1 + q1 x2 + q1 q2 x3 ... has the coordinates x1, x2, x3, ... In every round each rank sends to
-    the next one along one side, around a ring. The data go over the sides one after another:
+    A torus has *sides* (dimensions) of q1, q2, ... places. Rank x1 + q1 x2 + q1 q2 x3 + ... has
+    the coordinates x1, x2, x3, ... In every round each rank sends to the next one along one side,
+    around a ring. Data go over the sides one after another, in one of three ways:
 
-    - a *scattered* side: ring reduce-scatter, and after all other sides the ring all-gather back;
-    - the *windowed* side of q places: the same with fewer parts than places, m *windows*; between
-      scatter and gather the sums of windows go round the ring from root to root;
-    - a *passed* side: each rank sends its part once around the ring, and everybody adds it up.
+    - *scattered*: ring reduce-scatter, and the ring all-gather back after all other sides;
+    - *windowed*: the same with fewer parts of the data than places; between scatter and gather the
+      sums of parts go round the ring;
+    - *passed*: each rank sends its part once around the ring, and everybody adds it up.
 
-    Example: 4 ranks with one scattered and one passed side of 2 places. The buffer is cut into the
-    chunks 0 and 1. Round 0: 0 <-> 1 and 2 <-> 3 exchange, after which even ranks have chunk 0, and
-    odd ranks chunk 1, summed over two. Round 1: 0 <-> 2 and 1 <-> 3 exchange these sums, and add
-    them: chunks are whole. Round 2: 0 <-> 1 and 2 <-> 3 copy them to each other.
+    Example: 4 ranks, one scattered and one passed side of 2 places. The buffer is cut into chunks
+    0 and 1.
+
+    - Round 0: 0 <-> 1 and 2 <-> 3 exchange. Even ranks have chunk 0, odd ranks chunk 1, each
+      summed over two ranks.
+    - Round 1: 0 <-> 2 and 1 <-> 3 exchange these sums, and add them. Now they are whole.
+    - Round 2: 0 <-> 1 and 2 <-> 3 copy them to each other.
 
     Parameters
     ----------
     n
         The number of ranks, the product of all sides.
     sides
-        The sides of the torus, by the way in which data travel over them.
+        The places of the sides, by the way in which data go over them.
 
     Returns
     -------
     Rounds
-        The sends, and the places of chunks from which and into which they go.
+        ``sends``, rows of round, source, destination, chunk and kind; the number of chunks; and
+        ``places``, for each send the memory that is read and the one that is written: `SUM` for
+        the sum of a rank, `PASSED` for data that it only passes on.
     """
     # Sides in the order of coordinates, each with the product of those before it as its step.
     step = 1
@@ -531,11 +543,12 @@ def list_turned_tori(problem: Collective) -> Iterator[TurnedTorus]:
 
 
 def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
-    """List the rounds of an all-reduce whose parts go over the sides of a torus in turned orders.
+    """List the rounds of an all-reduce over a torus in which all ports are busy all the time.
 
-    A *torus* has several sides, along each of which ranks form rings. The buffer is cut into as
-    many parts as there are sides. All parts go once round all sides, and are added up; but part p
-    begins with side p, so that each side always carries one part.
+    A *torus* has several sides (dimensions), along each of which ranks form rings. The buffer is
+    cut into as many parts as there are sides. Each part goes once round all sides, one after
+    another, and is added up. Part 0 begins with side 0, part 1 with side 1, and so on, so that
+    each side always carries one part.
 
     Example: 4 ranks with two ports, 2 x 2. In round 0 neighbours along the first side exchange
     part 0, and those along the second side part 1; in round 1 it is the other way round.
@@ -545,14 +558,15 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
     problem
         The all-reduce.
     torus
-        How many places each side has, the number of sides, and how many lanes (ports of a rank)
-        lead along each side.
+        ``places``, how many ranks a ring has; ``n_sides``; and ``n_parallel``, how many lanes
+        (ports of a rank) lead along each side.
 
     Returns
     -------
     Rounds
-        The sends, with the places (memories of a rank for a part: its sum, or data that are only
-        passed on) from which and into which they go; and the circuits, the same in all rounds.
+        The sends, rows of round, source, destination, part and kind; ``places``, the memories that
+        each send reads and writes (`SUM` for the sum of a rank, `PASSED` for data that it passes
+        on); and the circuits, which are the same in all rounds.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -582,14 +596,14 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
 def sum_up(gathered: Laid) -> Laid:
     """Make an all-reduce of an all-gather of whole buffers: each rank adds up what it hears.
 
-    A *block* is the data of one rank, here its whole buffer, and a *piece* an equal part of it. A
-    *place* is a memory of a rank for a piece: `SUM` has the sum, `OWN` what the rank had itself,
-    and ``OWN + d`` what the rank d numbers after it had, modulo the number of ranks.
+    In the all-gather every rank gets the whole buffer of every other one, in equal *pieces*. In
+    the all-reduce the same sends go over the same circuits, but pieces are also added to sums. A
+    rank has a memory, a *place*, for the buffer of each rank: ``OWN + d`` for that of the rank d
+    numbers after it (modulo the number of ranks), and `SUM` for its sum.
 
-    Each send has a kind, which says what the receiver does with it. `COPY` only stores it at a
-    place; `KEEP` stores it there and also adds it to the sum. The first send that brings the piece
-    of another rank is of kind KEEP. Any later one of the same piece is a COPY, and so is a piece
-    that comes back to its owner, because no data may be added twice.
+    The first send that brings a certain piece to a rank stores it, and adds it to the sum (kind
+    `KEEP`). Later ones of the same piece only store it (kind `COPY`), since nothing may be added
+    twice. The same holds for a piece that comes back to its owner.
 
     Example: 4 ranks with pieces 0 and 1. Chunk 5 of the all-gather is piece 1 of the buffer of
     rank 2. In the all-reduce its sends are of chunk 1; rank 0 keeps it at place ``OWN + 2``, and
@@ -598,16 +612,14 @@ def sum_up(gathered: Laid) -> Laid:
     Parameters
     ----------
     gathered
-        An all-gather in which the block of each rank is its whole buffer, in pieces: chunk
-        ``rank * pieces + piece``. Rows of its sends are round, source, destination, chunk, kind.
+        The all-gather. Its chunk ``rank * pieces + piece`` is a piece of the buffer of a rank.
+        Rows of its sends are round, source, destination, chunk and kind.
 
     Returns
     -------
     Laid
-        The same sends over the same circuits. Chunks are the pieces of one buffer; a rank keeps
-        the buffers of different ranks at different places, and adds each to its sum once. The
-        places of a send are in ``plan.places``: from which at the source, into which at the
-        destination.
+        The all-reduce; its chunks are the pieces of one buffer. ``plan.places[send]`` are the
+        places from which a send goes at its source, and into which at its destination.
     """
     plan = gathered.plan
     n = plan.circuits.shape[2]
@@ -662,25 +674,29 @@ def last_circuits(laid: Laid, planes: int) -> Any:
 
 
 def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> Laid:
-    """Make an all-reduce of a reduce-scatter and the all-gather that follows it.
+    """Make one plan of an all-reduce from a plan of its reduce-scatter and one of its all-gather.
 
-    An *epoch* of a plan are rounds in a row over the same circuits. A *plane* is a switch that may
-    change circuits by itself; it has a *share* of the bytes of each round then.
+    The rounds of the second plan follow those of the first one. If the second one begins with the
+    circuits with which the first one ends, they are not set up again.
 
     Parameters
     ----------
     problem
         The all-reduce.
     first, second
-        The two plans. Both have the same number of chunks; either both have shares of planes, or
-        none has. Sends are rows of round, source, destination, chunk and kind; links, of sends
-        that are forwarded, are rows of send, from and to.
+        The reduce-scatter and the all-gather, with equally many chunks. Used of them:
+
+        - ``sends``, rows of round, source, destination, chunk and kind;
+        - ``links``, rows of send, from and to, for sends that are forwarded;
+        - ``circuits[epoch, lane, rank]``, where an *epoch* are rounds in a row over the same
+          circuits, and ``epoch_of_round[round]``;
+        - ``shares_bytes``, not empty if several switches change circuits by themselves. Either
+          both plans have them, or none.
 
     Returns
     -------
     Laid
-        Rounds of the second plan come after all those of the first one. Circuits that stay the
-        same in between are not set up again.
+        The plan of both, with its times.
     """
     # Column 0 of sends is the round, and column 0 of links the send that they belong to.
     later_sends = second.sends.astype(np.int64)

@@ -194,34 +194,36 @@ def assemble(
     links: IntArray | None = None,
     parts: FloatArray | None = None,
 ) -> Laid:
-    """Make a plan of sends and circuits, with the time that it takes.
+    """Make a plan of its sends and circuits, and work out how long it takes.
 
-    Rounds follow each other without gaps, but for changes of circuits and ranks that are late. An
-    *epoch* are rounds in a row with the same circuits; a *lane* is a port of every rank; a *chunk*
-    is what one send carries, or a part of which it carries.
+    Rounds follow each other without gaps. Two things delay a round: the change of circuits before
+    it, and ranks that are not ready yet. Rounds in a row over the same circuits are an *epoch*.
 
     Parameters
     ----------
     problem
-        The collective, with all costs.
+        The collective, with all latencies, rates and delays.
     sends
-        Rows of round, source, destination, chunk and kind, ascending by round.
+        Int array, shape (sends, 5): rows of round, source, destination, chunk and kind, ascending
+        by round.
     chunk_count
-        The data are cut into so many equal chunks; those of an all-to-all are its blocks.
+        Into how many equal chunks the data are cut; those of an all-to-all are its blocks.
     circuits
-        ``circuits[epoch, lane, rank]``: the peer of each port, -1 if it is dark.
+        ``circuits[epoch, lane, rank]``: the rank to which a port leads, -1 for none. A lane is one
+        port of every rank.
     epoch_of_round
-        ``epoch_of_round[round]``: which of these circuits a round has.
+        ``epoch_of_round[round]``: the epoch to which a round belongs.
     links
-        Rows of send, from and to: the ranks that forwarded sends pass; None if there are none.
+        Int array, shape (links, 3), for sends that are forwarded over several circuits: rows of
+        send, from and to. None if there are none.
     parts
-        For each send the first byte of its chunk and the bytes that it takes; None if all sends
-        take whole chunks.
+        Float array, shape (sends, 2), for sends of a part of a chunk: its first byte, and its
+        number of bytes. None if all sends take whole chunks.
 
     Returns
     -------
     Laid
-        The plan, and for how many seconds the circuits of each epoch are held.
+        The plan, and ``held_s[epoch]``: for how many seconds its circuits are held.
     """
     sizes = chunk_sizes(problem, chunk_count)
     n_rounds = len(epoch_of_round)
@@ -229,13 +231,13 @@ def assemble(
     hops = _list_hops(sends, amounts, links, n_rounds)
     length_s = _time_rounds(problem, hops, circuits, epoch_of_round)
 
-    # A round begins when its circuits are there and its ranks, those that forward included, are
-    # ready; circuits count as held from the end of their change on.
+    # `begin_s[round]` is first when all ranks of the round are ready, those that forward included,
+    # and then when the round begins. Circuits count as held from the end of their change on.
     passes = np.stack([hops.turn, hops.source, hops.target], axis=1)
     begin_s = ready_s(problem, passes, n_rounds)
     held_s = np.zeros(len(circuits))
     time_s = 0.0
-    held = -1
+    held = -1  # the epoch of the round before; none yet
     for turn, epoch in enumerate(epoch_of_round.tolist()):
         if epoch != held and (epoch or not _is_there(problem, circuits[0])):
             time_s += problem.delay_s
@@ -301,32 +303,35 @@ def _list_hops(
 def _time_rounds(
     problem: Collective, hops: _HopLoads, circuits: IntArray, epoch_of_round: IntArray
 ) -> FloatArray:
-    """Return how long each round lasts, in seconds.
+    """Return how long each round lasts, without changes of circuits or waiting for ranks.
 
-    A round takes the latency, the bytes of its busiest circuit over the rate, and the time of the
-    most hops of a send; or what links inside islands take beside, if that is longer. A *hop* is
-    one circuit that a send goes over, and an *epoch* are rounds in a row with the same circuits.
+    A send goes over one circuit or several; each of them is a *hop*. A round lasts the sum of
+    three terms: the latency, the bytes of the busiest circuit over its rate, and the latency of a
+    hop times the most hops of a send. Bytes between ranks of the same *island* (a group with links
+    of its own) need no circuit. If these links take longer than the circuits, the round lasts as
+    long as they do.
 
     Parameters
     ----------
     problem
         The collective, with its latencies in seconds and its rates in bytes per second.
     hops
-        The round, source, target and bytes of each hop of all sends, and by round the most hops
-        of a send.
+        ``turn`` (the round), ``source``, ``target`` and bytes of each hop of all sends, shape
+        (hops,); and the most hops of a send in each round, shape (rounds,).
     circuits
-        ``circuits[epoch, lane, rank]``: the peer of each port, -1 if it is dark.
+        ``circuits[epoch, lane, rank]``: the rank to which a port leads, -1 for none.
     epoch_of_round
         ``epoch_of_round[round]``: which of these circuits a round has.
 
     Returns
     -------
     float array, shape (rounds,)
-        Without changes of circuits and without waiting for ranks that are late.
+        Seconds.
     """
     n = problem.n_ranks
     n_rounds = len(epoch_of_round)
     turn, source, target, amount, longest = hops
+    # Hops inside islands have times of their own; all others go over circuits.
     islands_s = np.zeros(n_rounds)
     if problem.island > 1:
         inside = source // problem.island == target // problem.island
@@ -344,6 +349,7 @@ def _time_rounds(
     busiest = np.zeros(n_rounds)
     np.maximum.at(busiest, round_of_pair, load / n_circuits)
 
+    # A round without hops over circuits lasts as long as the links inside islands take.
     length_s: FloatArray = problem.alpha_s + busiest / problem.rate_bytes_per_s
     if problem.hop_s is not None:
         length_s = length_s + problem.hop_s * longest
@@ -433,26 +439,29 @@ def _is_there(problem: Collective, circuits: IntArray) -> bool:
 
 
 def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> Laid:
-    """Make a plan whose planes change circuits by themselves.
+    """Make a plan for several switches that share the bytes of each round.
 
-    A *plane* is a switch with ports of all ranks, and a *step* a round whose bytes the planes
-    share. Each step has circuits of its own; planes without a share in it are dark.
+    A switch is called a *plane*; it has ports of all ranks and changes circuits by itself. In each
+    round, here called a *step*, each plane sends for some time of its own. A plane that
+    does not send in a step has no circuits in it.
 
     Parameters
     ----------
     problem
-        The collective, with the rates of ports and the number of planes (switches with ports of
-        all ranks).
+        The collective. Used of it: the numbers of planes and of ports of a rank on each of them,
+        and the rate of a port in bytes per second.
     rounds
-        The sends of each step; None for steps that are given from outside, of which nothing is
-        known but shares.
+        The sends of each step. None if the problem states only the length of its steps; then the
+        plan has no sends and no circuits.
     shares
-        How long each plane sends in each step, and when; shape (steps, planes).
+        ``share_s``, ``start_s`` and ``end_s`` of shape (steps, planes): for how many seconds a
+        plane sends in a step, and when it begins and ends; 0 where it does not take part.
 
     Returns
     -------
     Laid
-        The plan; it says no times for which circuits are held.
+        The plan. It does not say how long circuits are held, since each plane has times of its
+        own.
     """
     n_steps, planes = shares.share_s.shape
     common: dict[str, Any] = {

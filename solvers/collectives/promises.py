@@ -31,7 +31,7 @@ GATHERS = ("all-reduce", "reduce-scatter", "all-gather")
 
 
 class Promise(NamedTuple):
-    """What is known of the plan of a method before it is made."""
+    """The time and work of a plan, as far as they are known before it is made."""
 
     seconds: float
     """The plan takes no less, in seconds of the collective."""
@@ -59,10 +59,10 @@ class _Round(NamedTuple):
 
 
 def promise(problem: Collective, name: str) -> Promise:
-    """Return the promise of a method for a problem that it takes.
+    """Return, before a plan is made, a time that it will not beat, and the work of making it.
 
-    A *promise* is what is known of the plan of a method before it is made: a time that the plan
-    does not beat, and how much CPU time it takes to make it.
+    Where the rounds of a method are known beforehand, the time follows from a formula. Otherwise
+    it is the lower bound of the problem, and the work is a guess.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ def promise(problem: Collective, name: str) -> Promise:
     Returns
     -------
     Promise
-        By a formula where the rounds of the method are known beforehand; else the lower bound of
-        the problem, and a guess of how long the search takes.
+        The time of the plan in seconds, the seconds of CPU that it takes to make it, and whether
+        the time follows from a formula. It is never below the lower bound of the problem.
     """
     n = problem.n_ranks
     bound_s = problem.lower_bound()
@@ -84,7 +84,8 @@ def promise(problem: Collective, name: str) -> Promise:
     # no formula applies.
     if n < 3 or problem.steps is not None or problem.island > 1:
         return Promise(bound_s, 0.0, is_formula=False)
-    # All-reduces over a torus: its sides are chosen, and their rounds are known by that.
+
+    # All-reduces over a torus of ranks: once its sides are chosen, all rounds are known.
     if name == "one-pass":
         sides = passing.choose(problem)
         chunks = math.prod(sides.scattered) * sides.windowed[1]

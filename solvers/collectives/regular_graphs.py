@@ -48,19 +48,19 @@ class ReachedSets(NamedTuple):
 
 @inner_kernel
 def measure_farness(peer, sets):
-    """Measure how far the ranks of a graph are from each other, by breadth-first search.
+    """Find the two ranks of a graph that are farthest apart, in hops, and count such pairs.
 
-    All ranks are searched from at once. After h steps a set for each rank has the ranks that it
-    reaches in h hops or fewer, and pairs of ranks that are not in these sets are counted. The
-    number of steps until no pair is missing is the diameter. Pairs that were still missing one
-    step earlier are those that are exactly so far apart.
+    All ranks are searched from at the same time, by breadth-first search. After h steps each rank
+    has a set of the ranks that it reaches in h hops or fewer. Steps go on until no pair of ranks
+    is missing in these sets; their number is the diameter. The pairs that were still missing one
+    step earlier are exactly so far apart.
 
     Parameters
     ----------
     peer : int array, shape (lanes, ranks)
-        The rank to which each port leads; a lane is a port of every rank.
+        The rank to which each port leads; a lane is one port of every rank.
     sets : ReachedSets
-        Memory for the sets of the search, before and after a step; overwritten.
+        Memory for the sets before and after a step, one bit for each rank; overwritten.
 
     Returns
     -------
@@ -68,6 +68,7 @@ def measure_farness(peer, sets):
         The diameter in hops, and how many ordered pairs of ranks are so far apart. If some ranks
         never reach some others, `NOT_CONNECTED` and the number of such pairs.
     """
+    # In 0 hops each rank reaches itself. Rank r is bit r modulo the size of a word.
     n_lanes, n = peer.shape
     n_words = sets.now.shape[1]
     sets.now[:, :] = 0
@@ -246,12 +247,16 @@ def shorten_ways(peer, two_way, draws, sets):
 
 @lru_cache(maxsize=256)
 def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
-    """Search for a regular graph of n ranks in which the farthest ranks are few hops apart.
+    """Search for circuits over which all ranks reach each other in few hops.
 
-    The search begins with a random graph in which each rank has `degree` circuits. Then it
-    exchanges the ends of two random circuits, again and again, and takes an exchange back if ranks
-    get farther from each other by it (a local search). A *lane* is a port of every rank; its
-    circuits lead from each rank to one other, and to each rank from one.
+    Each rank has the same number of circuits, `degree` (a regular graph). The search begins with
+    random circuits. Then it exchanges the ends of two of them, again and again, and takes an
+    exchange back if ranks get farther from each other by it (a local search).
+
+    A *lane* is one port of every rank. Its circuits lead from each rank to one other, and to each
+    rank from one. Two-way circuits of a lane join ranks in pairs. If n is odd that is not
+    possible: lane k then leads onward along a cycle through all ranks, and lane k + degree / 2
+    back.
 
     Parameters
     ----------
@@ -261,10 +266,9 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
         The number of circuits, and of lanes, of a rank. It is even if circuits are two-way and n
         is odd.
     two_way
-        Whether circuits lead both ways. The circuits of a lane then join ranks in pairs; or, for
-        odd n, lane k and lane k + degree / 2 lead onward and back along the same cycles.
+        Whether circuits lead both ways.
     seed
-        The seed of the random graph and of the exchanges.
+        The seed of the random circuits and of the exchanges.
 
     Returns
     -------
@@ -291,11 +295,11 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
         else:
             peer[lane, order] = np.roll(order, -1)  # one cycle through all ranks
 
-    # As many exchanges of ends as the effort allows, as each is followed by a breadth-first search
-    # from all ranks. The search takes about as many steps as the diameter, and each of them unites
-    # sets of `n_words` words for each rank and lane. A graph of degree d reaches some (d - 1)^h
-    # ranks in h hops over two-way circuits, or d^h, which gives the diameter.
-    # Exchanges are drawn beforehand: lane, two ranks, and whether ends are crossed.
+    # There are as many exchanges as the effort allows. Each is followed by a search from all
+    # ranks, which takes about as many steps as the diameter; a step unites sets of `n_words` words
+    # for each rank and lane. With d circuits a rank reaches about d^h others in h hops, over
+    # two-way circuits (d - 1)^h, which gives the diameter. Exchanges are drawn beforehand: lane,
+    # two ranks, and whether ends are crossed.
     n_words = -(-n // _BITS)
     about_diameter = 1 + int(np.log(n) / np.log(max(2, degree - two_way)))
     effort_of_exchange = n * n_words * degree * about_diameter

@@ -42,7 +42,7 @@ class CircuitChoice(NamedTuple):
 
 
 class _RoundDemands(NamedTuple):
-    """What the rounds of an algorithm send."""
+    """The sends of all rounds of an algorithm."""
 
     partner: IntArray
     """``partner[round, rank]``: to whom a rank sends, -1 for nobody."""
@@ -53,29 +53,30 @@ class _RoundDemands(NamedTuple):
 
 
 def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
-    """Choose the circuits of each round from the pool, so that the last one ends first.
+    """Choose which circuits each round of an algorithm has, so that the last round ends first.
 
-    The *pool* is a list of circuits of all ranks, from which each round takes one entry. A round
-    may use circuits that do not join all its senders to their receivers; its data are forwarded
-    then, which takes longer than a direct send, but may save the delay of a change.
+    Setting up other circuits takes a delay. A round may therefore keep the circuits of the round
+    before, even if they do not join all its senders to their receivers: its data are forwarded
+    then, over several circuits. All circuits that a round may have are in a list, the *pool*.
 
-    Exact dynamic programme: a round over some circuits begins when the round before has ended over
-    the same circuits, or a delay after the round before has ended over whichever circuits were the
-    quickest.
+    This is an exact dynamic programme. A round over certain circuits begins at the earlier one of
+    two times: when the round before has ended over the same circuits, or a delay after the
+    earliest end of the round before over any circuits.
 
     Parameters
     ----------
     problem
-        The collective, with the delay and the circuits of the start.
+        The collective, with the delay in seconds and the circuits of the start.
     rounds
-        The algorithm; each rank sends to one other in a round, perhaps over several circuits.
+        The algorithm; each rank sends to one other in a round.
 
     Returns
     -------
     CircuitChoice
-        The time in seconds, the pool ``pool[number, rank]`` (the rank to which a rank transmits),
-        and ``number[round]``, the entry of the pool that a round uses.
+        The time in seconds; ``pool[number, rank]``, the rank to which a rank transmits; and
+        ``number[round]``, the entry of the pool that a round has.
     """
+    # `cost_s[number, round]` is how long a round takes over each entry of the pool.
     partner = rounds.partners(problem.n_ranks)
     n_rounds = len(partner)
     adds = np.zeros(n_rounds, dtype=np.bool_)
@@ -92,6 +93,8 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     end_s = np.where(free | is_there, 0.0, problem.delay_s)
     previous = np.zeros((n_rounds, len(pool)), dtype=np.int64)
     for turn in range(n_rounds):
+        # Circuits are changed where that is earlier than the end over the same circuits. The first
+        # round changes none.
         first_done = int(end_s.argmin())
         changed_s = end_s[first_done] + problem.delay_s
         pays = (changed_s < end_s) & (turn > 0)
@@ -109,11 +112,11 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
 
 
 def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = None) -> Laid:
-    """Make a plan of rounds of sends over the circuits that are chosen for them.
+    """Make a plan of the rounds of an algorithm over circuits that were chosen for each of them.
 
-    Rounds need not have the circuits that their sends ask for, which saves changes. A send whose
-    target is no neighbour is forwarded over several circuits, its *hops*: inside its round if hops
-    are allowed there; otherwise each hop is a round of its own.
+    The circuits of a round need not join all its senders to their receivers. Where they do not, a
+    send is forwarded over several circuits, its *hops*. If the problem states the time of a hop
+    (``hop_s``), that happens inside its round; otherwise each hop becomes a round of its own.
 
     Parameters
     ----------
@@ -123,13 +126,13 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
         The algorithm.
     choice
         The circuits of each round: ``pool[number, rank]``, the rank to which a rank transmits, and
-        ``number[round]``, which of them a round has. None: `choose` finds those with which the
-        last round ends first.
+        ``number[round]``, the entry of the pool that a round has. None: those with which the last
+        round ends first are searched for.
 
     Returns
     -------
     Laid
-        The plan, timed. Rounds in a row over the same circuits are one epoch.
+        The plan with its times. Rounds in a row over the same circuits are one *epoch*.
     """
     choice = choice or choose(problem, rounds)
     # Circuits that stay the same from round to round are set up once, in all lanes alike.
@@ -143,7 +146,8 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
         epoch_of_round = np.repeat(epoch_of_round, n_hops_of_round)
         return assemble(problem, sends, rounds.chunk_count, circuits, epoch_of_round)
 
-    # Sends of one hop need no links.
+    # Rows of send, from and to for all hops of forwarded sends, by send; sends of one hop need
+    # none.
     is_forwarded = np.zeros(len(rounds.sends), dtype=np.bool_)
     if len(hops) > 1:
         is_forwarded[hops[1][:, 0]] = True
@@ -191,19 +195,19 @@ def _follow_circuits(rounds: Rounds, next_rank: IntArray) -> list[IntArray]:
 def _make_hops_rounds(
     rounds: Rounds, hops: list[IntArray], n_rounds: int
 ) -> tuple[IntArray, IntArray]:
-    """Make each hop a round of its own, for fabrics in which a round has one hop.
+    """Make each circuit that a send goes over a round of its own, where a round allows only one.
 
-    A *hop* is one circuit of the way of a send. All first hops of a round become a new round, then
-    all second hops, and so on.
+    A *hop* is one of the circuits of a send. All first hops of a round become a new round, all its
+    second hops the next one, and so on.
 
     Parameters
     ----------
     rounds
-        The algorithm: its sends by ascending rounds, in rows of round, source, destination, chunk
-        and kind.
+        The algorithm. Its ``sends`` are rows of round, source, destination, chunk and kind, by
+        ascending rounds.
     hops
-        For the first hop of all sends, the second, ...: an int array of shape (hops, 3), rows of
-        send, from and to.
+        ``hops[0]`` has the first hop of each send, ``hops[1]`` the second hop of those that have
+        one, and so on: int arrays of shape (hops, 3), rows of send, from and to.
     n_rounds
         The number of rounds of the algorithm.
 
@@ -229,10 +233,13 @@ def _make_hops_rounds(
 
 
 def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """List the circuits to choose from, and tell which of them are up at the start.
+    """List the circuits that rounds may have, and tell which of them are up at the start.
 
-    The list, called the *pool*, has the circuits that each round asks for, rings that lead 1, 2,
-    4, ... places onward if circuits are one-way, and those of the start.
+    The list, called the *pool*, has
+
+    - the circuits that each round asks for;
+    - if circuits are one-way, rings that lead 1, 2, 4, ... ranks onward;
+    - the circuits of the start, if the problem names them.
 
     Parameters
     ----------
@@ -246,7 +253,8 @@ def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArra
     pool : int array, shape (number, ranks)
         ``pool[number, rank]``: the rank to which a rank transmits, -1 for none; all rows differ.
     is_there : bool array, shape (number,)
-        Whether these are the circuits of the start; all False if it has none, or its lanes differ.
+        Whether these are the circuits of the start. All False if the problem names none, or if
+        they differ between lanes (ports of a rank).
     """
     # Two-way circuits have to lead back. One-way ones may be rings over which sends are forwarded,
     # which are always in the pool; the circuits that rounds ask for are as many as there is time.
@@ -261,7 +269,9 @@ def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArra
         n_sends = max(1, int((partner >= 0).sum()))
         most = max(1, _MOST_WORK // n_sends)
         candidates = np.vstack([rings, np.unique(candidates, axis=0)[:most]])
-    there = np.full(n, -2)  # what no circuits are
+
+    # The circuits of the start, if they are named and all lanes have the same ones.
+    there = np.full(n, -2)  # equal to no circuits
     if not isinstance(problem.start, str) and (problem.start == problem.start[0]).all():
         there = problem.start[0].astype(np.int64)
         candidates = np.vstack([candidates, there])
@@ -270,33 +280,39 @@ def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArra
 
 
 def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) -> FloatArray:
-    """Return how long each round of an algorithm takes over some circuits.
+    """Return how long each round of an algorithm takes if it has the given circuits.
 
-    Circuits make rings and lines, so there is one way at most between two ranks. A send whose
-    receiver is no neighbour is forwarded along this way: within its round if hops are allowed
-    there, else in a round of its own for each hop.
+    Each rank transmits to one other at most, so circuits make rings and lines, and there is only
+    one way between two ranks. A send whose receiver is no neighbour is forwarded along this way:
+    inside its round if the problem states the time of a hop, else in a round of its own for each
+    hop.
 
     Parameters
     ----------
     problem
-        Has the costs of rounds, hops and bytes.
+        The collective, with the costs of rounds, hops and bytes.
     circuits
         ``circuits[rank]``: the rank to which it transmits, -1 for none.
     demands
-        The sends of all rounds: ``partner[round, rank]``, to whom a rank sends (-1 for nobody),
-        ``amount[round, rank]`` in bytes, and ``adds[round]``, whether receivers add it up.
+        The sends of all rounds:
+
+        - ``partner[round, rank]``: to whom a rank sends, -1 for nobody;
+        - ``amount[round, rank]``: how many bytes;
+        - ``adds[round]``: whether receivers add up what comes.
 
     Returns
     -------
     float array, shape (rounds,)
-        Seconds; infinite where a send has no way, or where a sum would have to be forwarded.
+        Seconds. Infinite where a send has no way, or where a sum would be forwarded hop by hop.
     """
+    # One entry for each send: its round, source, target and bytes.
     lines = _unroll(circuits)
     turn, rank = np.nonzero(demands.partner >= 0)
     target = demands.partner[turn, rank]
     amount = demands.amount[turn, rank]
 
-    # A send goes forward along its ring or line, on a ring also over its end.
+    # A send goes forward along its ring or line, on a ring also over its end. It is lost if its
+    # target is on another ring or line, or behind its source on a line.
     ahead = lines.place[target] - lines.place[rank]
     hops = np.where(ahead > 0, ahead, ahead + lines.ring_length[rank])
     is_lost = lines.first[rank] != lines.first[target]
@@ -324,14 +340,20 @@ def _load_circuits(
     amount: FloatArray,
     n_rounds: int,
 ) -> FloatArray:
-    """Return the bytes on the busiest circuit of each round, if sends pass all circuits at once.
+    """Return the bytes on the busiest circuit of each round, if sends are forwarded inside it.
+
+    Circuits make rings and lines of ranks. All ranks are numbered along these, ring after ring and
+    line after line; the number of a rank is its *place*, and the circuit from a rank to the next
+    one has the same place.
+
+    Example: the ring 0 -> 1 -> 2 -> 0 has the places 0, 1 and 2. A send of 5 bytes from rank 0 to
+    rank 2 loads the circuits at places 0 and 1 with 5 bytes each.
 
     Parameters
     ----------
     lines
-        The rings and lines that circuits make, laid one after another: the place of each rank, the
-        first place of its ring or line, and how many ranks its ring has (0 on a line). The circuit
-        from a rank to the next one has the place of the rank.
+        By rank, three int arrays: ``place``; ``first``, the first place of its ring or line; and
+        ``ring_length``, how many ranks its ring has, 0 on a line.
     turn
         ``turn[send]``: its round.
     ends
@@ -346,14 +368,16 @@ def _load_circuits(
     float array, shape (rounds,)
         Bytes.
     """
-    # Loads are sums of differences along all places: a send adds its bytes at its first circuit
-    # and takes them off behind its last one.
+    # `change[round, place]` is by how much the load of a circuit is more than that of the place
+    # before; its running sum is the load. A send adds its bytes at its first circuit, and takes
+    # them off behind its last one.
     source, target = ends
     change = np.zeros((n_rounds, len(lines.place) + 1))
     np.add.at(change, (turn, lines.place[source]), amount)
     np.add.at(change, (turn, lines.place[target]), -amount)
 
-    # On a ring it may go over the end of the places, and on from the first one.
+    # A send that goes over the end of a ring takes its bytes off behind the last place of the
+    # ring, and adds them again at its first place.
     wraps = lines.place[target] < lines.place[source]
     line_start = lines.first[source]
     line_end = line_start + lines.ring_length[source]
@@ -366,19 +390,22 @@ def _load_circuits(
 def _bytes_of_hop_rounds(
     turn: IntArray, hops: IntArray, amount: FloatArray, n_rounds: int
 ) -> FloatArray:
-    """Return the bytes that decide how long each round of an algorithm lasts, hop by hop.
+    """Return how many bytes decide the length of each round, if data are forwarded hop by hop.
 
-    Sends over several circuits are forwarded in hop rounds: in hop round h all sends that have h
-    hops or more advance by one circuit, so no circuit ever carries two of them. A hop round lasts
-    as long as its largest send. With b_i the bytes and k_i the hops of send i, the result is the
-    sum over h = 1, 2, ... of ``max(b_i for k_i >= h)``, separately for the sends of each round.
+    A round of the algorithm becomes several rounds, in each of which a send goes over one circuit.
+    In the h-th one all sends are made that need h circuits or more. It lasts as long as the
+    largest of them takes. The result is the sum of the largest sizes, for each round of the
+    algorithm.
+
+    Example: in a round one send of 5 bytes needs 1 circuit, and one of 3 bytes needs 2. The first
+    hop is decided by 5 bytes and the second one by 3; the result is 8.
 
     Parameters
     ----------
     turn
         ``turn[send]``: the round of the algorithm.
     hops
-        ``hops[send]``: the circuits from its source to its target; 0 for a send that is left out.
+        ``hops[send]``: how many circuits it needs; 0 for a send that is left out.
     amount
         ``amount[send]``: its size in bytes.
     n_rounds

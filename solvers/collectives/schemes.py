@@ -59,7 +59,7 @@ class Move(NamedTuple):
 
 
 class Scheme(NamedTuple):
-    """What happens to the data of one island."""
+    """All that happens to the data of one island."""
 
     shifts: list[Shifts]
     """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
@@ -73,13 +73,13 @@ class Scheme(NamedTuple):
 
 
 def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
-    """List schemes of a collective between islands that are worth a try.
+    """List ways to bring the data of one island to all others that are worth a try.
 
-    An *island* is a group of ranks with links among them. Each rank has one *rail*, a circuit to
-    the rank with the same number in another island; its *shift* is how many islands onward that
-    is. A *scheme* says what rails there are in each phase, and which sends go over rails or inside
-    islands, for the data of one island: all others do the same. A *block* is what a rank has for
-    others: its data in a gather, in an all-to-all what it sends to one other rank.
+    An *island* is a group of ranks with links among them. Each rank also has one *rail*, a circuit
+    to the rank with the same number in another island; its *shift* is how many islands onward that
+    is. Rails may change from *phase* to phase. A *scheme* says which rails there are in each
+    phase, and which sends go over rails or inside islands. It is about the data of one island; all
+    others do the same.
 
     Parameters
     ----------
@@ -88,13 +88,14 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
     islands
         The number of islands.
     places
-        The number of ranks of an island, each of which has one rail.
+        The number of ranks of an island.
 
     Yields
     ------
     Scheme
-        The shifts of rails by phase, sets of sends (moves) with their loads, and which phases wait
-        for sends inside islands.
+        The shifts of rails by phase; sets of sends that are made together, with the blocks that
+        each rank sends and receives; and for each phase whether its rails wait for sends inside
+        islands. A block is the data of one rank, or in an all-to-all those for one other rank.
     """
     # Rails with the same shift share their load, so numbers of shifts that divide rails evenly
     # into equal shares are enough.
@@ -133,33 +134,32 @@ def _share_rails(shifts: range | tuple[int, ...], places: int) -> Shifts:
 def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     """Choose circuits between islands over which the data of each reach all others soonest.
 
-    An *island* is a group of ranks with links of its own; each of its ranks has one *rail*, a
-    circuit to an island some number of islands onward, its *shift*. In a *gather* the blocks of
-    an island (one for each of its ranks) come to all other islands, in *phases*: in each of them a
-    block takes one rail at most, and is then copied inside the island where it arrives. The
-    *load* of a rank is how many blocks it sends, or receives, in a set of sends made together.
+    An *island* is a group of ranks with links of its own. Each rank has one *rail*, a circuit to
+    another island; how many islands onward it leads is its *shift*. The data of each rank, a
+    *block*, have to come to all islands. This goes in *phases*: in each of them a block takes one
+    rail at most, and is then copied to all ranks of the island to which it came.
 
-    Sets of `count` different shifts are compared by the number of phases that they need, and then
-    by the sum of the largest loads. They are enumerated, or sampled if there are more than
-    `SAMPLES`.
+    Example: 5 islands and two different shifts. With the shifts 1 and 4, which lead to both
+    neighbours on a ring, all islands are reached in 2 phases.
 
-    Example: 5 islands and two shifts. With the shifts (1, 4), which lead to both neighbours on a
-    ring, 2 phases reach all islands.
+    Many sets of shifts are tried: all, or `SAMPLES` of them if there are more. The set with the
+    fewest phases is best. Among equals it is the one whose busiest ranks send and receive the
+    fewest blocks, added up over all sets of sends that are made together.
 
     Parameters
     ----------
     islands
         The number of islands.
     places
-        The number of ranks of an island, each with one rail (a circuit to another island).
+        The number of ranks of an island, each with one rail.
     count
-        How many different shifts rails have; a shift is how many islands onward a rail leads.
+        How many different shifts rails have.
 
     Returns
     -------
     Scheme
-        The shifts of rails by phase, the same in all phases, and the sends of the blocks of island
-        0: over rails, and inside islands. All other islands do the same.
+        The shifts of rails, the same in all phases, and the sends of the blocks of island 0. All
+        other islands do the same.
     """
     # All islands are reached at once if there are enough shifts; with one, islands form a ring.
     other_islands = range(1, islands)
@@ -336,13 +336,18 @@ class _IslandSpread:
         """For each phase, whether its rails wait for copies inside islands."""
 
     def add_phase(self) -> bool:
-        """Copy what came in the last phase, and send blocks over rails; False if no send is left.
+        """Add the sends of one more phase, in which a block takes one circuit at most.
 
-        A *phase* is a stage in which each block takes one *rail* at most, the circuit of a rank to
-        another island. A *move* is a set of sends that are made together.
+        Blocks (the data of one rank each) spread from island to island. An island is a group of
+        ranks, and a *rail* the circuit of a rank to another island. The sends of a phase are
+        appended to ``self.moves`` in three sets:
 
-        The moves of the phase, three sets of sends that are added to `moves`, are the copies
-        inside islands that its rails wait for, all other copies, and the sends over rails.
+        - copies inside islands that have to be made before rails can send;
+        - all other copies of blocks that came in the phase before;
+        - sends over rails.
+
+        A send is a row of source island, source rank of the island, destination island,
+        destination rank of the island, and block.
 
         Returns
         -------
@@ -351,7 +356,8 @@ class _IslandSpread:
         """
         rail_rows, awaited = self._send_over_rails()
 
-        # Islands copy what has just come to all other places, first what the rails wait for.
+        # Blocks that have just come to an island are copied to all its other ranks. Those copies
+        # are urgent that bring a block to the rank whose rail sends it in this phase.
         copies = [
             (island, self.place_of[island, block], island, place, block)
             for island, block in self.new_blocks
@@ -379,20 +385,21 @@ class _IslandSpread:
         return bool(rail_rows)
 
     def _send_over_rails(self) -> tuple[list[Row], set[tuple[int, int, int]]]:
-        """Choose the rail of each block that islands lack in this phase, the least loaded one.
+        """Choose the circuits over which blocks go to the islands that lack them.
 
-        A *rail* is the circuit of a rank to another island, named by the *place* of the rank, its
-        number in its island. A *phase* is a stage in which each block takes one rail at most. The
-        load of a rail is the number of blocks that it takes. A rail whose load has reached
-        ``most_load`` is full; it takes no more in the phases that reach further islands.
+        The least loaded circuits are chosen. A *rail* is the circuit of a rank to another island,
+        and a *place* the number of a rank in its island, which also names its rail. In one phase
+        each block takes one rail at most. A rail that has taken ``most_load`` blocks is full;
+        after the last phase that reaches new islands, this limit no longer holds.
 
         Returns
         -------
         rail_rows : list of Row
-            The sends over rails. Blocks that find only full rails are postponed.
+            The sends over rails: source island, place, destination island, place, and block.
+            Blocks that find only full rails are left in ``self.postponed``.
         awaited : set of (island, place, block)
-            The copies inside islands that have to come first: a block has to be at the place of
-            the rail that it takes.
+            The copies inside islands that have to come first, since a block has to be at the rank
+            whose rail it takes.
         """
         # When all islands have been reached only postponed blocks are left, and rails take more
         # than their limit. `rails_of` lists the places that can send each block that is lacking.
@@ -542,16 +549,16 @@ class _ExchangeSends:
     def follow_block(
         self, block: int, owner: int, hops: list[_Hop], receiver: int, islands: int
     ) -> None:
-        """Add all sends of one block, from its owner over its rails to its receiver.
+        """Add all sends of one block of an all-to-all: over its circuits, and inside islands.
 
-        Islands are groups of equally many ranks, and the *place* of a rank is its number in its
-        island. The *rail* of a place is its one circuit, to the same place of another island; the
-        *shift* says how many islands onward. A *phase* is a stage in which circuits stay the same.
-        The block is followed over its rails. Where it is not at the place of its next rail, or of
-        its receiver in the end, a copy inside the island brings it there.
+        An *island* is a group of equally many ranks, and the *place* of a rank is its number in
+        its island. Each rank has one circuit to another island, its *rail*, which leads to the
+        same place there. Circuits change from *phase* to phase. Where the block is not at the
+        place of its next rail, or in the end not at its receiver, a copy inside the island brings
+        it there.
 
-        A send is a row of source island, source place, destination island, destination place and
-        block. It is appended to one of these lists of the object, by the phase of its rail:
+        Each send is a row of source island, source place, destination island, destination place
+        and block. It is appended to one of these lists:
 
         - ``over_rails[phase]``: sends over rails;
         - ``before_first_hop[phase]``: copies in island 0, to the place of the first rail;
@@ -668,36 +675,38 @@ def _choose_hops(
     phase_of_island: dict[int, int],
     loads: list[list[int]],
 ) -> list[_Hop]:
-    """Choose the rails of one block, backwards from its destination: the least loaded ones.
+    """Choose the circuits between islands that one block of an all-to-all takes.
 
-    A *rail* is the one circuit of a rank to the rank with the same number (its *place*) in another
-    island, ``shifts[phase][place]`` islands onward. Islands are numbered relative to the sender's:
-    island k is k islands onward from it, modulo `islands`, and the sender's own is island 0.
+    An *island* is a group of ranks, and the *place* of a rank is its number in its island. Each
+    rank has one *rail*, a circuit to the same place of another island, ``shifts[phase][place]``
+    islands onward. Islands are counted from the sender's, which is island 0.
 
-    The way is walked backwards, from the destination to island 0. A rail that ends in the present
-    island comes from the island one shift before it. With one hop for each block that island must
-    be island 0. If all phases have the same circuits, it must be an island at which blocks arrive
-    one phase earlier; a rail from island 0 itself will always do.
+    The least loaded rails are chosen. The way is found backwards, from the destination to island
+    0. There are two cases:
 
-    Example: 4 islands of one place, with the shift 1 in all of three phases. Blocks arrive at
-    islands 1, 2 and 3 in the phases 0, 1 and 2. A block for island 2 takes the rail from island 1
-    in phase 1, and before it the rail from island 0 in phase 0: ``[_Hop(0, 0), _Hop(1, 0)]``.
+    - Each phase has other circuits. A block takes one rail, from island 0 to its island.
+    - All phases have the same circuits. A block takes several rails, one in each of some phases
+      that follow each other.
+
+    Example of the second case: 4 islands of one rank, and the shift 1 in all of three phases.
+    Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for island 2 takes the
+    rail from island 1 in phase 1, and before it that from island 0 in phase 0: ``[_Hop(0, 0),
+    _Hop(1, 0)]``.
 
     Parameters
     ----------
     owner
         The place in island 0 that sends the block.
     destination
-        The island, as counted from the sender's own, and the place in it that receives the block.
+        The island and the place in it that receives the block.
     islands
         The number of islands.
     shifts
         ``shifts[phase][place]``: how many islands onward the rail of a place leads.
     phase_of_island
-        The phase in which blocks arrive at each island but island 0, as `_list_arrival_phases`
-        returns it.
+        For each island but island 0, the phase in which blocks arrive there.
     loads
-        ``loads[phase][place]``: the blocks on each rail until now; the block's rails are added.
+        ``loads[phase][place]``: the blocks on each rail until now; those of this block are added.
 
     Returns
     -------
@@ -715,6 +724,7 @@ def _choose_hops(
         # At equal loads the rail is best that needs the fewest copies inside islands, then one
         # that needs none after it.
         phase = phase_of_island[island]
+        # Rails that lead here from island 0, or from an island reached one phase before.
         choices: list[tuple[int, int, bool, int]] = []
         for place, shift in enumerate(shifts[phase]):
             previous_phase = phase_of_island.get((island - shift) % islands)

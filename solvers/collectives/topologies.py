@@ -42,22 +42,26 @@ class Topology(NamedTuple):
 
 
 def list_topologies(problem: Collective) -> list[Topology]:
-    """List graphs of circuits that stay, in which each rank has as many circuits as ports.
+    """List ways to lay the circuits of all ranks, for plans whose circuits never change.
 
-    These are circulants, in which rank r is joined to r + s for each of some *shifts* s, for rings
-    and small distances; for two-way circuits also a path, and graphs of small diameter; for
-    one-way circuits de Bruijn and Kautz graphs. With as many ports as other ranks all ranks are
-    joined directly. A *lane* is a port of a rank on some *plane*, which is a switch of its own.
+    Each rank has as many circuits as ports. If there are as many ports as other ranks, all ranks
+    are joined directly. Otherwise there are
+
+    - circulants: rank r is joined to r + s for each of some numbers s, the *shifts*;
+    - for two-way circuits also a path, random regular graphs, and graphs of de Bruijn and Kautz;
+    - for one-way circuits with two ports or more, graphs of de Bruijn and Kautz, and a random
+      regular graph.
 
     Parameters
     ----------
     problem
-        The collective, with its ranks, ports and planes.
+        The collective, with its ranks, ports and switches.
 
     Returns
     -------
     list of Topology
-        Each with ``peer[lane, rank]``; those that the ports cannot hold are left out.
+        Each with ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; a lane is
+        one port of every rank. Graphs that the ports cannot hold are left out.
     """
     n = problem.n_ranks
     if n < 2:
@@ -82,12 +86,12 @@ def list_topologies(problem: Collective) -> list[Topology]:
 
 
 def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int, ...]]:
-    """Yield sets of shifts for circulants; of two-way circuits a shift stands for both directions.
+    """Yield sets of shifts for graphs that join rank r to r + s for each shift s.
 
-    In a *circulant* rank r is joined to r + s, modulo the number of ranks, for each *shift* s. The
-    first set makes rings around all ranks, over which data travel farthest and no byte is
-    sent in vain. The others are geometric, with steps from 2 up to the root of n that makes the
-    diameter least, so that small data need fewer rounds.
+    Ranks count modulo n; these graphs are called circulants. The first set makes rings around all
+    ranks: data go far on them, but circuits carry no byte in vain. All further sets are powers of
+    a number, 1, b, b^2, ..., for b from 2 on: data go over fewer circuits, so that small data need
+    fewer rounds.
 
     Example: 8 ranks with two one-way lanes. The first set is (1, 3), two rings around all ranks;
     then come (1, 2), (1, 4) and (1, 5).
@@ -99,13 +103,12 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
     lanes
         The number of ports of a rank.
     two_way
-        Whether circuits are two-way; a shift then takes two lanes.
+        Whether circuits are two-way. A shift then takes two lanes, and stands for both directions.
 
     Yields
     ------
     tuple of int
-        Different shifts, ascending: how many places onward a circuit leads. There are as many as
-        lanes allow, or fewer.
+        Different shifts, ascending. There are as many as lanes allow, or fewer.
     """
     # The shifts nearest to 1 that have no factor in common with n: each makes one ring of all
     # ranks. A two-way shift above n / 2 is the opposite of one below.
@@ -176,38 +179,45 @@ def count_parallel(peer: IntArray) -> IntArray:
 
 
 def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:
-    """Lay a circulant graph over the ports: rank r is joined to r + s for each of some shifts s.
+    """Join each rank r to the ranks r + s for some shifts s, with the ports that ranks have.
 
-    Ranks count modulo their number n. Shifts are taken in turn until all ports are used. A *plane*
-    is a switch of its own, and a *lane* a port of a rank on some plane. One-way circuits take one
-    lane for each shift; two-way circuits take two, which lead onward and back, or one if they join
-    opposite ranks.
+    This makes a circulant graph: ranks count modulo their number n, and all do the same. A *lane*
+    is one port of every rank. Shifts are taken in turn until all lanes are used:
 
-    Example: 6 ranks with three two-way lanes and the shift 1. Lanes 0 and 1 lead from each rank to
-    the next one and to the one before, and lane 2 to the rank opposite, three places onward.
+    - a one-way circuit takes one lane for each shift;
+    - two-way circuits take two lanes, one onward and one back;
+    - two-way circuits between opposite ranks (2 s = n) take one lane.
+
+    Lanes may be on different switches, called *planes*.
+
+    Example: 6 ranks with three two-way lanes, and the shift 1. Lane 0 leads from each rank to the
+    next one, lane 1 to the one before, and lane 2 to the rank opposite, three places onward.
 
     Parameters
     ----------
     problem
-        The collective, with its ranks, its planes, the ports of a rank on each of them, and
-        whether circuits are two-way.
+        The collective. Used of it: the numbers of ranks, lanes and ports on a plane, and whether
+        circuits are two-way.
     shifts
-        The shifts that are wanted, in the order in which they get ports.
+        The shifts that are wanted, in the order in which they get lanes.
 
     Returns
     -------
     Topology or None
-        With ``peer[lane, rank]``, -1 for dark ports, and the shifts that got ports. None if no
-        shift finds lanes, or if two lanes on different planes cannot join an odd cycle.
+        ``peer[lane, rank]``, the rank to which a port leads (-1: to none), and the shifts that got
+        lanes. None if no shift finds lanes, or if two lanes on different planes would have to join
+        a cycle of an odd number of ranks.
     """
     n = problem.n_ranks
     lanes = problem.lanes
     ranks = np.arange(n)
+    # One-way circuits: lane k has shift number k, and shifts begin anew after the last one.
     if not problem.two_way:
         shift_of_lane = [shifts[lane % len(shifts)] for lane in range(lanes)]
         peer = (ranks + np.array(shift_of_lane)[:, None]) % n
         return Topology("circulant", peer, tuple(shift_of_lane))
 
+    # Two-way circuits: each shift takes free lanes as long as there are enough of them.
     peer = np.full((lanes, n), IDLE)
     used_shifts = list[int]()
     free_lanes = list(range(lanes))
@@ -296,11 +306,14 @@ def _lay_path(problem: Collective) -> Topology | None:
 
 
 def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology:
-    """Lay the graph in which x leads to ``sign * (d x + k) + first`` for k = 0 ... d - 1.
+    """Lay a de Bruijn or a Kautz graph over the ports, for any number of ranks.
 
-    It is a de Bruijn graph for sign 1 and a Kautz graph for sign and first -1, of any number of
-    ranks. Ranks that it joins to themselves are joined to each other instead; a circuit of a rank
-    to itself is left out if there is one alone.
+    Rank x leads to ``sign * (d x + k) + first`` (modulo the number of ranks) for k = 0 ... d - 1,
+    where d is the number of ports of a rank. For sign 1 and first 0 it is a de Bruijn graph, for
+    -1 and -1 a Kautz graph.
+
+    A rank that the formula joins to itself is joined to another such rank instead. If there is
+    only one such rank, its port stays dark.
 
     Parameters
     ----------
@@ -309,7 +322,7 @@ def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology
     name
         The name of the graph.
     sign, first
-        The numbers of the formula, which counts modulo the number of ranks.
+        The numbers of the formula.
 
     Returns
     -------
@@ -477,11 +490,12 @@ def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
 
 
 def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray | None:
-    """Give each two-way circuit a plane, and a port at both of its ends.
+    """Choose a switch for each two-way circuit, and a port of it at both ranks that it joins.
 
-    Circuits of one cycle or path get planes in turn where each plane has one port (an odd cycle
-    cannot); otherwise the first plane with a free port at both ends. Ports of equal numbers are
-    preferred.
+    Switches are called *planes*; each rank has some ports on each of them. The first plane with a
+    free port at both ranks is taken, over ports of equal numbers if that is possible. If a rank
+    has one port on each plane, the circuits of a cycle have to take planes in turn, which an odd
+    cycle over two planes cannot; circuits are taken in the order along paths and cycles then.
 
     Parameters
     ----------
@@ -493,8 +507,8 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
     Returns
     -------
     int array, shape (lanes, ranks), or None
-        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark; a lane is ``plane *
-        ports + port``. None if some circuit finds no ports.
+        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark; lane
+        ``plane * ports + port``. None if some circuit finds no ports.
     """
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
     peer = np.full((planes, ports, n), IDLE)

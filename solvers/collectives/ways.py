@@ -43,29 +43,34 @@ class Paths(NamedTuple):
 
 
 def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths | None:
-    """List paths of each block over a sequence of circuits, the short ones first.
+    """List paths of each block over a given sequence of circuits, the short ones first.
 
-    A path takes one circuit in each of some rounds, in the order of rounds, and waits at its ranks
-    in the others. It comes to no rank twice. A block has enough paths when it has `ENOUGH` of
-    them; no longer paths are listed for it then.
+    A *block* is what one rank has to send to one other. The circuits change from round to round. A
+    path takes one circuit in each of some rounds, one after another, and waits at a rank in the
+    rounds between. It comes to no rank twice.
+
+    Example: the circuit 0 -> 1 in round 0, and 1 -> 2 and 0 -> 2 in round 1. The block from 0 to 2
+    has two paths: directly in round 1, or over rank 1 in both rounds.
+
+    Once a block has `ENOUGH` paths, no longer ones are listed for it.
 
     Parameters
     ----------
     demand_s
-        ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit;
-        blocks of 0 have no paths.
+        ``demand_s[source, target]``: the size of the block of each pair of ranks, as the seconds
+        that one circuit takes for it; shape (ranks, ranks). Blocks of 0 have no paths.
     sequence
-        ``sequence[round, lane, rank]``: to whom a rank transmits over a lane in a round; itself
-        stands for nobody. A lane is a port of every rank.
+        ``sequence[round, lane, rank]``: the rank to which a rank transmits; its own number stands
+        for nobody. A lane is one port of every rank.
     every
-        Whether blocks that have enough paths get all longer ones, too.
+        True lists the longer paths of all blocks, too.
 
     Returns
     -------
     Paths or None
-        The source and the target of each path, shape (paths,), and its hops, shape (hops, 4):
-        rows of path, round, lane, and the rank that sends. None if some block has no path, or
-        there are more paths than `MOST`.
+        ``source[path]`` and ``target[path]``, the ranks at the ends of each path, and ``hop``, an
+        int array of shape (hops, 4): rows of path, round, lane, and the rank that sends. None if
+        some block has no path, or there are more paths than `MOST`.
     """
     rounds, lanes, n = sequence.shape
     ranks = np.arange(n)
@@ -79,6 +84,7 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     # all sources at the same time. Blocks stay open during the paths of one length, so those of
     # equal length are all listed.
     for length in range(1, rounds + 1):
+        # Blocks that have fewer paths than enough get those of this length.
         enough = ENOUGH if length > 1 else 1
         is_open = wanted & (n_paths < enough) | (wanted & every)
         if not is_open.any():
@@ -175,21 +181,21 @@ class _Steps:
     def draw(self, price: FloatArray) -> _Draw | None:
         """Find the cheapest path of each block, by dynamic programming over rounds.
 
-        A *block* is what one rank sends to one other. A path takes circuits of later and later
-        rounds from its source to its target; its price is the sum of those of its circuits.
-
-        A path takes at most one circuit in each round: all lanes of a round start from where data
-        were before it.
+        A *block* is what one rank has to send to one other. A path takes circuits of later and
+        later rounds, at most one in each round, and costs the sum of their prices. A *step* is one
+        lane (one port of every rank) of one round; steps are numbered round by round.
 
         Parameters
         ----------
         price
-            ``price[step, rank]``: what the circuit of a rank costs; a step is a lane of a round.
+            ``price[step, rank]``: the price of the circuit over which a rank sends.
 
         Returns
         -------
         _Draw or None
-            The paths, and what all of them together put on each circuit; None if a block has none.
+            ``used[step, block]``, whether the path of a block takes a circuit of the step, and
+            ``loads[step, rank]``, the seconds that all blocks together take on each circuit. None
+            if some block has no path.
         """
         n_steps = len(self.peer)
         cost = np.where(np.eye(self.n) > 0, 0.0, np.inf)  # cost[rank, source]
@@ -253,33 +259,37 @@ class _Steps:
 
 
 def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
-    """Draw the cheapest path of each block again and again, by prices that follow the loads.
+    """Find a few good paths of each block, by a search that makes busy circuits dear.
 
-    Method of Frank and Wolfe: each draw takes a part of all blocks over, which is less and less.
-    A circuit that is busier than others of its round gets a higher price for the next draw. A
-    *block* is what one rank sends to one other, and a *path* takes circuits of later and later
-    rounds from the one to the other.
+    A *block* is what one rank has to send to one other. A *path* takes it over circuits of later
+    and later rounds. All blocks together should load the circuits of a round evenly.
+
+    The method is that of Frank and Wolfe. It draws `DRAWS` times the cheapest path of every block.
+    A draw number k = 0, 1, ... takes over the part 2 / (k + 2) of all blocks: all of them at
+    first, then two thirds, a half, and so on. After each draw the busiest circuits of a round get
+    higher prices.
 
     Parameters
     ----------
     demand_s
-        ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit.
+        ``demand_s[source, target]``: the size of the block of each pair of ranks, as the seconds
+        that one circuit takes for it; shape (ranks, ranks).
     sequence
-        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A lane
-        is a port of every rank.
+        ``sequence[round, lane, rank]``: the rank to which a rank transmits; its own number stands
+        for nobody. A lane is one port of every rank.
 
     Returns
     -------
     Paths or None
-        The `KEPT` paths of each block that carry the most; None if some block has no path.
+        For each block up to `KEPT` paths, those that carry most. None if some block has no path.
     """
     steps = _Steps(demand_s, sequence)
     n_steps = len(steps.peer)
     n_blocks = len(steps.source)
     rng = np.random.default_rng(0)
 
-    # A path has the sum of random marks of its steps and of its block as its name, so that equal
-    # paths of several draws are found. A step is one lane (port of every rank) of one round.
+    # Equal paths of several draws have to be found. Each step (a lane of a round) and each block
+    # has a random number, its mark; the sum of the marks of a path is its name.
     marks = rng.integers(1 << 62, size=(n_steps + 1, n_blocks), dtype=np.int64)
     step_mark = marks[:-1, 0]
     block_mark = marks[-1]
@@ -302,13 +312,14 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
         price = np.exp((loads - longest) / smoothing)
         price /= price.reshape(steps.rounds, -1).sum(axis=1).repeat(steps.lanes)[:, None]
 
-    # Later draws carry more, so that paths of many and of late draws are kept.
+    # Draw number k counts k + 1 times for its paths, as later draws carry more in the end.
     _, first, path_of_draw = np.unique(names, return_index=True, return_inverse=True)
     draw_weight = np.arange(1, DRAWS + 1).repeat(n_blocks)
     weight = np.bincount(path_of_draw.reshape(-1), draw_weight)
     first_draw, block = np.divmod(first, n_blocks)
     order = np.lexsort((-weight, block))
     place_in_block = np.arange(len(order)) - np.searchsorted(block[order], block[order])
+    # `order` has the paths of block 0 first, the heaviest one first, then those of block 1.
     kept = order[place_in_block < KEPT]
     block = block[kept]
     hops = steps.list_hops(used[first_draw[kept], :, block].T, block)
@@ -318,28 +329,34 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
 def exchange(
     sequence: Sequence, demand_s: FloatArray, best: Sequence, price: FloatArray
 ) -> Sequence:
-    """Let circuits of a configuration exchange their ends where blocks then have cheaper paths.
+    """Change a sequence of circuits by exchanges that give blocks cheaper paths.
 
-    A *configuration* is a set of circuits that stays for some rounds, and a *block* is what one
-    rank sends to one other, over a path of circuits of later and later rounds. Where ranks a and b
-    transmit to c and d, they transmit to d and c after an exchange. The configurations are gone
-    through in order; in each of them those exchanges are made that save most, by the prices of
-    circuits, and have no rank in common.
+    A *block* is what one rank has to send to one other, over circuits of later and later rounds.
+    An exchange takes two circuits of the same rounds: where a transmits to c and b to d, they
+    transmit to d and c after it. Circuits that stay for several rounds are exchanged in all of
+    these.
+
+    The rounds are gone through in order. In each set of circuits those exchanges are made that
+    save most by the prices of circuits, and no rank takes part in two of them.
 
     Parameters
     ----------
     sequence
-        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+        ``sequence[round, lane, rank]``: the rank to which a rank transmits; its own number stands
+        for nobody. A lane is one port of every rank.
     demand_s
-        ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit.
-    best, price
-        The best sequence so far, with ``price[round, lane, rank]`` of its circuits. A circuit
-        costs what its two ports do, by these prices.
+        ``demand_s[source, target]``: the size of the block of each pair of ranks, as the seconds
+        that one circuit takes for it.
+    best
+        The best sequence so far, in the same form.
+    price
+        ``price[round, lane, rank]``: the price of each circuit of `best`, high where it is busy.
+        The price of any circuit follows from those of its two ranks in `best`.
 
     Returns
     -------
     int array, shape (rounds, lanes, ranks)
-        A copy of the sequence, with other circuits in the first lane of each configuration.
+        A copy of the sequence, with other circuits in lane 0.
     """
     # The toll of a circuit: 2, so that ways of few circuits are cheaper, and for either port what
     # it costs in all rounds together, compared with the mean port.
@@ -375,39 +392,44 @@ def _gains_of_exchange(
     before: FloatArray,
     after: FloatArray,
 ) -> FloatArray:
-    """Return what all blocks save if two ranks of a configuration exchange their peers.
+    """Return what all blocks save if two ranks exchange the ranks to which they transmit.
 
-    A *configuration* is a set of circuits that stays for some rounds. A *block*, what one rank
-    sends to one other, takes the cheapest path: up to the configuration, over one of its circuits,
-    and on from there; or it passes the configuration by. If a and b exchange their peers, paths
-    over these two circuits are lost, and paths over the two new ones may be cheaper.
+    The circuits stay the same for some rounds, and change before and after these: they are one of
+    several *configurations*. A *block* is what one rank has to send to one other. It takes the
+    cheapest path: some circuits before the configuration, one circuit of it, and some after it; or
+    no circuit of it. If a transmits to c and b to d, then after the exchange a transmits to d and
+    b to c. Paths over the two old circuits are lost, and two new circuits can be used.
 
     Parameters
     ----------
     peer
-        ``peer[rank]``: to whom a rank transmits in the configuration.
+        ``peer[rank]``: the rank to which a rank transmits in the configuration.
     toll
-        ``toll[rank, peer]``: what a circuit between the two costs, a number without a unit.
+        ``toll[rank, peer]``: the price of a circuit between the two, a number without a unit.
     demand_s
-        ``demand_s[source, target]``: the bytes of each block, as seconds of one circuit.
-    before, after
-        ``cost[source, rank]``: the tolls of the cheapest path up to the configuration; and
-        ``cost[rank, target]``: those from it on. `NO_PATH` where there is none.
+        ``demand_s[source, target]``: the size of each block, as the seconds that one circuit takes
+        for it.
+    before
+        ``before[source, rank]``: the price of the cheapest path that is at the rank when the
+        configuration begins; `NO_PATH` if there is none.
+    after
+        ``after[rank, target]``: the same from the end of the configuration on.
 
     Returns
     -------
     float array, shape (ranks, ranks)
-        ``gain[a, b]`` for a < b, in seconds times toll; 0 elsewhere, and where a rank would face
-        itself.
+        ``gain[a, b]`` for a < b, in seconds times price, less than 0 if blocks lose by it. It is 0
+        for a >= b, and where a rank would transmit to itself.
     """
-    # The cheapest paths that pass the configuration by, and, in `cheapest`, the three cheapest
-    # ways over it or beside it, as ``[place, source, target]``.
+    # `without[source, target]` is the price of the cheapest path over none of these circuits.
     n = len(peer)
     without = np.minimum.reduce(before[:, :, None] + after[None], axis=1, initial=NO_PATH)
     to_rank = before.T  # to_rank[rank, source]
 
-    # The three circuits of the configuration over which each pair of ranks has its cheapest
-    # paths: two of them may be those that are exchanged.
+    # `over_circuit[rank, source, target]` is the price of the cheapest path over the circuit of a
+    # rank. For each block the three best circuits are kept, as two of them may be exchanged:
+    # `order[place, source, target]` has their ranks, and `cheapest` their prices, or that of a
+    # path over none of them if it is less.
     over_circuit = to_rank[:, :, None] + (
         toll[np.arange(n), peer][:, None, None] + after[peer][:, None]
     )
@@ -418,7 +440,8 @@ def _gains_of_exchange(
 
     gain = np.zeros((n, n))
     for a in range(n - 1):
-        # The cheapest paths that do without the circuit of a, and without those of a and b.
+        # The prices of paths without the circuit of a, and without those of a and b where b has
+        # the best circuit that is left.
         a_is_first = order[0] == a
         a_is_second = order[1] == a
         without_a = np.where(a_is_first, cheapest[1], cheapest[0])
@@ -426,6 +449,7 @@ def _gains_of_exchange(
         best_but_a = np.where(a_is_first, order[1], order[0])
         b = np.arange(a + 1, n)
         cost = np.where(best_but_a == b[:, None, None], without_both, without_a)
+        # The two new circuits, for all b at the same time.
         for rank, new_peer in ((np.full(len(b), a), peer[b]), (b, np.full(len(b), peer[a]))):
             onward = toll[rank, new_peer][:, None, None] + after[new_peer][:, None]
             cost = np.minimum(cost, to_rank[rank][:, :, None] + onward)

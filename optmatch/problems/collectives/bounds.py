@@ -108,18 +108,19 @@ def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bo
 
 
 def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[IntArray]:
-    """Yield, for 1, 2, ... configurations, the fewest hops to the n - 1 others, ascending.
+    """Yield the fewest hops to all other ranks, for circuits that are set up 1, 2, ... times.
 
-    A configuration is a set of circuits, as many at each rank as it has lanes, which are held for
-    any number of rounds. There are fewer than n - 1 numbers if not all can be reached.
+    A *configuration* is a set of circuits that is held for any number of rounds; each rank has as
+    many of them as it has lanes. The hops from a rank to its n - 1 others are bounded from below,
+    from the nearest to the farthest one.
 
-    Example: 8 ranks with one lane. One configuration, a ring, has 1, 2, ... 7 hops; two of them
-    have 1, 1, 2, 2, 2, 3, 3 at best.
+    Example: 8 ranks with one lane. One configuration is a ring, with 1, 2, ..., 7 hops. Two
+    configurations have 1, 1, 2, 2, 2, 3, 3 hops at best.
 
     Parameters
     ----------
     n_ranks
-        The number of ranks.
+        The number of ranks, n.
     lanes
         The number of ports of a rank.
     two_way
@@ -128,7 +129,8 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[I
     Yields
     ------
     int array, shape (reached,)
-        Lower bounds: no circuits can have fewer hops to the k-th nearest rank.
+        For one more configuration each time: the hops, ascending. No circuits can have fewer hops
+        to the k-th nearest rank. There are fewer than n - 1 numbers if not all can be reached.
     """
     n_others = n_ranks - 1
     onward = lanes - 1 if two_way else lanes
@@ -163,19 +165,24 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[I
 def hops_within(
     n_ranks: int, configurations: int, rounds: int, lanes: int = 1, two_way: bool = False
 ) -> IntArray:
-    """Bound the hops to the n - 1 others, ascending, if K configurations are held so many rounds.
+    """Bound the hops to all other ranks, if circuits are set up K times and rounds are limited.
 
-    A *configuration* is a set of circuits, as many at each rank as it has lanes (ports). Within
-    one that is held r rounds ``1, lanes, lanes onward, ...`` ranks are at 0 to r hops, where
-    `onward` is the number of circuits over which data can go on: all lanes, or, if circuits are
-    two-way, all but the one over which they came. The counts of all configurations together are
-    those of the product of these polynomials, whose coefficients are all largest where the rounds
-    are spread evenly. There are fewer than n - 1 if not all can be reached.
+    A *configuration* is a set of circuits that is held for some rounds; each rank has as many of
+    them as it has lanes (ports). In a configuration of r rounds data can go over up to r circuits.
+    From one rank they reach at most
+
+    - 1 rank in 0 hops, the rank itself, and `lanes` ranks in 1 hop;
+    - `onward` times as many in each further hop, where `onward` is the number of lanes, or one
+      less if circuits are two-way, as one of them leads back.
+
+    These numbers are the coefficients of a polynomial. The product of the polynomials of all
+    configurations has the numbers for all of them together. It is largest if all are held for
+    equally many rounds.
 
     Parameters
     ----------
     n_ranks
-        The number of ranks.
+        The number of ranks, n.
     configurations
         How many sets of circuits follow each other, K.
     rounds
@@ -188,8 +195,10 @@ def hops_within(
     Returns
     -------
     int array, shape (reached,)
-        Lower bounds: no plan of so many rounds has fewer hops to the k-th nearest rank.
+        The hops to the nearest rank, the second nearest one, and so on: no plan of so many rounds
+        has fewer. There are fewer than n - 1 numbers if not all can be reached.
     """
+    # 7 rounds of 3 configurations are shared as 3, 2 and 2.
     onward = lanes - 1 if two_way else lanes
     rounds_each, n_longer = divmod(rounds, configurations)
     rounds_of_configuration = [rounds_each + 1] * n_longer
@@ -202,6 +211,7 @@ def hops_within(
         # Ranks that are farther than the n nearest are not among them.
         n_hops = int((n_at_hop.cumsum() < n_ranks).sum()) + 1
         n_at_hop = n_at_hop[:n_hops]
+    # One entry for each rank, without the rank itself at 0 hops.
     hops = np.repeat(np.arange(len(n_at_hop)), n_at_hop.astype(np.int64))
     return hops[1:n_ranks]
 
@@ -219,7 +229,7 @@ def bound_terms(problem: Any) -> BoundTerms:
 
 
 class _Traffic(NamedTuple):
-    """What the busiest rank of a collective has to send or to receive, at least."""
+    """The data that the busiest rank of a collective has to send or to receive, at least."""
 
     least_bytes: float
     """The bytes, over however many hops."""
@@ -335,32 +345,38 @@ def _bound_configurations(
     hops: IntArray,
     terms: Sequence[BoundTerms],
 ) -> list[BoundTerms]:
-    """Bound the time with so many configurations in a row, for each number of rounds.
+    """Bound the time of a collective whose circuits are set up a given number of times.
 
-    A *configuration* is a set of circuits that is held for some rounds. Time is the sum of the
-    delays between them, of the start-ups of rounds, and of bytes. More rounds have more start-ups,
-    but let data take shorter ways, so that circuits carry fewer bytes: each number of rounds has
-    its own bound, and the least of them holds.
+    A *configuration* is a set of circuits that is held for some rounds. The time of a plan is the
+    sum of the delays between configurations, the start-ups of rounds, and the time of bytes. More
+    rounds have more start-ups. But data can take shorter ways then, so that circuits carry fewer
+    bytes: a block that goes over 3 circuits counts three times. Each number of rounds therefore
+    has a bound of its own, and the least of them holds for all plans.
 
     Parameters
     ----------
     problem
         The collective: its delay, start-ups and rates.
     traffic
-        The data that its ranks have to send: the bytes of the busiest rank (`least_bytes`), how
-        many ranks some rank has to know (`n_known`), and of an all-to-all the sizes of blocks.
+        What its ranks have to send. Used of it:
+
+        - ``least_bytes``: the bytes that the busiest rank sends or receives at least;
+        - ``n_known``: how many ranks some rank has to reach, itself too;
+        - ``sorted_bytes``: for an all-to-all the sizes of blocks, else 0.
     configurations
         How many configurations there are.
     hops
-        The fewest hops to the other ranks with so many configurations, ascending.
+        Int array, shape (reached,): over how many circuits data go at least to the nearest rank,
+        to the second nearest one, and so on.
     terms
-        The bounds of fewer configurations: rounds whose bound is no less than the least of them do
-        not matter.
+        The bounds of fewer configurations. Bounds that are no less than the least of them are not
+        needed.
 
     Returns
     -------
     list of BoundTerms
-        The least of them is the bound; none if so few configurations do not reach all ranks.
+        One for each number of rounds that was looked at: seconds, the name of what decides, and
+        `configurations`. Empty if so few configurations do not reach all ranks.
     """
     rounds = _count_rounds(problem, traffic, configurations)
     if rounds < 0 or len(hops) < traffic.n_known - 1:
@@ -503,20 +519,22 @@ def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool
 
 
 def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
-    """Bound a broadcast over circuits that stay, by the cuts that its bytes pass one by one.
+    """Bound the time of a broadcast over circuits that never change.
 
-    The data leave one rank, the root, and go over circuits that are the same in all rounds. Some
-    rank is `distance` hops from the root, at least. With R rounds each byte makes hop j in one of
-    the m rounds from j on, where m = R - distance + 1 is the *window*: it has left the root by
-    round m. Each window has two bounds, and the least one over all windows holds for all plans.
+    The data leave one rank, the root. Some rank is `distance` circuits (hops) away from it, or
+    more. With R rounds a byte has some choice when to move: it makes hop j in one of the m rounds
+    from j on, where m = R - distance + 1 is called the *window*. Two bounds hold for each window,
+    and the larger one counts. The least over all windows holds for all plans.
 
-    - Hop j crosses a cut, so the rounds from j to j + m - 1 together last as long as the cut takes
-      for all bytes (`_bound_by_cuts`).
-    - Let g be distance - 1, and Out(r) the bytes that have left the root after round r. Rounds up
-      to r last as long as its circuits take for Out(r). The far rank has at most Out(r - g) after
-      round r, and the rounds after it last as long as its circuits take for the rest. Together
-      these are all bytes and those that leave the root in g rounds in a row. Of the ceil(m / g)
-      times g rounds that the m rounds make up, the busiest g carry that part of all bytes.
+    - Hop by hop: all bytes make hop j in the rounds j to j + m - 1. Together these last as long as
+      the circuits that lead there take for all bytes (`_bound_by_cuts`).
+    - From the root to the farthest rank: let g be distance - 1. A byte that leaves the root in
+      round k is at the far rank after round k + g at the earliest. By round r the root has sent
+      some bytes Out(r), and the far rank has at most Out(r - g). The rounds up to r last as long
+      as the root takes for Out(r), and the rounds after r as long as the far rank takes for what
+      it lacks. Together these are all bytes, and those that leave the root in the g rounds up to
+      r. Bytes leave it in m rounds, so some g rounds in a row carry 1 / ceil(m / g) of them or
+      more.
 
     Parameters
     ----------
@@ -528,8 +546,8 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
     Returns
     -------
     BoundTerms
-        The bound in seconds, the name of the count ("cut", or "reach" if nothing has bytes), and
-        1, the number of configurations of circuits.
+        The bound in seconds, its name ("cut", or "reach" if there are no bytes), and 1, the number
+        of sets of circuits.
     """
     # `whole_s` is how long one rank sends the whole buffer over all its ports, and `gap` is g.
     whole_s = _sending_s(problem, problem.size_bytes)
@@ -548,9 +566,9 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
         if rounds_s >= least_s:
             break
 
-    # Beyond these windows the second bound alone counts (a byte leaves the root in one of more
-    # rounds than it takes hops). With c parts of g rounds each it is
-    # convex in c: alpha (c g + 1) + whole (1 + 1 / c), least near the root of whole / (alpha g).
+    # Windows longer than the distance: the second bound alone counts. With c = ceil(m / g) it is
+    # alpha (c g + 1) + whole (1 + 1 / c), a convex function of c, which is least near
+    # sqrt(whole / (alpha g)). The whole numbers on both sides of it are tried.
     if gap:
         least_parts = distance // gap + 1
         best_parts = math.inf
@@ -609,15 +627,16 @@ def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
 
 
 def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
-    """Bound the time of the bytes of a broadcast with as many rounds as hops to the farthest rank.
+    """Bound the time of a broadcast that has as many rounds as the farthest rank is hops away.
 
-    Each byte makes hop j in round j then, from a rank at j - 1 hops from the root to one at j.
-    Counting says how many ranks are at the last hop at least, and how many circuits lead there at
-    most: some rank has no more of them than the quotient, and all bytes come over them in the last
-    round. The ranks before it have these bytes, and so on back to the root.
+    A byte has no choice then: in round j it makes hop j, from a rank j - 1 hops from the root to
+    one at j hops. In the last round some rank at the last hop gets all bytes over few circuits,
+    since there are many ranks and few circuits that lead to them. The ranks before it have to hold
+    these bytes, and so on back to the root.
 
-    Two circuits to one rank at hop j leave out a rank there and all that would be reached from it.
-    If counting allows few ranks more than there are, there are few such circuits.
+    A rank may have several circuits from the hop before. But two circuits to one rank leave out
+    another rank, and all that would be reached from it. If circuits can reach few ranks more than
+    there are, only few ranks can have two.
 
     Parameters
     ----------

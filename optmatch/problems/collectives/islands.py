@@ -33,18 +33,19 @@ class _Reach(NamedTuple):
 
 
 def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
-    """Yield, for 1, 2, ... rounds over rails, how many others are needed to reach all; or -1.
+    """Yield, for 1, 2, ... rounds over rails, how many other rounds are needed to reach all ranks.
 
-    An *island* is a group of ranks, its *members*, with links among them; each member also has a
-    *rail*, a circuit to another island. The data of one rank spread over rails and inside islands.
-    In a round over rails a rank that knows them tells one other island, and may also tell all
-    members of its own; the other rounds are those inside islands alone. All states that can be
-    reached are followed, breadth first: how many islands know with all ranks, and how many with
-    one rank.
+    Ranks are in *islands*, equal groups with links among their members. Each rank also has a
+    *rail*, a circuit to another island. The data of one rank have to reach everybody. There are
+    two kinds of rounds:
 
-    Example: 2 islands of 2 ranks. One round over rails is enough together with one more: the other
-    island hears over one rail, and then tells its second rank. With two rounds over rails none
-    other is needed.
+    - in a round over rails, each rank that has the data tells one rank of another island, and may
+      tell the members of its own island beside;
+    - in any other round, ranks tell the members of their own island alone.
+
+    Example: 2 islands of 2 ranks. With one round over rails one other round is needed: the second
+    island hears over a rail, and its rank then tells the other one. With two rounds over rails no
+    other round is needed. The results are 1, 0, 0, ...
 
     Parameters
     ----------
@@ -53,12 +54,13 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
     members
         The number of ranks of an island.
     static
-        Whether circuits stay, so that a rank sends to one other island at most.
+        Whether circuits never change, so that a rank sends to one other island at most.
 
     Yields
     ------
     int
-        The least number of rounds without rails; -1 if so many rounds over rails are too few.
+        The first value is for one round over rails, the second one for two, and so on: the least
+        number of rounds inside islands alone; -1 if so few rounds over rails cannot reach all.
     """
 
     def tell_members(reach: _Reach, n_begun: int) -> _Reach:
@@ -76,7 +78,9 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
             n_senders = reach.unsent
         return tell_members(reach, min(n_senders, members * islands))
 
-    # ``reaches[extra]``: what can be reached with so many rounds without rails.
+    # All states that can be reached are followed, breadth first. ``reaches[extra]`` are those
+    # after the present number of rounds over rails and `extra` other rounds. At first one rank of
+    # one island has the data, and has not sent yet.
     reaches = {0: {_Reach(0, 1, 1)}}
     while True:
         next_reaches: dict[int, set[_Reach]] = {}
@@ -88,7 +92,8 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
                 next_reaches.setdefault(n_extra + 1, set()).add(send_over_rails(told))
         reaches = next_reaches
 
-        # An island of which one rank knows needs a last round for its members.
+        # All islands have the data in these states. Where only one rank of an island has them, a
+        # last round for its members is needed.
         n_needed = [
             n_extra + (reach.whole < islands)
             for n_extra, states in reaches.items()
@@ -96,18 +101,19 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
             if reach.whole + reach.begun >= islands
         ]
         yield min(n_needed, default=-1)
+        # More rounds over rails need no other rounds either.
         if 0 in n_needed:
             yield from repeat(0)
 
 
 def bound_islands(problem: Any) -> BoundTerms:
-    """Return the best lower bound of a `Collective` between islands.
+    """Return the best lower bound of the time of a `Collective` between islands.
 
-    An *island* is a group of ranks with links among them; each rank also has a *rail*, a circuit
-    to another island. A *configuration* is a set of these circuits that is held for some rounds.
-    Each number of configurations in a row has a bound: the delays between them, and the time of
-    rounds and bytes. The least one holds for all plans, as does what rails and links can carry
-    together.
+    An *island* is a group of ranks with links among them. Each rank also has a *rail*, a circuit
+    to another island. The rails may be set up once or several times in a row, with a delay
+    between. Each number of times has a bound: its delays, and the time of rounds and bytes. The
+    least of these holds for all plans. Another bound is how much rails and links can carry
+    together, and the larger one of the two is the result.
 
     Parameters
     ----------
@@ -117,7 +123,7 @@ def bound_islands(problem: Any) -> BoundTerms:
     Returns
     -------
     BoundTerms
-        Seconds, the kind of bound, and the number of configurations that it belongs to.
+        Seconds, the name of the kind of bound ("cut"), and how many times rails are set up.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -140,6 +146,7 @@ def bound_islands(problem: Any) -> BoundTerms:
         delays_s = (configurations - 1 + is_dark) * problem.delay_s
         if terms and delays_s >= min(terms).seconds:
             break
+        # For an all-to-all, the hops from an island to all others together, if all can be reached.
         n_hops = 0.0
         if problem.operation == "all-to-all" and len(hops) == islands - 1:
             n_hops = float(hops.sum())
@@ -169,46 +176,55 @@ class _RoundsBound(NamedTuple):
 
 
 def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
-    """Bound the time with so many configurations in a row, without reconfiguration delays.
+    """Bound from below how long a collective takes with a given number of circuit sets.
 
-    An *island* is a group of ranks with links among them, and a *rail* the circuit of a rank to
-    another island; a *configuration* is a set of these circuits that is held for some rounds.
-    The number of rounds in which rails are used is not known, so each number has a bound of its
-    own: the start-ups of these rounds, and of the rounds without rails that are needed beside them
-    (`extra_rounds`), the time in which rails carry the bytes, and the rest, in which links inside
-    islands hand on what came last. The least of these bounds holds for all plans. Those of an
-    all-reduce are raised by linear programmes (module `sums`) up to `MOST_PROGRAMMED` rounds.
+    Ranks are in *islands*, equal groups with links among their members. Each rank also has a
+    *rail*, a circuit to another island. The time to change circuits is not counted here.
+
+    A plan may use its rails in 1, 2, 3, ... rounds. Each of these numbers has a bound of its own,
+    the sum of four terms in seconds:
+
+    - the start-ups of the rounds over rails;
+    - the start-ups of the rounds inside islands alone that are needed as well;
+    - the time in which rails carry the bytes;
+    - the *rest*: the time in which islands hand on among their ranks what came last.
+
+    Nobody knows how many rounds the best plan has, so the least of these bounds is the result. The
+    bounds of an all-reduce are raised by linear programmes, up to `MOST_PROGRAMMED` rounds.
 
     Parameters
     ----------
     problem
-        The `Collective`; typed as Any, as its module imports this one.
+        The `Collective`; typed as Any, as its module imports this one. Used of it: the numbers of
+        ranks and of ranks of an island, the operation, and start-ups in seconds.
     configurations
-        How many configurations of circuits there are in a row.
+        How many sets of circuits follow each other, at least 1. Each of them takes a round or
+        more.
     n_hops
-        In an all-to-all the hops from an island to all others together; 0 if they are unknown.
+        For an all-to-all, the sum over all other islands of how many rails data pass on their way
+        from one island to it; 0 if this is not known, and for other operations.
 
     Returns
     -------
     float
-        The least bound over all numbers of rounds over rails, in seconds.
+        The bound in seconds.
     """
     members = problem.island
     islands = problem.n_ranks // members
     is_sum = problem.operation == "all-reduce"
     is_gather = problem.operation in _GATHERS
 
-    # The bounds of one and of two rounds count bytes by formulas of their own; beyond them bounds
-    # that have no rest only grow. All numbers of rounds that a programme may raise are listed.
+    # Up to this number of rounds all bounds are listed. One and two rounds have formulas of their
+    # own; of an all-reduce, all numbers of rounds that a programme may raise are wanted.
     counted_rounds = MOST_PROGRAMMED if is_sum else 2
 
-    # The bound of each number of rounds over rails: start-ups of these rounds, start-ups of the
-    # other rounds inside islands, bytes over rails, and the rest.
+    # The bound of each number of rounds over rails, by this number. `n_extra` are the rounds
+    # inside islands alone that are needed beside them; -1 if not all ranks can be reached.
     least_s = math.inf
     seconds_of_rounds = dict[int, float]()
     all_rounds = enumerate(extra_rounds(islands, members, configurations == 1), start=1)
     for rounds, n_extra in all_rounds:
-        # Not all ranks can be reached in this number of rounds, or a configuration has no round.
+        # No plan has so few rounds: some rank is not reached, or some circuits have no round.
         if n_extra < 0 or rounds < configurations:
             continue
         bound = _bound_bytes(problem, configurations, n_hops, rounds, n_extra)
@@ -361,25 +377,25 @@ def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
 
 
 def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
-    """Bound the time of the bytes of an all-reduce with two rounds over rails or more.
+    """Bound the time of the bytes of an all-reduce with R >= 2 rounds between islands.
 
-    An island is a group of ranks with links among them, and a *rail* the circuit of a rank to
-    another island. Each byte of each of I islands has to be added up and brought back: 2 (I - 1)
-    messages over rails, which all ports share. Bytes that come in the last rounds are handed on
-    inside islands afterwards: this time is the *rest*.
+    An *island* is a group of g ranks with links among them, and a *rail* the circuit of a rank to
+    another island. There are I islands. Each byte has to be added up over all islands and brought
+    back: 2 (I - 1) messages over rails, which all rails share. Bytes that come in the last rounds
+    still have to be handed on inside islands afterwards: this time is the *rest*.
 
     Parameters
     ----------
     problem
         The `Collective`, an all-reduce among islands.
     rounds
-        The number of rounds over rails, at least 2.
+        The number of rounds over rails, R.
 
     Returns
     -------
     _RoundsBound
-        Seconds while rails carry bytes, and seconds of the rest; neither counts start-ups. For two
-        rounds both are added up in the first field.
+        ``rails_s``, the seconds in which rails carry bytes, and ``rest_s``; neither counts
+        start-ups. For two rounds ``rails_s`` is the sum of both, and ``rest_s`` is 0.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -392,9 +408,9 @@ def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
     if rounds > 2:
         return _RoundsBound(rails_s, rest_s)
 
-    # A sum that is whole before the second round has come from all islands in the first. Hence a
-    # byte over rails counts for `spread` bytes of those that are wanted, at most; links inside
-    # islands, or more bytes over rails, have to make up for what is left of them.
+    # Two rounds: a sum that is whole before the second round has come from all islands in the
+    # first one. Hence a byte over rails makes up for at most `spread` of the bytes that are
+    # wanted. For the others, links inside islands have to carry bytes, or rails carry more.
     spread = members / (islands - 1) + 1
     wanted_bytes = 2 * members * islands * block_bytes
     left_s = (wanted_bytes - spread * moved_bytes) / problem.island_rate_bytes_per_s
@@ -405,24 +421,26 @@ def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
 def _rest_s(
     problem: Any, moved_bytes: float, rounds: int, copies: float, first_bytes: float
 ) -> float:
-    """Bound the *rest*: seconds beyond those in which rails carry each byte once.
+    """Bound the seconds that islands need, at the end, to hand on what came last.
 
-    An island is a group of ranks with fast links among them; each rank also has a *rail*, a
-    circuit to another island. A byte comes to an island over one rail, and the links inside the
-    island then bring it to its other ranks. Links work while later rounds go over rails, but what
-    comes in the last rounds has little time left: the whole plan has to take some seconds more.
+    An *island* is a group of ranks with fast links among them. Each rank also has a *rail*, a
+    circuit to another island. A byte comes to an island over one rail, and links bring it to the
+    other ranks that want it. Links work while later rounds go over rails. But after the last bytes
+    there are no later rounds: the plan takes some seconds more than the rails do, the *rest* x.
 
-    Bytes that come in a certain round or later are handed on only after that round. Let x be the
-    rest, and y_k the bytes of a port that come in the last k + 1 rounds. Each of them is needed at
-    ``copies - 1`` more places, which gives, with y_(-1) = 0,
+    Let y_k be the bytes of a port that come in the last k + 1 rounds, with y_(-1) = 0. Each of
+    them is needed at ``copies - 1`` more ranks. Links can carry them only after they have come:
 
         ``(copies - 1) y_k <= k s + (L / R) y_(k - 1) + (L + R) x``,
 
-    where L and R are the rates of links and of a rail. On the right side are the bytes that links
-    carry during the start-ups of k later rounds (s each), those that they carry while rails carry
-    y_(k - 1), and all that links and rails can carry in the rest. By recursion y_k is at most
-    ``fixed_bytes + slope x``, and as all rounds together bring ``moved_bytes``, that bounds x from
-    below.
+    where L and R are the rates of links and of a rail. The three terms on the right side are
+
+    - what links carry during the start-ups of the k later rounds, s bytes each;
+    - what links carry while rails carry y_(k - 1);
+    - what links and rails can carry in the rest.
+
+    From this follows y_k <= ``fixed_bytes + slope x``, round by round. All rounds together bring
+    ``moved_bytes``, which bounds x from below.
 
     Parameters
     ----------

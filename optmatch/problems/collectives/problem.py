@@ -428,21 +428,23 @@ def _set_steps(problem: Collective) -> None:
 def check_circuits(
     name: str, circuits: ArrayLike, *, two_way: bool, ports: int | None = None
 ) -> None:
-    """Refuse circuits that the ports of a rank cannot have.
+    """Refuse circuits that the ports of ranks cannot have.
 
-    A *plane* is a switch of its own, to which each rank has some ports. A *lane* is a port of a
-    rank on some plane, and an *epoch* are rounds in a row with the same circuits.
+    No rank sends to itself, and all ranks exist. Further rules:
 
-    One-way circuits of a lane are a matching of ranks. Two-way circuits of a plane lead back as
-    often as they lead there; they may join ports of different numbers. No rank faces itself.
+    - one-way circuits: no two ranks send to the same one over the same *lane*, a port of every
+      rank;
+    - two-way circuits: as many lead back from one rank to another as lead there, perhaps over
+      ports of other numbers.
 
     Parameters
     ----------
     name
-        The array, for messages.
+        The name of the array, for messages.
     circuits
-        ``circuits[epoch, lane, rank]``: the rank to which this rank transmits, or -1. Lanes are
-        ``plane * ports + port``.
+        Int array, ``circuits[epoch, lane, rank]``: the rank to which this rank sends, or -1. An
+        *epoch* are rounds in a row with the same circuits. Lane ``plane * ports + port`` is a port
+        on a *plane*, a switch of its own.
     two_way
         Whether a circuit joins two ports in both directions.
     ports
@@ -513,21 +515,24 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     >>> facing_lanes(np.array([[[1, 2, 0], [2, 0, 1]]]), ports=2).tolist()
     [[[1, 1, 1], [0, 0, 0]]]
     """
-    # Arrays are by circuit from here on; planes of different epochs have different numbers.
+    # From here on arrays have one entry for each circuit, an entry of `circuits` that is not -1.
+    # `plane` numbers the planes of all epochs, so that those of different epochs differ.
     n = circuits.shape[2]
     epoch, lane, rank = np.nonzero(circuits != IDLE)
     peer = circuits[epoch, lane, rank]
     plane = epoch * circuits.shape[1] + lane // ports
 
-    # Each circuit gets a number among those of its plane that lead from the same rank to the same.
+    # `there` is a key of plane, rank and peer. Parallel circuits have equal keys, and are numbered
+    # 0, 1, ... by their lanes.
     there = (plane * n + rank) * n + peer
     order = np.lexsort((lane, there))
     first_of_pair = np.searchsorted(there[order], there[order])
     number = np.empty(len(there), dtype=np.int64)
     number[order] = np.arange(len(there)) - first_of_pair
 
-    # The circuit back with the same number ends at the lane that this one faces. It is looked up
-    # in the order of pairs; a place that holds another pair means that no circuit leads back.
+    # `back` is the key of the circuit that leads back. Among sorted keys it begins at some place,
+    # and the parallel circuit of the same number stands so many places after that. If another key
+    # stands there, no circuit leads back.
     by_pair = np.lexsort((number, there))
     back = (plane * n + peer) * n + rank
     place = np.searchsorted(there[by_pair], back) + number

@@ -134,12 +134,13 @@ def bound_sums_s(
     costs: tuple[float, float, float, float],
     rounds: int,
 ) -> float:
-    """Bound the time of an all-reduce with a given number of rounds over rails, without delays.
+    """Bound the time of an all-reduce with a given number of rounds between islands.
 
-    An *island* is a group of ranks with links among them; a *rail* is the circuit of a rank to
-    another island. A linear programme counts the sends of a byte, as means over all bytes: over
-    rails and inside islands, round by round. It minimises the sum of the lengths of all rounds and
-    of the pauses between them, in which bytes go inside islands alone.
+    An *island* is a group of ranks with links among them. Each rank also has a *rail*, a circuit
+    to another island. Rounds over rails alternate with pauses, in which bytes go inside islands
+    alone. A linear programme counts, for each round and pause, how often a byte is sent over rails
+    and inside islands, as means over all bytes. It minimises the sum of the lengths of all rounds
+    and pauses. Delays for changes of circuits are not counted.
 
     Parameters
     ----------
@@ -148,18 +149,18 @@ def bound_sums_s(
     members
         The number of ranks of each island, g.
     size_bytes
-        The buffer of each rank.
+        The buffer of each rank, in bytes.
     costs
-        Seconds for each round over rails, bytes per second of a circuit, seconds for each round
-        inside islands, and bytes per second of a rank inside its island.
+        Four numbers: seconds of each round over rails, bytes per second of a rail, seconds of each
+        round inside islands, and bytes per second of a rank inside its island.
     rounds
         The number of rounds over rails, at least 2.
 
     Returns
     -------
     float
-        Seconds that no such all-reduce can beat; 0 if the solver fails. It is `_MOST` times what
-        rounds and bytes over rails take at most, though more may be true.
+        Seconds that no such all-reduce can beat; 0 if the solver fails. The bound is cut off at
+        `_MOST` times the time of rounds and bytes over rails.
     """
     alpha_s, rate, island_alpha_s, island_rate = costs
     n_ranks = islands * members
@@ -175,6 +176,7 @@ def bound_sums_s(
         inside_send=bytes_of_rank / (island_rate * least_s),
     )
 
+    # The rows of each round, those of all rounds together, and the goal: the sum of all lengths.
     variables = _number_variables(rounds)
     inequalities = _Inequalities(variables.n_columns)
     for round_ in range(rounds):
@@ -200,20 +202,38 @@ def bound_sums_s(
 
 
 def _number_variables(rounds: int) -> Variables:
-    """Give columns to the variables of a programme of so many rounds over rails.
+    """Give columns of a linear programme to its variables, for so many rounds over rails.
+
+    The programme bounds the time of an all-reduce among islands, which are groups of ranks. Rails
+    are the circuits between islands. All variables are means over the bytes of the buffer.
 
     Parameters
     ----------
     rounds
-        The number of rounds over rails, which are circuits between islands.
+        The number of rounds over rails.
 
     Returns
     -------
     Variables
-        A slice of columns for each kind of variable. Five kinds have a column for each round, the
-        shares three for each round, and sends inside islands and lengths one for each time: rounds
-        and the pauses before, between and after them.
+        A slice of columns for each kind of variable, in this order. With one column a round:
+
+        - ``collecting``: sends over rails before the sum of a byte is known on some island;
+        - ``spreading``: sends over rails after that;
+        - ``collected``: how many islands send the last of their data in the round;
+        - ``informed``: how many islands first hear of the sum in the round;
+        - ``excess``: sends over rails beyond the least number that is possible.
+
+        With three columns a round:
+
+        - ``share``: the part of all bytes whose sum is first known after the round; first the
+          columns for 1 or more than 3 islands that know it then, next for 2, and last for 3.
+
+        With one column for each of ``2 * rounds + 1`` times (pause, round, pause, ..., pause):
+
+        - ``inside``: sends inside islands;
+        - ``length``: how long the round or the pause lasts.
     """
+    # Five kinds with one column a round, then the shares with three: eight columns a round.
     by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
     first_time = 8 * rounds
     times = 2 * rounds + 1
@@ -235,28 +255,39 @@ def _require_gossip(
     sizes: tuple[int, int],
     place: tuple[int, int],
 ) -> None:
-    """Add what gossip among islands asks of one round over rails.
+    """Add to a linear programme which sends an all-reduce needs in one of its rounds over rails.
 
-    The rows belong to a linear programme that bounds an all-reduce. An island is a group of ranks,
-    its *members*, and *rails* are the circuits between islands. A byte of an all-reduce is
-    collected until some island has it of all ranks, in round t, and spread from then on: sends
-    over rails are *collecting* sends or *spreading* ones. An island is *collected* in the last
-    round in which its data leave it before that, and *informed* in the first one in which it hears
-    of the whole. Four inequalities say that members of such islands have to send or to hear; two
-    say how many islands there are.
+    The programme bounds the time of an all-reduce from below. Ranks are in *islands*, equal
+    groups whose ranks are called members; *rails* are the circuits between islands.
+
+    For each byte there is a first round after which some island has its sum over all ranks. Sends
+    over rails before that are *collecting*, later ones *spreading*. An island is
+
+    - *collected* in the round of the last collecting send that takes its data away;
+    - *informed* in the round in which it first hears of the sum.
+
+    Each member of an island that is collected has to send: over a rail, or to another member
+    before. Each member of an island that is informed has to hear in the same way. These are two
+    rows; two more say that each of these islands takes a send over a rail in the round, and the
+    last two how many islands are collected or informed.
 
     Parameters
     ----------
     inequalities
         Gets six rows, each a sum of variables that is at least a number.
     variables
-        The columns, all of them means over all bytes: sends and islands by round, and sends inside
-        islands by time. Time ``2 r + 1`` is round r, and even times are the pauses between rounds.
+        The columns of each kind of variable, as slices. All are means over the bytes:
+
+        - ``collecting``, ``spreading``: sends over rails, one column a round;
+        - ``collected``, ``informed``: numbers of islands, one column a round;
+        - ``inside``: sends inside islands, one column for each time. Round r is time ``2 r + 1``,
+          and even times are the pauses between rounds.
     sizes
         The number of islands, and the number of members of each.
     place
         The round, from 0, and the number of rounds over rails.
     """
+    # Coefficients by round: 1 for the rounds up to this one, for those from it on, and for itself.
     _, members = sizes
     round_, rounds = place
     all_rounds = np.arange(rounds)
@@ -293,28 +324,31 @@ def _require_gossip(
 def _require_islands(
     inequalities: _Inequalities, variables: Variables, islands: int, place: tuple[int, int]
 ) -> None:
-    """Add how many islands are collected up to a round, or informed after it.
+    """Add to a linear programme how many islands have sent, or have heard, by one of its rounds.
 
-    The rows belong to a linear programme that bounds an all-reduce among islands (groups of ranks
-    with circuits, *rails*, between them). Its variables are means over all bytes of the buffer.
-    For one byte, t is the first round after which f islands, f >= 1, have its sum over all ranks.
-    An island is *collected* in the round in which its data leave it for the last time before that,
-    and *informed* in the first round in which it hears of the whole. The *excess* are the sends
-    over rails beyond the least number, 2 (I - 1).
+    The programme bounds the time of an all-reduce from below. Ranks are in *islands*, groups with
+    circuits (*rails*) between them; I is their number. For one byte of the buffer,
 
-    All islands but one are collected and informed, I - 1 each. Before round t none is informed,
-    and after it none is collected. Therefore a byte whose t is another round counts I - 1 islands,
-    and one whose t is this round about twice as many; how many are missing depends on f and on the
-    excess (the fourth paragraph of the module derives it).
+    - t is the first round after which some islands have its sum over all ranks, and f >= 1 is how
+      many islands have it then;
+    - an island is *collected* in the last round up to t in which its data leave it;
+    - an island is *informed* in the first round in which it hears of the sum;
+    - the *excess* is how many sends over rails there are beyond the least number, 2 (I - 1).
+
+    All islands but one are collected once and informed once. Collecting ends with round t and
+    informing begins with it. Count the islands that are collected up to round r or informed after
+    it: they are I - 1 at least, and for r = t about 2 (I - 1). How many are missing depends on f
+    and on the excess (derived in paragraph 4 of the module).
 
     Parameters
     ----------
     inequalities
         Gets two rows, each a sum of variables that is at least a number.
     variables
-        The columns, one for each round: how many islands are collected, informed, and the excess.
-        ``share`` has three times as many: the part of bytes whose t is a round, for f = 1 or
-        f > 3, then for f = 2, then for f = 3.
+        The columns, as slices; all are means over the bytes. With one column a round:
+        ``collected`` and ``informed``, numbers of islands, and ``excess``. ``share`` has three
+        columns a round: the part of the bytes whose t is this round. Its first columns are those
+        of f = 1 or f > 3, then come those of f = 2, and then those of f = 3.
     islands
         The number of islands, I.
     place
@@ -423,30 +457,30 @@ def _require_lengths_inside(
 def _require_totals(
     inequalities: _Inequalities, variables: Variables, islands: int, n_ranks: int
 ) -> None:
-    """Add the inequalities of the bound of an all-reduce that are about all rounds together.
+    """Add to a linear programme what an all-reduce needs in all its rounds together.
 
-    The bound is a linear programme, whose variables count sends of a byte between and inside
-    islands (groups of ranks); all are means over the bytes. The words of its rows are, for a byte:
+    The programme bounds the time of an all-reduce from below. Ranks are in I *islands*, groups
+    with circuits (*rails*) between them. Its variables are means over all bytes. For one byte,
 
-    - t is the first round after which some island has the sum of this byte over all ranks, f is
-      the number of islands that have it then, and J is one of them;
-    - sends over rails (circuits between islands) up to t are *collecting*, later ones *spreading*.
-      Sends of round t into islands that have the sum then are spreading too, except into J;
-    - an island is *collected* in the round of the last collecting send by which its data leave it,
-      and *informed* in the round of the first spreading send that it hears;
-    - the *excess* is the number of sends over rails beyond the least, 2 (I - 1), which gossip
-      among I islands takes: I - 1 to collect all data, and as many to spread the sum;
-    - a *share* is the part of all bytes that have a certain t, and a certain class of f.
+    - t is the first round after which some islands have its sum over all ranks; f is how many
+      islands have it then, and J is one of them;
+    - sends over rails up to round t are *collecting*, later ones *spreading* (sends of round t
+      into the f islands but J count as spreading);
+    - an island is *collected* when the last collecting send takes its data away, and *informed*
+      when it hears the first spreading send;
+    - the *excess* is how many sends over rails there are beyond the least number, 2 (I - 1): I - 1
+      to collect all data, and as many to spread the sum.
 
     Parameters
     ----------
     inequalities
         Gets eight rows ``row @ variables >= least``.
     variables
-        The columns of each kind of variable, as slices. All used here have one column for each
-        round, but `share`, which has all rounds of f = 1 and f > 3, then those of f = 2, then
-        those of f = 3, and `inside` (sends inside islands), with a column for each round and each
-        pause between rounds.
+        The columns, as slices. With one column a round: ``collecting`` and ``spreading`` sends,
+        ``collected`` and ``informed`` islands, and ``excess``. ``share`` is the part of the bytes
+        with a certain t, with three columns a round: first all rounds for f = 1 or f > 3, then
+        those for f = 2, then those for f = 3. ``inside``, the sends inside islands, has a column
+        for each round and each pause.
     islands
         The number of islands, I.
     n_ranks

@@ -35,32 +35,41 @@ class RoundLoads(NamedTuple):
 def check_planes(
     problem: Collective, plan: CollectivePlan, loads: RoundLoads | None, findings: Findings
 ) -> tuple[Seconds, Seconds] | None:
-    """Check shares, lengths and changes of circuits of all planes, each by its own state.
+    """Check when the switches of a plan send and how much, if each changes its circuits by itself.
 
-    A *plane* is a switch of its own, to which each rank has some ports, and which changes circuits
-    by itself. Its *share* of a round are the bytes that it carries of the busiest circuit. The
-    shares of a round have to make up all of its bytes, start when the round before has ended and
-    the ranks are ready, and last as long as they take.
+    Several switches, called *planes*, carry a collective together; each rank has some ports on
+    each of them. In every round each plane carries a *share* of what a rank sends, at times of its
+    own; the rank that sends most counts. The checks are:
+
+    - the shares of a round together are all of its bytes;
+    - a share starts when the round before has ended on all planes, and the ranks are ready;
+    - a share lasts as long as its bytes take;
+    - a plane has the time to change circuits between two of its shares.
+
+    Example: two planes, and a round in which no rank sends more than 6 bytes. Shares of 4 and 2
+    bytes are right, and so are shares of 6 and 0.
 
     Parameters
     ----------
-    problem, plan
-        The collective, and its plan: shares in bytes, and starts and ends in seconds, by round and
-        plane.
+    problem
+        The collective.
+    plan
+        Its plan. ``shares_bytes``, ``start_s`` and ``end_s`` have shape (rounds, planes), in bytes
+        and seconds.
     loads
-        By round, the bytes of the busiest circuit and when the ranks that take part are ready;
-        None for a list of steps that is given from outside.
+        By round, the bytes of the busiest circuit if all ports with this circuit share evenly, and
+        when the ranks that take part are ready. None if the problem states its rounds as a list of
+        *steps*, rows of a circuit number and bytes; then there are no sends, and no rank is late.
     findings
         Gets the violations.
 
     Returns
     -------
-    starts_s, ends_s : arrays, shape (rounds,)
-        When each round starts and ends; None if shares or epochs are of other rounds.
+    starts_s, ends_s : float arrays, shape (rounds,)
+        When each round starts and ends, in seconds. None in place of both if the shares or the
+        circuits of the plan are not those of these rounds.
     """
-    # Find the bytes that each round has to carry, and when its ranks are ready. Steps from outside
-    # are rows of configuration and bytes; they come without sends and circuits, and no rank is
-    # late.
+    # `wanted_bytes` are what each round has to carry, and `ready_s` is when its ranks are ready.
     is_given = loads is None
     if loads is None:
         wanted_bytes = np.asarray(problem.steps)[:, 1]
@@ -80,10 +89,13 @@ def check_planes(
 
     is_used = shares_bytes > 0
     if not is_given:
-        # The loads let all planes with the circuits share evenly; here one port is meant.
+        # The loads are the bytes of one lane (a port on some plane), where all lanes share
+        # evenly. All bytes of a round are those of its lanes together: its planes times ports.
         wanted_bytes = wanted_bytes * problem.ports * is_used.sum(axis=1)
         if not _check_epochs_of_planes(problem, plan, is_used, findings):
             return None
+
+    # No share is negative, and together they carry all bytes, up to rounding.
     total_bytes = shares_bytes.sum(axis=1)
     is_wrong = (shares_bytes < 0).any(axis=1) | (total_bytes < wanted_bytes * (1 - RTOL))
     for round_ in np.flatnonzero(is_wrong)[:1]:
@@ -91,7 +103,8 @@ def check_planes(
         got = float(total_bytes[round_])
         findings.refuse(rule, f"shares_bytes[{round_}]", got, float(wanted_bytes[round_]))
 
-    # A round is not before the one before it has ended on all planes.
+    # A round may start when all rounds before it have ended on all planes, and its ranks are
+    # ready.
     last_end_s = np.maximum.accumulate(plan.end_s.max(axis=1))[:-1]
     earliest_s = np.maximum(ready_s, np.concatenate([[0.0], last_end_s]))
     slack_s = RTOL * float(plan.end_s.max())
@@ -187,12 +200,11 @@ def _check_epochs_of_planes(
 def _check_changes(
     problem: Collective, plan: CollectivePlan, plane: int, slack_s: float, findings: Findings
 ) -> None:
-    """Check that a plane has the time to change circuits between two rounds that differ.
+    """Check that a switch has the time to change its circuits between two rounds that differ.
 
-    A *plane* is a switch of its own, to which each rank has some ports. It carries a share of some
-    rounds, and may set up other circuits between two of them, which takes the delay. Two rounds
-    that follow each other on a plane, with equal circuits, need no change; other rounds, in which
-    it has no share, do not count.
+    A switch is called a *plane*; each rank has some ports on it. The plane takes part in some
+    rounds. If two of these that follow each other have the same circuits, no time is needed in
+    between, otherwise the delay. Rounds in which the plane takes no part do not count.
 
     Parameters
     ----------
@@ -203,12 +215,13 @@ def _check_changes(
         - ``start``: the circuits before the first round, an int array of shape (lanes, ranks); or
           a text: "free", if the first circuits are there without a delay, and "dark", if none are
           there, so that they take one;
-        - ``steps``: None, or, for a list of steps from outside, an array with a row for each
-          round: the number of the configuration that it needs, and its bytes;
-        - ``ports``: how many lanes (ports of a rank) lead to a plane.
+        - ``steps``: None, or, for rounds that the problem itself lists, an array with a row for
+          each: the number of the circuits that it needs, and its bytes;
+        - ``ports``: how many ports of a rank lead to a plane.
     plan
-        A plan whose planes change circuits by themselves: ``circuits[round, lane, rank]`` is the
-        peer of each port, and shares in bytes, starts and ends in seconds are by round and plane.
+        The plan: ``circuits[round, lane, rank]``, the rank to which a port leads; and
+        ``shares_bytes``, ``start_s`` and ``end_s``, by round and plane. Lane
+        ``plane * ports + port`` is a port of every rank.
     plane
         The number of the plane.
     slack_s
@@ -306,16 +319,17 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
 
 
 def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check the circuits of all epochs, and that rounds go through them in order.
+    """Check the circuits of a plan, and that its rounds go through them in order.
 
-    An *epoch* are rounds in a row with the same circuits, and a *lane* is a port of every rank.
+    Rounds in a row with the same circuits are an *epoch*. A *lane* is one port of every rank.
 
     Parameters
     ----------
     problem
         The collective.
     plan
-        The plan, with ``circuits[epoch, lane, rank]`` and ``epoch_of_round[round]``.
+        The plan: ``circuits[epoch, lane, rank]``, the rank to which a port leads, -1 for none; and
+        ``epoch_of_round[round]``, which is 0 in the first round and grows by 0 or 1 in each other.
     findings
         Gets violations.
 
@@ -373,28 +387,33 @@ class _Hops(NamedTuple):
 def measure_rounds(
     problem: Collective, plan: CollectivePlan, findings: Findings
 ) -> RoundLoads | None:
-    """Check that each send has its circuits, and add up what they carry.
+    """Check that each send has circuits to go over, and find what limits each round.
 
-    An *epoch* are rounds in a row with the same circuits, a *lane* is a port of every rank, and an
-    *island* is a group of ranks that reach each other without circuits. A send goes over one
-    circuit, or is forwarded over several: each of these is a hop. The bytes that go from one rank
-    to another in a round are a flow; if several lanes have this circuit they share the flow
-    evenly.
+    A send goes over one circuit, or is forwarded over several; each of these circuits is a *hop*.
+    Ranks of the same *island* (a group with links of its own) need no circuits. A *lane* is one
+    port of every rank. If several lanes have a circuit from one rank to another, the bytes from
+    the one to the other are shared evenly among them.
 
     Parameters
     ----------
     problem
         The collective.
     plan
-        The plan, with the circuits of each epoch and the epoch of each round.
+        The plan. Used of it:
+
+        - ``sends``: int array, rows that begin with round, source and destination;
+        - ``sent_bytes[send]``: its bytes;
+        - ``epoch_of_round[round]``: the *epoch*, which are rounds in a row with the same circuits;
+        - ``circuits[epoch, lane, rank]``: the rank to which a rank transmits, `IDLE` for none.
     findings
         Gets the first violation.
 
     Returns
     -------
     RoundLoads or None
-        By round: the bytes of the busiest circuit, the most hops of a send, when the last rank
-        that takes part is ready, and the bytes inside islands. None if a hop has no circuit.
+        Four arrays of shape (rounds,): the bytes of the busiest circuit, the most hops of a send,
+        when the last rank that takes part is ready (in seconds), and the bytes of the busiest rank
+        inside its island (-1 without any). None if a hop has no circuit.
     """
     n_ranks = problem.n_ranks
     n_rounds = plan.n_rounds
@@ -408,7 +427,8 @@ def measure_rounds(
     island_bytes = _load_islands(plan, n_ranks, all_hops.send[is_inside])
     hops = all_hops.take(~is_inside)
 
-    # Flows, the bytes from one rank to another in a round: by round, source and target.
+    # A flow are all bytes from one rank to another in one round. Flows are numbered by round,
+    # source and target in one integer: round * n_pairs + source * n_ranks + target.
     round_of_hop = plan.sends[hops.send, 0].astype(np.int64)
     pair_of_hop = hops.source * n_ranks + hops.target
     flows, flow_of_hop = np.unique(round_of_hop * n_pairs + pair_of_hop, return_inverse=True)
@@ -420,6 +440,7 @@ def measure_rounds(
     pair_of_lane = rank * n_ranks + plan.circuits[epoch, lane, rank]
     circuits, n_lanes = np.unique(epoch * n_pairs + pair_of_lane, return_counts=True)
 
+    # Every flow needs a circuit in the epoch of its round.
     epoch_of_flow = plan.epoch_of_round[round_of_flow].astype(np.int64)
     needed_circuits = epoch_of_flow * n_pairs + pair_of_flow
     for flow in np.flatnonzero(~np.isin(needed_circuits, circuits))[:1]:
@@ -475,22 +496,27 @@ def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray
 
 
 def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) -> _Hops | None:
-    """List the hops of all sends: one for a direct send, one for each link of a forwarded one.
+    """List all circuits that sends go over: one for a direct send, several for a forwarded one.
 
     Parameters
     ----------
     problem
-        The collective; sends are forwarded only if it states the time of a hop.
+        The collective. Sends may be forwarded only if it states the time of a hop, ``hop_s``.
     plan
-        The plan. Its links are rows of send, from and to.
+        The plan. Used of it:
+
+        - ``sends``: int array, rows of round, source, destination, chunk and kind;
+        - ``links``: int array of shape (links, 3) for forwarded sends, rows of send, from and to.
+          The links of a send follow each other in the order of its way. Direct sends have none.
     findings
         Gets the first violation.
 
     Returns
     -------
     _Hops or None
-        The send, the source and the target of each hop. None if links do not exist, or do not lead
-        from the source of their send to its destination.
+        The number of the send, the source and the target of each hop, as three int arrays; first
+        those of forwarded sends. None if a link names no send or rank, or if the links of a send
+        do not lead from its source to its destination.
     """
     sends = plan.sends.astype(np.int64)
     if not len(plan.links):
@@ -519,6 +545,7 @@ def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) ->
         findings.refuse(rule, f"links[{link}]", got, int(expected_source[link]))
         return None
 
+    # A send without links is direct: its only hop leads from its source to its destination.
     is_direct = np.ones(len(sends), dtype=np.bool_)
     is_direct[send] = False
     direct = np.flatnonzero(is_direct)

@@ -14,19 +14,18 @@ _BEFORE_ALL_ROUNDS = -1
 
 
 def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
-    """Check that each sender has received before, and that in the end all ranks have their data.
+    """Check that ranks only send what they have, and in the end have what they want.
 
-    This is the replay of an all-gather, an all-to-all or a broadcast. Nothing is added up and
-    nothing is lost in these operations. Therefore it is enough to know in which round each piece
-    of data first comes to each rank. A *chunk* is what one send carries, or a part of which it
-    carries; a *piece* is a part of a chunk that no send cuts.
+    This replays a plan of an all-gather, an all-to-all or a broadcast. These operations add
+    nothing up and lose nothing, so it is enough to know in which round each *piece* of the data
+    first comes to each rank. A piece is a part of a chunk that no send cuts.
 
     Parameters
     ----------
     problem
         An all-gather, an all-to-all or a broadcast.
     plan
-        The plan. Its chunks are cut into pieces so that each send takes whole pieces.
+        The plan; its sends may carry chunks or parts of chunks.
     findings
         Gets the first violation of each rule.
     """

@@ -138,24 +138,31 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
 
 
 def cut_into_pieces(plan: CollectivePlan) -> Pieces:
-    """Cut chunks wherever a part of a send begins or ends, so that sends take whole pieces.
+    """Cut the chunks of a plan into pieces, so that each send carries whole pieces.
 
-    A *part* is a range of bytes of a chunk that one send carries, and a *piece* a range between
-    two cuts that follow each other. Pieces have numbers over all chunks.
+    A send may carry only a part of a chunk, a range of its bytes. Chunks are cut wherever such a
+    part begins or ends. A *piece* is what lies between two cuts that follow each other.
 
-    Example: of a chunk of 10 bytes one send takes bytes 0 to 6, and another one bytes 4 to 10. The
-    chunk is cut at 4 and 6 into three pieces, and each of the sends becomes one of two pieces.
+    Example: of a chunk of 10 bytes one send carries bytes 0 to 6, and another one bytes 4 to 10.
+    The chunk is cut at 4 and 6 into three pieces, and each of the two sends becomes two sends of a
+    piece.
 
     Parameters
     ----------
     plan
-        The plan. Without parts all its sends take whole chunks, and each chunk is one piece.
+        The plan. Used of it:
+
+        - ``sends``: int array, rows of round, source, destination, chunk and kind;
+        - ``places``: the memories that each send reads and writes; empty if all are 0;
+        - ``parts``: the first byte and the number of bytes of each send; empty if all sends carry
+          whole chunks, and then each chunk is one piece;
+        - ``chunk_bytes[chunk]``.
 
     Returns
     -------
     Pieces
-        The sends, one row for each piece that they take, and the chunk of each piece. Ends of
-        parts that differ by rounding alone are one cut.
+        The sends, one for each piece that they carry, and ``chunk[piece]``, the chunk of each
+        piece. Pieces are numbered over all chunks. Cuts that differ by rounding alone are one.
     """
     n_chunks = len(plan.chunk_bytes)
     places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)

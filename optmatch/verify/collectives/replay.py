@@ -79,7 +79,10 @@ class _RoundTimes(NamedTuple):
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
-    """Apply all rules of plans: chunks, sends, data, circuits and times, in this order.
+    """Check a plan by all rules, and return when its rounds end.
+
+    The rules are checked in the order in which they need each other: chunks, sends, data,
+    circuits, times. After a rule that is violated, later ones may not be checked.
 
     Parameters
     ----------
@@ -88,7 +91,7 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     plan
         The answer that is checked; anything but a `CollectivePlan` is refused.
     findings
-        Gets violations and figures.
+        Gets violations, and figures such as the number of sends.
 
     Returns
     -------
@@ -111,11 +114,13 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
         return None
     if not check_parts(problem, plan, findings):
         return None
+    # The data are replayed: sums by which ranks' data are in them, copies by when they come.
     if problem.operation in SUMS:
         check_sums(problem, plan, findings)
     else:
         check_copies(problem, plan, findings)
 
+    # Circuits, and the times of rounds over them.
     if not check_epochs(problem, plan, findings):
         return None
     loads = measure_rounds(problem, plan, findings)
@@ -163,15 +168,16 @@ def _find_times(
 
 
 def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that chunks make up the blocks that the operation speaks of.
+    """Check that the chunks of a plan have the right number and sizes for its operation.
 
-    An all-to-all has a block, of one chunk, for each pair of ranks; gathers and reduce-scatters
-    have one for each rank; other operations have the whole buffer as one block.
+    Data are divided into *blocks*: one for each pair of ranks in an all-to-all, one for each rank
+    in an all-gather or a reduce-scatter, and a single one, the whole buffer, in other operations.
+    A plan cuts each block into equally many chunks; a block of an all-to-all is one chunk.
 
     Parameters
     ----------
     problem
-        The collective, with its bytes and the multiple to which chunks are padded.
+        The collective. Used of it: its bytes, and ``align_bytes``, of which chunks are multiples.
     plan
         The plan: ``chunk_bytes[chunk]``. The chunks of a block stand side by side.
     findings
@@ -221,20 +227,28 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
 
 
 def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -> _RoundTimes:
-    """Start one round after another: when its circuits and all its ranks are ready.
+    """Return when each round of a plan starts and ends, one round after another.
 
-    An *epoch* are rounds in a row with the same circuits, before which they may take a delay. An
-    *island* is a group of ranks with links of their own, which work beside the circuits.
+    A round starts when the round before has ended, its circuits are set up, and all its ranks are
+    ready. It lasts the sum of the latency, the bytes of its busiest circuit over the rate, and, if
+    the problem states the time of a hop, that of the most hops of a send. Between *islands*,
+    groups of ranks with links of their own, it lasts as long as circuits or links take, whichever
+    is more.
 
     Parameters
     ----------
     problem
-        The collective, with its rates, latencies and delay.
+        The collective, with its rates in bytes per second, and its latencies and delay in seconds.
     plan
-        The plan, whose epochs say when circuits change.
+        The plan. ``epoch_of_round[round]`` is the number of the circuits of a round; where it
+        changes, the delay comes first.
     loads
-        For each round the bytes of the busiest circuit, and of the busiest rank inside its
-        island; the most hops of a send; and when the ranks that take part are ready.
+        By round:
+
+        - ``busiest_bytes``: the bytes of the busiest circuit;
+        - ``island_bytes``: those of the busiest rank inside its island, -1 without any;
+        - ``hops``: the most circuits that a send goes over, 0 if no send needs one;
+        - ``ready_s``: when the last rank that takes part is ready.
 
     Returns
     -------
@@ -251,6 +265,7 @@ def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -
         links_s = problem.island_alpha_s + loads.island_bytes / problem.island_rate_bytes_per_s
         durations_s = np.maximum(durations_s * has_circuits, links_s * has_links)
 
+    # Circuits change before the first round of each epoch; the first ones may be there already.
     has_change = np.diff(plan.epoch_of_round, prepend=-1) > 0
     has_change[:1] = not _first_is_free(problem, plan)
     starts_s = np.zeros(len(durations_s))
@@ -316,20 +331,23 @@ def _conclude(
 def _check_schedule(
     problem: Collective, solution: Solution, ends_s: Seconds, findings: Findings
 ) -> None:
-    """Check that the schedule is that of the plan, and that the fabric holds it.
+    """Check that what the switch does, as the solution says, is what the plan needs.
 
-    An *epoch* of a plan are rounds in a row with the same circuits. A schedule has a *slot* for
-    each epoch: a matching of the ports of the switch (the fabric), how long it is held, and a
-    delay before it in which circuits change. Problems of several planes (switches that change
-    circuits by themselves), or of steps from outside, must come without a schedule.
+    The solution of a problem with one switch has a *schedule*, a list of slots. In each slot the
+    ports of the switch are joined in a certain way, for some time; before it circuits change, for
+    the time of the delay. A plan has *epochs*, rounds in a row with the same circuits. There has
+    to be one slot for each epoch, which joins the same ports and ends with the last round of the
+    epoch. Problems of several switches, or whose rounds are given as a list of steps, have no
+    schedule.
 
     Parameters
     ----------
     problem
-        The collective, with its fabric, its number of planes, and its delay in seconds.
+        The collective, with its switch (``fabric``), its number of switches (``planes``), and its
+        delay in seconds.
     solution
-        The plan (`answer`) and its schedule: ``matchings[slot, port]``, ``durations_s[slot]`` in
-        seconds, the delay, and the way of switching.
+        The plan (``answer``), and the schedule: ``matchings[slot, port]``, the port to which a
+        port leads; ``durations_s[slot]``, in seconds; the delay; and the way of switching.
     ends_s
         ``ends_s[round]``: when each round of the plan ends in the replay, in seconds.
     findings
@@ -370,21 +388,23 @@ def _check_schedule(
 
 
 def _is_cut_off(problem: Collective) -> bool:
-    """Tell whether some rank cannot reach another one over circuits within their link budgets.
+    """Tell whether some rank cannot send to some other one, because light would lose too much.
 
-    In a broadcast the root has to reach all. An uneven all-to-all may do without, and steps that
-    are given are not replayed.
+    A *link budget* is the most that light may lose on a circuit. Circuits over their budget cannot
+    be used. Data may go over several circuits, from rank to rank. In a broadcast the root has to
+    reach all ranks; in other operations each rank has to reach each other one.
 
     Parameters
     ----------
     problem
-        The collective, whose fabric may state losses and a budget. Port p of rank r is the port
-        ``r * ports + p`` of the fabric.
+        The collective, whose switch may state losses and a budget. Port p of rank r is port
+        ``r * ports + p`` of the switch.
 
     Returns
     -------
     bool
-        True if data cannot get to all ranks that want them, over however many circuits.
+        True if data cannot get to all ranks that want them. False without a check if the problem
+        states what each pair of ranks sends, as some pairs may send nothing, or lists its steps.
     """
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
@@ -404,8 +424,8 @@ def _is_cut_off(problem: Collective) -> bool:
             for other in (ports if problem.two_way else (port,))
         )
 
-    # From the first rank, or the root, all others are reached, and all reach it: a search forwards
-    # and, but for broadcasts, one backwards.
+    # If one rank, the root, reaches all others and all reach it, then any rank reaches any other
+    # one: a search forwards and one backwards. A broadcast needs the search forwards alone.
     start = problem.root
     directions = (False,) if problem.operation == "broadcast" else (False, True)
     for backwards in directions:

@@ -79,23 +79,24 @@ class _SumState:
     """
 
     def __init__(self, problem: Collective, chunk: NDArray[np.int64], sends: PieceSends) -> None:
-        """Give numbers to the sets of all slots that are used, and fill them with first data.
+        """Begin the replay of a sum: each rank has its own data in its sum, and nothing else.
 
-        A *slot* is a place (a memory) of a piece at a rank, as one number; a *set* has the ranks
-        whose data are in a slot, as bits. The sets of the sums come first, by rank and then by
-        piece. At the start a rank has its own data in its sum and at its own place; all other
-        places are empty.
+        A *slot* is one memory of one rank for one piece of the data, as a single number. Place 0
+        of a rank is its sum, place 1 what it had at the start, and other places keep data that
+        came from other ranks. For each slot that is used there is a *set*: the ranks whose data
+        are in it, one bit for each rank. Sets are numbered; those of the sums come first, by rank
+        and then by piece.
 
         Parameters
         ----------
         problem
             The collective, for the number of its ranks.
         chunk
-            Int array, shape (pieces,): the chunk of each piece (a part of a chunk that no send
-            cuts).
+            Int array, shape (pieces,): the chunk to which each piece belongs. A piece is a part of
+            a chunk that no send cuts.
         sends
-            Columns of the round, ranks, piece, kind and places of each send. Place 0 is the sum,
-            place 1 what a rank had itself, and others keep data that came from other ranks.
+            Arrays with one entry for each send: round, source, destination, piece, kind, and the
+            places that it reads and writes.
         """
         # Every sum has a slot, and so has what a send reads, what it writes, and the sum beside
         # what it writes.
@@ -181,25 +182,26 @@ def _replay_sends(state: _SumState, sends: PieceSends, findings: Findings) -> bo
 def _replay_round(
     state: _SumState, kind: NDArray[np.int64], of_round: slice, round_: int, findings: Findings
 ) -> bool:
-    """Replay the sends of one round, which all send what was there at its start.
+    """Replay the sends of one round on the sets of ranks whose data are added up in each memory.
 
-    Each memory (*place*) of a rank for a piece of the data has a set: the ranks whose data are in
-    it, added up. A send reads one set. Its kind says how others change:
+    A rank has several memories for each piece of the data: one for its sum, others beside it. For
+    each memory it is known which ranks' data are in it, added up: a set. A send reads one set, as
+    it was before the round. The kind of a send says what it changes:
 
-    - ``COPY``: it replaces the set at its destination;
-    - ``REDUCE``: it is *added* to the set at its destination, which gets the ranks of both;
-    - ``KEEP``: it replaces the set at its destination, a place beside the sum, and is also added
-      to the sum of the same piece there.
+    - ``COPY``: the set at its destination becomes the one that was read;
+    - ``REDUCE``: the set at its destination becomes the union of both;
+    - ``KEEP``: it is copied to its destination, a memory beside the sum, and the set of the sum of
+      the same piece there becomes the union, too.
 
-    It is a violation if a send reads an empty set; if a copy is not all that comes to a place in
-    the round; if something is added to an empty set; or if a rank would be in a set twice.
+    Violations are: a send reads an empty set; more than a single copy comes to a memory that is
+    copied to; something is added to an empty set; or a rank would be in a set twice.
 
     Parameters
     ----------
     state
-        ``state.sets[set]`` are the ranks of each set, as bits; changed by the sends. Its
-        ``source_set``, ``target_set`` and ``sum_set`` say for each send of all rounds the number
-        of the set that it reads, of the set at its destination, and of the sum there.
+        The sets, changed by the sends: ``sets[set]``, the ranks of a set as bits. For each send of
+        all rounds it has the number of the set that is read (``source_set``), of the set at the
+        destination (``target_set``), and of the sum there (``sum_set``).
     kind
         Int array, shape (sends of the round,): ``COPY``, ``REDUCE`` or ``KEEP``.
     of_round
@@ -262,19 +264,20 @@ def _add_data(
     round_: int,
     findings: Findings,
 ) -> bool:
-    """Add what is sent in a round to the sets where it goes.
+    """Add what is sent in a round to sums, and check that nothing is added twice.
 
-    Several ranks may send to one set, in which no rank may count twice: their data are added one
-    after another, so each addition is compared with what the earlier ones have added.
+    For each sum the ranks are known whose data are in it, as a set. Several sends may go to one
+    sum in the same round. They are added one after another, so that each is compared with what was
+    added before.
 
     Parameters
     ----------
     state
-        The rows of `state.sets` that are targets get the data.
+        ``state.sets[set]``: the ranks whose data are in a sum, as bits; changed.
     target
-        ``target[send]``: the number of the set into which it goes, a row of `state.sets`.
+        ``target[send]``: the number of the set to which a send is added.
     data
-        ``data[send]``: the set of ranks whose data a send carries, as bits; shape (sends, words).
+        ``data[send]``: the ranks whose data a send carries, as bits; shape (sends, words).
     additions
         The sends that add, as indices of `target` and `data`, sorted by their targets.
     round_
