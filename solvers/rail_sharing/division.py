@@ -52,12 +52,13 @@ def divide_rails(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution[RailShares]:
-    """Plan the step of each job with each share, and choose shares by the worst stretch.
+    """Divide rails among training jobs, so that the job that suffers most suffers least.
 
-    Several training jobs are on the same rails (switches that join the GPUs of one number of all
-    servers). A share is what a job has of them: ports of each of its GPUs, and replicas (degree of
-    data parallelism). The stretch of a job is the time from one of its steps to the next beside
-    the others, over the least time that a step can take.
+    Several jobs use the same rails (switches that join the GPUs of one number of all servers). A
+    share is what a job has of them: ports of each of its GPUs, and replicas (its degree of data
+    parallelism). Its stretch is the time from one of its steps to the next, over the least time
+    that a step can take: 2 means twice as slow. Each job is planned with each share that it could
+    have; then the shares with the smallest worst stretch are chosen.
 
     Parameters
     ----------
@@ -121,12 +122,12 @@ def _plan_all_shares(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Limit | None:
-    """Plan the step of each job with each share that fits on the switches.
+    """Plan the step of each job with each share that it could have.
 
-    A share is what a job has of the rails; its size is the number of ports of each GPU and the
-    number of replicas (degree of data parallelism). The least shares of all jobs come first, then
-    the second ones, and so on: no division is possible without the least ones. Equal jobs with
-    equal shares are planned once.
+    A share is what a job has of the rails. Its size is two numbers: the ports of each GPU, and the
+    replicas (degree of data parallelism). The smallest share of every job is planned first, then
+    the second share of every job, and so on: if the time is up early, each job has a plan at least
+    with its smallest share. Equal jobs with equal shares are planned once.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ def _plan_all_shares(
     """
     clock = limits.start()
 
-    # Each size of a job has a rank, counted from its least share on; tasks go by these ranks.
+    # Tasks in order: all smallest shares (rank 0), then all second ones (rank 1), and so on.
     tasks = [
         (rank, job, size)
         for job, named in enumerate(problem.jobs)
@@ -221,13 +222,17 @@ def _choose_fastest(plans: Plans) -> RailShare:
 
 
 def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShares | None:
-    """Choose the share of each job so that the worst stretch is smallest (bottleneck assignment).
+    """Divide the ports so that the worst stretch of a job is smallest (bottleneck assignment).
 
     A share is what a job has of the rails: ports of each of its GPUs, and replicas. Its stretch is
-    the time of a step with that, over the least time that a step can take. A threshold of the
-    stretch gives each job the least share within it. The smallest threshold whose shares fit on
-    the switches is the worst stretch. Ports that are left then go, one step at a time, to the job
-    whose stretch falls most.
+    the time of a step with this share, over the least time that a step can take. The division goes
+    in two steps:
+
+    1. A threshold is raised from the smallest stretch on. Each job gets the smallest share whose
+       stretch is within it. The first threshold whose shares fit on the switches is the worst
+       stretch.
+    2. Ports that are left are given to one job after another: each time to the one whose stretch
+       falls most.
 
     Parameters
     ----------
@@ -240,9 +245,12 @@ def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailSh
     Returns
     -------
     RailShares or None
-        By job the share that it would have alone and the one beside the others, by job and rail
-        its first port, and one step for each job in a round. None if no shares with a plan fit on
-        the switches together.
+        With these fields; None if no shares with a plan fit on the switches together:
+
+        * ``alone[job]`` and ``beside[job]``: its share if it had the rails to itself, and the one
+          beside the others;
+        * ``first_port[job, rail]``: where its ports begin on the switch;
+        * ``steps[job]``: 1, as all jobs run at the same time.
     """
     # By job and size the stretch with the plan of this size.
     stretch_of_job: list[dict[ShareSize, float]] = []
@@ -371,12 +379,13 @@ def _lay_out_ports(problem: RailSharing, sizes: Sequence[ShareSize]) -> np.ndarr
 def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShares:
     """Choose how many steps each job runs in its turn, so that the worst slowdown is smallest.
 
-    Jobs take turns on the same ports; in a round each has one turn of some whole steps, and
-    between turns the rails and GPUs rest. The slowdown of a job is the time of the round over the
-    time of its own steps in it, so that the job with the shortest turn is the worst one. Let that
-    turn last w in the best round. Then each job runs the fewest steps that last w at least: fewer
-    would be a shorter turn, and more only lengthen the round. It therefore suffices to try each
-    multiple of each step as w.
+    Jobs take turns on the same ports. In a round each job has one turn of some whole steps;
+    between turns the rails rest for some time. The slowdown of a job is the time of the round over
+    the time of its own steps in it, so that the job with the shortest turn is slowed down most.
+
+    How it is found: let the shortest turn of the best round last w seconds. Then each other job
+    runs the fewest steps that last w at least, since more steps only lengthen the round. The
+    shortest turn is a multiple of the step of some job; all these multiples are tried as w.
 
     Parameters
     ----------
@@ -420,8 +429,9 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
         multiples.append(own_s * np.arange(1, n_steps + 1))
     turn_s = np.unique(np.concatenate([[float(step_s.min())], *multiples]))
 
-    # Rows are lengths of turns, columns are jobs; an entry is how many steps the job runs. The
-    # first row is one step of each job, which is allowed whatever the longest round is.
+    # ``steps[row, job]``: how many steps the job runs in its turn. Each row but the first is for
+    # one w, the fewest steps that last so long. The first row is one step of each job: this is
+    # always allowed.
     steps = np.ones((len(turn_s) + 1, len(fastest)), np.int64)
     for job, own_s in enumerate(step_s.tolist()):
         if own_s > 0:
@@ -430,6 +440,9 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
     allowed = round_s <= problem.round_s
     allowed[0] = True
     shortest_turn_s = (steps * step_s).min(axis=1)
+
+    # The row with the smallest slowdown, of equal ones that with the shortest round. Steps of no
+    # time are divided by a tiny number in place of 0.
     slowdown = np.where(allowed, round_s / np.maximum(shortest_turn_s, 1e-300), np.inf)
     best = np.lexsort([round_s, slowdown])[0]
     return RailShares(

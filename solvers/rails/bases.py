@@ -93,11 +93,11 @@ def _join(n: int, member: Ints, owner: Ints) -> Ints:
 
 
 def list_families(seats: Seats) -> list[Ints]:
-    """List the families, which are the kinds of groups: by seat the group, and its place there.
+    """List the kinds of groups: for each kind, in which group each GPU is, and at which place.
 
-    A seat is a GPU of the one rail that stands for all that are alike. All groups whose names
-    agree up to the last dot are a family, as dp.0 and dp.1. A pipeline counts as a group, in the
-    order of its messages.
+    A seat is a GPU of the one rail that stands for all that do the same. Groups whose names agree
+    up to the last dot are one kind (a family), as dp.0 and dp.1. A pipeline counts as a group; its
+    members stand in the order of its messages.
 
     Parameters
     ----------
@@ -169,11 +169,12 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 
 
 def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
-    """List orders of all seats in which members of groups stand together.
+    """List orders of all GPUs of a rail in which members of groups stand side by side.
 
-    A family is the groups of one kind, as all of data parallelism. Two families make a grid:
-    groups of one are rows, those of the other columns. Listed are its rows one after another and
-    its columns one after another, each also there and back in turn (a snake), and all backwards.
+    A family is the groups of one kind, as all groups of data parallelism. Two families make a
+    grid: groups of one are its rows, those of the other its columns. Listed are the rows one after
+    another, and the columns one after another. Each is also listed as a snake, in which every
+    second row is turned around, and each backwards. A GPU of the rail is called a seat.
 
     Parameters
     ----------
@@ -214,11 +215,13 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
 
 
 def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
-    """List orders of all seats in which members of groups are evenly far apart.
+    """List orders of all GPUs of a rail in which the members of each group are evenly far apart.
 
     A collective around a ring takes the latency of its longest way from one member to the next.
-    Members that stand side by side have one very long way, from the last of them to the first: of
-    64 seats 57 hops for a group of 8, instead of 8 hops if every eighth seat is a member.
+    Members that stand side by side have one very long way, from the last of them back to the
+    first: among 64 GPUs a group of 8 has a way of 57 hops. If every eighth GPU is a member, all
+    ways are 8 hops. A seat is a GPU of the rail; a family is the groups of one kind, as all of
+    data parallelism.
 
     Parameters
     ----------
@@ -282,15 +285,17 @@ def _list_others(n_seats: int) -> Iterator[Ints]:
 
 
 def _list_rows(seats: Seats) -> Iterator[Ints]:
-    """List orders of all seats in which the groups of one dimension stand one after another.
+    """List orders of all GPUs of a rail in which groups stand one after another, turned or not.
 
-    A seat is a GPU of the one rail that stands for all rails that are alike. An order of seats is
-    the raw material of a ring of circuits, on which each seat leads to the next one in the order:
-    members of a group that stand side by side are one hop apart. Neighbouring groups meet at their
-    ends, and it depends on the job which ends should meet. Hence four orders are listed for each
-    dimension (kind of parallelism): with no group turned around, the second, fourth and so on, the
-    first, third and so on, or all. With groups 0 1 2 and 3 4 5 these are 0 1 2 3 4 5, 0 1 2 5 4 3,
-    2 1 0 3 4 5 and 2 1 0 5 4 3.
+    A ring of circuits leads from each GPU to the next one in an order; members of a group that
+    stand side by side are one hop apart. Neighbouring groups meet at their ends, and it depends on
+    the job which ends should meet. Hence there are four orders for each dimension (kind of
+    parallelism). With groups 0 1 2 and 3 4 5 these are:
+
+    * no group is turned around: 0 1 2 3 4 5;
+    * the second, fourth and so on: 0 1 2 5 4 3;
+    * the first, third and so on: 2 1 0 3 4 5;
+    * all: 2 1 0 5 4 3.
 
     Parameters
     ----------
@@ -447,10 +452,11 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
 
 
 def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
-    """Join seats that are in a group together, directly or through others.
+    """Join GPUs that are in a group together, directly or through others, into cycles.
 
-    A seat is a GPU of the rail, a family the groups of one kind. A seat that would be alone, as no
-    ring is, goes with others of its component (all seats that communicate with each other).
+    A seat is a GPU of the rail, a family the groups of one kind. If seats 0 and 1 are in one group
+    and 1 and 2 in another, 0, 1 and 2 are joined. A seat that would be alone joins others of its
+    component (all seats that communicate with each other).
 
     Parameters
     ----------

@@ -165,17 +165,23 @@ class Decoder:
     """
 
     def __init__(self, seats: Seats) -> None:
-        """Prepare the arrays of the kernel, which all choices share.
+        """Prepare to time choices: write the step as arrays, and make room for results.
 
-        A decoder turns choices (rings of circuits, the way of each communication, who goes first)
-        into schedules. A node is a computation, or one communication of several seats (GPUs of the
-        rail). A bundle is some ports of every GPU that hold the same circuits.
+        A choice is all that a schedule follows: rings of circuits, the way of each communication,
+        and who goes first. A node is a computation, or one communication of several seats (GPUs of
+        the one rail that stands for all rails that do the same). A bundle is some ports of every
+        GPU that always hold the same circuits.
 
         Parameters
         ----------
         seats
-            The folded step that is timed: durations of nodes in seconds, bytes, members, and who
-            waits for whom.
+            The folded step that is timed. These fields are used:
+
+            * by node `duration_s`, `bytes_sent`, `latency_s`, and `how` it goes;
+            * `begin` and `member`: node k has the members ``member[begin[k]:begin[k + 1]]``;
+            * `first` and `after`: the nodes ``after[first[k]:first[k + 1]]`` wait for node k;
+            * `pairs`: the same as rows (waited for, waiting);
+            * ``folded.class_of[rank]``: the seat of a rank.
         """
         self.seats = seats
         n_nodes = len(seats.how)
@@ -217,9 +223,9 @@ class Decoder:
             change=np.zeros((0, 3), np.int64),
         )
 
-        # A relay is a GPU that forwards data of others. A plan has a row for each relay on every
-        # rail, which are those of one rail, once for each of its copies: as many as the largest
-        # class has ranks. The rows that fit into memory are divided by that.
+        # A plan has a row for each GPU that forwards data of others, on every rail. The schedule
+        # is of one rail; with 8 equal rails (8 ranks of one seat) each of its rows is copied 8
+        # times, so that an eighth of the rows that fit into memory are allowed here.
         copies_of_seat = np.bincount(seats.folded.class_of, minlength=n_seats)
         self._most_forwarding = _MOST_ROWS // int(copies_of_seat.max(initial=1))
 
@@ -239,11 +245,11 @@ class Decoder:
         self._rate_of: dict[tuple[int, ...], NDArray[np.float64]] = {}
 
     def run(self, choice: RailChoice, most_s: float = np.inf, n_changes: int = 0) -> StepOutcome:
-        """Time a choice: schedule the step by it (list scheduling), and add up the work.
+        """Time a choice: schedule the step by it, and return how long the step lasts.
 
-        A choice is rings of circuits, the ports of each bundle (ports of every GPU that hold the
-        same circuits), the way of each communication, and who goes first. The schedule is written
-        into ``self.result``, in place of that of the choice before.
+        A choice is all that a schedule follows: rings of circuits, the way of each communication,
+        and who goes first. The schedule (start and end of each node, the new circuits) is written
+        into ``self.result``, in place of the one before.
 
         Parameters
         ----------
@@ -253,9 +259,9 @@ class Decoder:
             A step that lasts so long, in seconds, or longer, is of no use: its schedule is given
             up.
         n_changes
-            How many changes of circuits are noted in `result`, with time, bundle, and both seats.
-            Further ones are counted only. Callers that need them run a choice twice: once to count
-            its changes, once to note them.
+            For how many new circuits there is room in ``self.result``, which notes the time, the
+            bundle of ports, the sender and the receiver of each. Further ones are only counted.
+            Callers that need all of them run a choice twice: once to count, once to note them.
 
         Returns
         -------
@@ -264,8 +270,8 @@ class Decoder:
             how many circuits were set up; and `work`, the circuits that were looked at (a node
             counts as several), which is also added to ``self.work``.
         """
-        # Most moves change no ring: the arrays of the former rings are used again. To make them
-        # takes half as long as to time a step of a few operations.
+        # Most moves of a search change no ring: then the arrays of the former rings are used
+        # again. Making them takes half as long as timing a step of a few operations.
         if choice.rings is not self._rings:
             self._rings = choice.rings
             self._next_seat = np.array([ring.to for ring in choice.rings])
@@ -333,12 +339,13 @@ class Decoder:
         return self._scratch_of[n_bundles]
 
     def describe_chords(self, choice: RailChoice) -> Chords:
-        """Describe the chords of a choice, as the kernel reads them.
+        """Describe the chords of a choice as arrays, as the kernel reads them.
 
         A chord is one port of every GPU whose circuit leads to the member of its group that is a
-        fixed number of places further on, its stride. A bundle is some ports of every GPU that
-        hold the same circuits; each chord is one. In an all-to-all a part is the data of one
-        member for one other; it may take several hops, over one chord or several.
+        fixed number of places further on (its stride). In an all-to-all a part is the data of one
+        member for one other; it takes one hop or several, over one chord or several. With strides
+        1 and 3, the part for the member 4 places further on takes one hop on each. A bundle is
+        some ports of every GPU that hold the same circuits; each chord is one bundle.
 
         Parameters
         ----------
@@ -474,12 +481,13 @@ class Search:
     def __init__(
         self, seats: Seats, rng: np.random.Generator, spare_s: float, known_s: float
     ) -> None:
-        """Prepare a search for the best choice of a plan.
+        """Prepare a search for the best choice of a plan; nothing is timed yet.
 
-        A choice is what a schedule follows: rings (circuits that lead from each seat, a GPU of the
-        rail, to a next one), the way of each communication, and who goes first. Listed here is
-        what the search makes choices of: orders of seats and cuts into cycles, of which rings are
-        made, and kinds of nodes (communications) that are changed together. Nothing is timed yet.
+        A choice is all that a schedule follows: rings, the way of each communication, and who goes
+        first. A ring is circuits that lead from each seat (a GPU of the rail) to a next one. It is
+        made of an order of all seats and of a cut, which says by seat the number of its cycle:
+        with the order 2, 0, 3, 1 and the cut 0, 0, 1, 1 circuits lead 0 -> 1 -> 0 and 2 -> 3 -> 2.
+        Orders and cuts are listed here.
 
         Parameters
         ----------
@@ -525,11 +533,12 @@ class Search:
             bound_s = bound_step(seats)
         self.bound_s = bound_s * (1 + 1e-9)
 
-        # Rings are made of orders of seats, and of cuts, which give each seat the number of its
-        # cycle. A component is all seats that communicate with each other, directly or through
-        # others; a family is the groups of one kind, as all of data parallelism. Cuts and orders
-        # are derived from both. Then the nodes on rails (`riding`), and which of them a move
-        # changes together (`kinds`).
+        # What choices are made of:
+        #
+        # - component: by seat the least seat with which it communicates, also through others;
+        # - families: the groups of each kind, as all groups of data parallelism;
+        # - cuts and orders, of which rings are made;
+        # - riding: the communications on rails; kinds: those that a move changes together.
         self.component = list_components(seats)
         self.families = list_families(seats)
         self.cuts = list_cuts(self.component, self.families)
@@ -537,25 +546,24 @@ class Search:
         self.riding = seats.riding
         self.kinds = _list_kinds(seats)
 
-        # Groups of all-to-alls in which circuits of fixed strides (chords) may be laid, if any.
-        # The plainest shape: one ring of each component, with all ports, over which all goes (way
-        # 0 is the first ring), and no price of new circuits.
+        # Groups of all-to-alls in which chords can be laid (circuits that lead a fixed number of
+        # members further on); None if there are none. The plainest shape of a choice is one ring
+        # of each component with all ports. Everything goes over it: way 0 is the first ring.
         self.ports = seats.job.network.ports_per_gpu
         self.chord_groups = list_exchange_groups(seats)
         self.plain = _Shape(cuts=(self.component,), widths=(self.ports,), way=0, price_s=0.0)
 
     def go_on(self, delay_s: float, n_trials: int, most_work: float) -> None:
-        """Search for the best choice with some delay, also from the best one that is known.
+        """Search for the best choice with a given delay; the answer is ``self.best``.
 
-        A choice is what a schedule follows: rings of circuits, the way of each communication, and
-        who goes first. A trial is the timing of one choice. First all simple choices are timed.
-        The best of them are starts: each is changed at random for some turns, which are
-        `_TURN` trials each, start after start. After that all turns begin with the best choice of
-        all. The answer is ``self.best`` with its time ``self.best_s`` in seconds.
+        A choice is all that a schedule follows: rings of circuits, the way of each communication,
+        and who goes first. A trial is the timing of one choice. The search goes in three steps:
 
-        The work of the decoder, which times choices, is a number of circuits that it looks at, a
-        node (communication) counting as some dozens of them. It bounds the search as time does,
-        but gives the same answer on each machine.
+        1. All simple choices are timed. The best of them, and the best one of a former search, are
+           starts.
+        2. The starts take turns. A turn is `_TURN` trials, in which the start is changed at random
+           again and again; the best choice of the turn replaces it.
+        3. After `_TURNS` turns of each start, all further turns begin with the best choice of all.
 
         Parameters
         ----------
@@ -566,14 +574,16 @@ class Search:
             The most choices that are timed.
         most_work
             The search ends when all searches together have done so much work
-            (``self.decoder.work``); infinite if only a clock ends it.
+            (``self.decoder.work``); infinite if only a clock ends it. Work is a number of circuits
+            that are looked at, where a node counts as some dozens. It bounds the search as a time
+            would, but gives the same answer on each machine.
         """
         former = self.best
         self.delay_s = delay_s
 
-        # All-to-alls may go in stages, with a change of circuits before each. With a shorter delay
-        # a choice with all-to-alls lasts another time, and may lose to one that was worse before:
-        # the former best one is no record any more. It is timed anew below.
+        # An all-to-all may change all circuits several times on its way. With a shorter delay the
+        # choices with all-to-alls last another time, and their order may change: the time of the
+        # best one is forgotten, and it is timed anew below.
         if (self.seats.how == EXCHANGE).any():
             self.best = None
             self.best_s = self.known_s * (1 - 1e-12)
@@ -587,8 +597,8 @@ class Search:
         if not starts:
             return
 
-        # Trials in vain are counted from here on. After `_TURNS` turns of each start all further
-        # turns begin with the best choice so far.
+        # With 2,500 trials left there are three turns (rounded up), of start 0, 1, 2 and so on,
+        # and again from start 0. Trials in vain are counted from here on.
         self.better = self.tried
         for turn in range(-(-n_left // _TURN)):
             number = turn % len(starts)
@@ -608,9 +618,9 @@ class Search:
     def _take_turn(self, current: _TimedChoice, n_trials: int, most_work: float) -> _TimedChoice:
         """Change a choice at random, again and again (threshold accepting).
 
-        A choice is what a schedule follows: rings of circuits, the way of each communication, and
-        who goes first. A changed choice is kept, and changed further, if its step is hardly
-        longer: by 1 % at the beginning of a turn and by nothing at its end.
+        A choice is all that a schedule follows: rings of circuits, the way of each communication,
+        and who goes first. A changed choice is kept and changed further if its step is shorter, or
+        only a little longer: by up to 1 % at the beginning of a turn, and by nothing at its end.
 
         Parameters
         ----------
@@ -656,11 +666,11 @@ class Search:
     def _time_simple_choices(
         self, n_trials: int, most_work: float
     ) -> tuple[int, list[_TimedChoice]]:
-        """Time the choices that a search begins with, as long as trials and work are left.
+        """Time the simple choices, and return the best of them, with which the search begins.
 
-        A choice is what a schedule follows: rings (circuits from each GPU of a rail to a next
-        one), the way of each communication, and who goes first; a trial is the timing of one. Work
-        counts the nodes and circuits that the decoder, which times choices, has looked at.
+        A choice is all that a schedule follows: rings (circuits from each GPU of a rail to a next
+        one), the way of each communication, and who goes first. A trial is the timing of one. Work
+        counts the circuits and nodes that are looked at to time choices.
 
         Parameters
         ----------
@@ -762,24 +772,25 @@ class Search:
     def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
         """List the simple choices that are tried first.
 
-        A choice says all of a plan that the schedule follows: rings of circuits, the way of each
-        communication, and who goes first. A shape is a choice without the order of seats (GPUs of
-        the rail) on its rings, and without priorities and hastes. A priority (`rank`, the least
-        goes first) decides between communications that could start at one time; a haste lets one
-        be seen as able to start so many seconds sooner. The plain shape is one ring of all seats,
-        with all ports.
+        A choice is all that a schedule follows: rings of circuits, the way of each communication,
+        and who goes first. A shape is the part of a choice that is left without the order of the
+        GPUs on the rings and without who goes first. The plain shape is one ring with all ports.
 
-        The plain shape in order of release comes first, then all shapes with the first order and
-        the first priority. Then four lists share the work evenly, each going on when it has had
-        least of it: the plain shape in order of release with all orders, the plain shape with all
-        orders, the other shapes with all orders, and those with hastes.
+        The choices come in three parts:
+
+        1. the plain shape, where communications go in the order in which they are ready;
+        2. all shapes, with the first order of GPUs and one order of communications;
+        3. other orders of both, as four lists that share the work evenly: a choice comes
+           from the list that has had least work so far.
+
+        A list of the third part begins with the shapes that were best in the second part.
 
         Parameters
         ----------
         scores
-            The times of the choices that were listed so far, in seconds. The caller adds to them
-            between one choice and the next, so that the best shapes are known after the second
-            part.
+            The times of the choices that were listed so far, in seconds. The caller adds the time
+            of each choice before it asks for the next one. After the second part the best shapes
+            are read from here.
 
         Yields
         ------
@@ -790,15 +801,16 @@ class Search:
         free = longest_paths(seats.duration_s, seats.pairs)
         assert free is not None
 
-        # Priorities of nodes, the least first: longest path to the end of the step first (critical
-        # path), or earliest start with all circuits there first; or the order of programs.
+        # Three priorities of nodes, of which the least goes first: the node with the longest path
+        # to the end of the step; the node that could start first if all circuits were there; or
+        # the order in which the ranks' programs list them.
         critical = -seats.duration_s - self.decoder.graph.tail_s
         earliest = free.start_s
         in_program = seats.folded.part.astype(float)
         shapes = list(self._list_shapes())
         first = self.orders[0]
 
-        # A simple ring must be among the choices even if there is little work.
+        # Part 1. The other choices of this list come in part 3.
         in_turn = (
             self._form(self.plain, order, rank)._replace(in_turn=True)
             for rank, order in product((in_program, critical, earliest), self.orders)
@@ -808,8 +820,8 @@ class Search:
         for shape in shapes:
             yield self._form(shape, first, critical)
 
-        # The caller has timed the shapes by now. Priorities and orders are combined; the first
-        # pair is left out, since all shapes have been tried with it.
+        # Part 3. The caller has timed the shapes by now: `best` numbers them from best to worst.
+        # The first pair of priority and order is left out, since part 2 has tried it.
         best = np.argsort(scores[n_former : n_former + len(shapes)], kind="stable").tolist()
         ordered = list(product((critical, earliest), self.orders))[1:]
         lists = [
@@ -823,7 +835,8 @@ class Search:
             ),
         ]
 
-        # Each list has its share of the work: a ring of all takes more than many others.
+        # The list with the least work so far goes on. To share by number would not be even: a ring
+        # of all GPUs takes more work to time than many others.
         work = [0] * len(lists)
         while lists:
             turn = work.index(min(work))
@@ -836,18 +849,22 @@ class Search:
             work[turn] += self.decoder.work - former_work
 
     def _list_shapes(self) -> Iterator[_Shape]:
-        """List the shapes of plans that the search tries first, those with short cycles foremost.
+        """List the shapes of choices that are tried first, those with short cycles foremost.
 
-        A seat is a GPU of the rail. A ring is the circuits that seats may hold at one time: a cut
-        (a number for each seat) says which seats form a cycle together. A bundle is some ports of
-        every GPU that hold the same ring. A shape says which cuts the rings have, how many ports
-        each bundle has, which way data go, and the price: by how many seconds a way that needs
-        new circuits has to end sooner to be taken. It leaves open the order of seats on the rings
-        and which communication goes first.
+        A shape says:
 
-        There are one or two rings. Two rings share one bundle of all ports, of which the first
-        ring is held and the second set up when it is used; or each has a bundle of half of the
-        ports. The price is 0 or the delay of a change. Short cycles take least time to try.
+        * the cuts of its rings: a ring leads from each GPU of the rail to the next one of its
+          cycle, and a cut says by GPU which cycle that is;
+        * the ports of each bundle: a bundle is some ports of every GPU that always hold the same
+          circuits;
+        * which way data go;
+        * the price: by how many seconds a way that needs new circuits has to end sooner to be
+          taken.
+
+        It leaves open the order of the GPUs on the rings, and which communication goes first.
+        There are one or two rings. Two rings share one bundle of all ports, which holds the first
+        ring at the beginning and changes to the second one when it is used; or each has a bundle
+        of half the ports.
 
         Yields
         ------
@@ -881,14 +898,13 @@ class Search:
             yield _Shape((joins_all, joins_all), halves, EITHER, 0.0)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
-        """List shapes of plans that keep some ports for chords, and rings on the other ports.
+        """List shapes of choices that keep some ports for chords, and rings on the others.
 
         A chord is one port of every GPU whose circuit leads to the member of its group that is a
-        fixed number of places further on, its stride; several chords reach all members of an
-        all-to-all in a few hops, and no circuit changes. Few chords are enough where other
-        traffic needs the ports, so that each number is tried. The ports beside them are one
-        ring, or two, of which the second goes backwards. A ring is cut into cycles by a cut, a
-        number for each seat (GPU of the rail): seats of one number form a cycle.
+        fixed number of places further on (its stride). A few chords reach all members of an
+        all-to-all in a few hops, and no circuit changes. Other traffic needs ports as well: each
+        number of chords from 1 to all ports is tried. The ports beside them hold one ring, or two
+        of which the second goes backwards.
 
         Yields
         ------
@@ -943,20 +959,24 @@ class Search:
         rank: NDArray[np.float64],
         haste_s: NDArray[np.float64] | None = None,
     ) -> RailChoice:
-        """Make a choice of a shape.
+        """Make a choice of a shape: add the order of the GPUs on its rings, and who goes first.
 
-        A shape is a choice without the order of seats (GPUs of the rail) on its rings, and without
-        priorities and hastes. A node is a computation, or one communication. A bundle is some
-        ports of every GPU that hold the same ring of circuits. A chord is a bundle of one port
-        whose circuits lead a fixed number of members further on, its stride.
+        A seat is a GPU of the rail; a ring leads from each seat to the next one of its cycle. A
+        bundle is some ports of every GPU that always hold the same circuits. A chord is a bundle
+        of one port whose circuits lead a fixed number of members further on in their group (its
+        stride).
 
         Parameters
         ----------
         shape
-            By ring its cut (the number of the cycle of each seat), by bundle its width in ports,
-            the way of all nodes (the number of a ring, `EITHER`, or `_FIRST`: over the first ring
-            that has all members on one cycle), the price of new circuits in seconds, and the
-            strides of chords.
+            With these fields:
+
+            * ``cuts[ring][seat]``: the number of the cycle of a seat;
+            * ``widths[bundle]``: how many ports of each GPU it has;
+            * `way`: how all communications go: over the ring of this number, as each ends soonest
+              (`EITHER`), or over the first ring that has all its members on one cycle (`_FIRST`);
+            * `price_s`: by how many seconds a way with new circuits has to end sooner;
+            * `strides`: those of the chords, which are further bundles.
         order
             All seats, in the order of each ring; shape (seats,). If the first two rings have the
             same cut, the second one goes backwards.
@@ -1009,10 +1029,10 @@ class Search:
         )
 
     def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
-        """Let each node go over the first ring that joins its members, or as it ends soonest.
+        """Let each communication go over the first ring that serves it, or as it ends soonest.
 
-        A node is a communication of several seats (GPUs of the rail), its members. A ring may be
-        of several cycles; it can serve a node only if all members are on one of them.
+        A seat is a GPU of the rail. A ring leads from each seat to a next one, along one cycle or
+        several. It can serve a communication if all its members are on one cycle.
 
         Parameters
         ----------
@@ -1038,11 +1058,12 @@ class Search:
         return ways
 
     def _change(self, choice: RailChoice) -> RailChoice:
-        """Apply one random move, or two in 15 % of the cases: a second one leaves local optima.
+        """Change a choice by one random move, or by two moves in 15 % of the cases.
 
-        A move changes one thing of a choice: a ring of circuits, the way of communications, or who
-        goes first. With the probability ``self.critical_share`` it is an exchange of two
-        communications on the critical path of the current schedule instead.
+        A move changes one thing: a ring of circuits, the way of communications, or who goes first.
+        A second move helps to leave choices that no single move makes better. With the probability
+        ``self.critical_share`` the move is an exchange of two communications on the critical path
+        instead.
 
         Parameters
         ----------
@@ -1068,11 +1089,13 @@ class Search:
     def _exchange_on_critical_path(self, choice: RailChoice) -> RailChoice:
         """Let a communication on the critical path go before the one whose circuits it waits for.
 
-        The critical path is the chain of nodes, each waiting for the one before, that decides when
-        the step ends. A schedule is only made shorter by an exchange on it. The communication that
-        waits is called waiting here, the other one its blocker. A priority (`rank`, the least goes
-        first) decides between communications that could start at one time; a haste lets one be
-        seen as able to start so many seconds sooner.
+        The critical path is the chain of communications and computations, each waiting for the one
+        before, that decides when the step ends: only an exchange on it can make the step shorter.
+        One communication there waits for circuits that another one, its blocker, has. Two numbers
+        of a choice decide who goes first:
+
+        * ``rank[node]``: among those that could start at one time, the least goes first;
+        * ``haste_s[node]``: a node is seen as able to start so many seconds sooner than it is.
 
         Parameters
         ----------
@@ -1088,6 +1111,7 @@ class Search:
             is ready later; or in half of the cases the other one is held back by as much. The same
             choice if nobody on the path waits for circuits.
         """
+        # The times of the current choice, and who waits on its critical path.
         if self._times is None:
             self.decoder.run(choice)
             self._times = ScheduleTimes(self.decoder.result.start_s, self.decoder.result.end_s)
@@ -1113,22 +1137,22 @@ class Search:
         return choice._replace(rank=rank, haste_s=haste_s)
 
     def _apply(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Apply the move that was drawn: change one thing of a choice.
+        """Apply one random move: change one thing of a choice.
 
-        A choice is what a schedule follows: rings of circuits, the way of each communication, and
-        who goes first. Rings whose circuits are chords (fixed strides within groups of experts)
-        stay as they are.
+        A choice is all that a schedule follows: rings of circuits, the way of each communication,
+        and who goes first. There are six moves: change the order of a ring; replace or add a ring;
+        change the way of communications; change who goes first; change by how much some are
+        preferred (their haste); and let all go in the order in which they are ready, or no longer.
+        Rings of chords (circuits that lead a fixed number of members further on) stay as they are.
 
         Parameters
         ----------
         choice
             The choice; it stays as it is.
         draw
-            Four random numbers from 0 to 1. Its `move` selects by the limits `_MOST_PERTURB` to
-            `_MOST_HASTE` whether the order of a ring changes, a ring is replaced or added, the way
-            of communications, who goes first, haste (how much sooner communications are seen as
-            ready), or whether all goes in the order of release. The others say what changes, and
-            how.
+            Four random numbers from 0 to 1. `move` selects the move: the first one below
+            `_MOST_PERTURB`, the second one below `_MOST_REPLACE`, and so on. The others say what
+            changes, and how.
 
         Returns
         -------
@@ -1153,10 +1177,11 @@ class Search:
     def _replace_ring(
         self, choice: RailChoice, movable: Sequence[int], draw: _MoveDraw
     ) -> RailChoice:
-        """Take another ring in place of one that may change, or one more while they are few.
+        """Add a ring to a choice that has few of them, or put a new ring in place of another one.
 
-        A ring is an order of all seats (GPUs of the rail) and a cut, which gives each seat the
-        number of its cycle; the last cut in the list joins all seats that communicate.
+        A ring is made of an order of all seats (GPUs of the rail) and a cut, which says by seat
+        the number of its cycle. Half of the draws take the last cut in the list, in which all
+        seats that communicate are on one cycle; all cuts share the other half.
 
         Parameters
         ----------
@@ -1191,11 +1216,12 @@ class Search:
         return choice._replace(rings=tuple(rings))
 
     def _change_way(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Let one communication, or all of a kind, go another way.
+        """Let one communication go another way, or all that are alike.
 
-        A kind is nodes (communications) that are alike, as all messages of a pipeline. The way of
-        a node says over which circuits its data go: over one of the rings, straight from member to
-        member, over chords (circuits of fixed strides), or as it ends soonest.
+        The way of a communication says over which circuits its data go: over one of the rings,
+        straight from member to member, over chords (circuits that lead a fixed number of members
+        further on), or as it ends soonest. A kind is communications that are alike, as all
+        messages of a pipeline.
 
         Parameters
         ----------
@@ -1254,11 +1280,11 @@ class Search:
         return choice._replace(rank=rank)
 
     def _change_haste(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Let all communications of a kind, or one, be seen as ready sooner or later.
+        """Prefer one communication, or all that are alike, more or less than before.
 
-        A kind is nodes (communications) that are alike, as all messages of a pipeline. By its
-        haste, in seconds, a node is seen as able to start sooner than it is, and is preferred to
-        others.
+        By its haste a communication is seen as able to start so many seconds sooner than it is,
+        and goes before others. A kind is communications that are alike, as all messages of a
+        pipeline.
 
         Parameters
         ----------
@@ -1331,12 +1357,15 @@ def _keep_best(starts: list[_TimedChoice], timed: _TimedChoice) -> None:
 
 
 def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -> RailChoice:
-    """Exchange two seats of a ring, turn the part between them around, or move one of them.
+    """Change the order of one ring: exchange two GPUs, turn a part around, or move a GPU.
 
-    A seat is a GPU of the rail; a ring is an order of all seats, and leads from each to the next
-    one of its cycle. With the order a b c d e and the places 1 and 3, the three changes give
-    a d c b e (exchange, and here also turn), or a d b c e (the last one of the part goes to its
-    front). The digits of ``draw.move`` behind the first one decide which of the three it is.
+    A ring is an order of all GPUs of a rail, each of which leads to the next one of its cycle. Two
+    places of the order are drawn. With the order a b c d e f and the places 1 and 4 there are
+    three changes, equally likely:
+
+    * exchange both: a e c d b f;
+    * turn the part between them around: a e d c b f;
+    * move the last one of the part to its front: a e b c d f.
 
     Parameters
     ----------
@@ -1346,7 +1375,7 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
         The numbers of the rings that may change, at least one.
     draw
         Random numbers from 0 to 1: `first` selects the ring, `second` and `third` the two places
-        in its order.
+        in its order, and the digits of `move` behind the first one the kind of change.
 
     Returns
     -------
@@ -1397,9 +1426,9 @@ def _is_chord(choice: RailChoice, ring: int) -> bool:
 def list_exchange_groups(seats: Seats) -> Ints | None:
     """List the groups in which chords are worth laying: those of the all-to-alls that send most.
 
-    Sizes of groups are compared by the bytes that each member sends in all all-to-alls of that
-    size; the groups of the size with most bytes are listed. If all-to-alls of 8 members send 3 GB
-    and those of 4 send 1 GB, these are all groups of 8.
+    A chord is one port of every GPU whose circuit leads a fixed number of members further on in
+    its group. All groups have to be of one size: that whose all-to-alls send most bytes. If
+    all-to-alls of 8 members send 3 GB and those of 4 send 1 GB, the groups of 8 are listed.
 
     Parameters
     ----------
@@ -1431,10 +1460,10 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
 
 
 def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
-    """Lay circuits from each member of some groups to the one a stride further on: a chord.
+    """Make the circuits of a chord: from each member of a group to the one some places further on.
 
-    A seat is a GPU of the rail. Among 8 members, stride 2 leads along two cycles: the places 0, 2,
-    4, 6 and 1, 3, 5, 7.
+    How many places is the stride of the chord. A seat is a GPU of the rail. Among 8 members,
+    stride 2 leads along two cycles: the places 0, 2, 4, 6 and 1, 3, 5, 7.
 
     Parameters
     ----------
@@ -1466,9 +1495,12 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
 
 
 def _list_kinds(seats: Seats) -> list[Ints]:
-    """List kinds of nodes: sets of nodes on rails that a move of the search changes together.
+    """List sets of communications that are alike, which a move of the search changes together.
 
-    A node is one communication; in the folded step it stands for equal ones on all rails.
+    There are two sorts of sets: communications of the same group, kind of operation and partner,
+    as all messages from one rank of a pipeline to the next; and those of one kind of operation in
+    all groups of one name, as all all-gathers of data parallelism. Each communication on a rail is
+    in one set of each sort.
 
     Parameters
     ----------

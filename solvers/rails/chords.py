@@ -52,12 +52,11 @@ class _RouteList(NamedTuple):
 
 @lru_cache(maxsize=256)
 def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
-    """Choose strides and routes for an all-to-all, so that the busiest port carries least.
+    """Choose circuits for an all-to-all that never change, so that the busiest port carries least.
 
-    Circuits stay: port p of each member leads to the member a fixed number of places further on,
-    the stride of the port. The data of one member for another one take a route of several hops
-    where no stride leads there. Which routes they take is a linear programme for each set of
-    strides.
+    Port p of each member leads to the member a fixed number of places further on, the stride of
+    the port. Where no stride leads directly, data take several hops. Several sets of strides are
+    tried; how data are split over routes is a linear programme for each of them.
 
     Parameters
     ----------
@@ -159,14 +158,16 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
 
 @lru_cache(maxsize=256)
 def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
-    """Split all parts over routes so that the busiest port carries least: a linear programme.
+    """Route an all-to-all over circuits of fixed strides, so that the busiest port carries least.
 
-    An all-to-all has a part, the data of one member for one other, for each distance: how many
-    places further on in the group its receiver stands. The circuits of port p of all members lead
-    ``strides[p]`` places further on. A route says how often a part takes each port, in any order:
-    with strides 1 and 3, distance 5 may go as 1 + 1 + 3, hops (2, 1). As all members do the same,
-    the busiest port of one member decides the time. Tried are all ways of fewest hops to each
-    distance, and those of one hop more.
+    In an all-to-all each member has data for each other one, a part. The circuits of port p of all
+    members lead ``strides[p]`` places further on in the group. The part for a member d places
+    further on takes several hops: with strides 1 and 3, distance 5 may go as 1 + 1 + 3, which is
+    two hops on port 0 and one on port 1. A part may be split over several such routes. The best
+    split is the answer of a linear programme.
+
+    All members do the same, so that the busiest port of one member decides the time. Tried are the
+    routes with fewest hops to each distance, and those with one hop more.
 
     Parameters
     ----------
@@ -223,10 +224,12 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
 
 
 def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
-    """List the ways of fewest hops to each distance, and those of one hop more.
+    """List the ways over chords to each member: those with fewest hops, and one hop more.
 
-    A distance is how many places further on in the group a receiver stands. A route is how often
-    each port is taken, whose circuits lead one stride further on; the order does not matter.
+    A chord is the circuits of one port, which lead a fixed number of members further on (its
+    stride). A distance is how many places further on a receiver stands. A route is how often each
+    port is taken, in any order: with strides 1 and 3, distance 5 has the route (2, 1), for 1 + 1 +
+    3.
 
     Parameters
     ----------

@@ -66,13 +66,17 @@ class CommunicationRounds(NamedTuple):
 def choose_rounds(
     job: RailJob, kind: int, group: Group, size_bytes: float, lanes: Lanes
 ) -> CommunicationRounds:
-    """Choose how a communication is done: who sends to whom, and how much, in which rounds.
+    """Choose how a communication is done: who sends to whom, and how much, round by round.
 
-    In a round all circuits stay; the peer of a member is the one that it sends to or receives
-    from, and may change from round to round. An all-to-all of n ranks is n - 1 matchings, in which
-    everyone sends so many places onward: the fewest in which every pair has a circuit. Or the
-    collective goes around a ring, through the ranks between: n / 2 times as much data, but nothing
-    is switched. The faster one is taken. All else is done as the job says.
+    In a round all circuits stay. The peers of a member are those that it sends to and receives
+    from; they may change from round to round. A message has one round. A collective is done by the
+    algorithm that the job names, by default once around a ring. Only for an all-to-all of n
+    members there is a choice between two ways, and the faster one is taken:
+
+    * n - 1 shifts: in each, every member sends to the one a fixed number of places further on;
+      over several lanes (port numbers) so many shifts are done at a time. Circuits change between
+      rounds.
+    * around a ring: nothing changes, but members pass on data of others, n / 2 times as much.
 
     Parameters
     ----------
@@ -141,12 +145,13 @@ def choose_rounds(
 
 
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
-    """Describe for each rank, without names, which of its peers are the same.
+    """Describe for each rank which of its communication partners are the same, without names.
 
-    A class is ranks that do the same and are planned as one; a peer is a rank to which or from
-    which another sends on some lane (port of one number at all GPUs) in some round of a
-    collective. Ranks of a class have to agree in this description: then all of them need the same
-    changes of circuits. A rank with the peers 7, 3, 7 has the description 0, 1, 0.
+    Ranks that do the same (a class) are planned as one, and have to need the same changes of
+    circuits. A circuit changes when the next partner is another one than the last. A rank whose
+    partners are 7, 3, 7, one after another, has the description 0, 1, 0, and so has one with the
+    partners 40, 12, 40. A partner is a rank to which it sends, or from which it receives, on some
+    lane (port number) in some round of a collective.
 
     Parameters
     ----------
@@ -203,8 +208,9 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
             place_of_peer = table_of_key[int(keys[number])][:, place]
             peers.append(places.member[int(keys[number]) // SEND, place_of_peer])
 
-        # Equal peers get equal numbers. The description also says which of its operations have the
-        # same table, by numbers in the order in which the tables appear.
+        # Equal peers get equal numbers: 7, 3, 7 become 0, 1, 0. The description also says which of
+        # its operations have the same table. Tables are numbered as they appear: the second
+        # argsort turns the order of first appearance into the number of each table.
         table_numbers = np.argsort(by_appearance)[key_number.reshape(-1)]
         peer_numbers = number_first(np.concatenate(peers))
         descriptions.append(table_numbers.tobytes() + peer_numbers.tobytes())
@@ -279,11 +285,12 @@ def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
-    """Split the complete graph on n points into cycles through all, which share no edge.
+    """List cycles through all of n points such that no two cycles share an edge.
 
-    Walecki's zigzag [1]_ through an even number of points on a circle, turned step by step, and
-    one point in the middle. Where n is even, one more point is put into the middle of each zigzag:
-    the edges that it replaces are diameters, so no two of the new edges are the same.
+    This is Walecki's construction [1]_. A zigzag goes through an even number of points on a
+    circle, and one more point stands in the middle; turning the zigzag step by step gives all
+    cycles. Where n is even, one more point is put into the middle of each zigzag: the edges that
+    it replaces are diameters, so no two of the new edges are the same.
 
     Parameters
     ----------
@@ -347,10 +354,12 @@ def successors(n: int, ring: int) -> NDArray[np.int64]:
 
 
 def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
-    """Put a group into rings: lanes 2r and 2r + 1 turn ring r forward and backward.
+    """Put a group into rings: list who is next and who is before, for each port number.
 
-    A lane is the port of one number at all GPUs, or two ports where they are bidirectional. A ring
-    is a cycle through all members; different rings share no circuit.
+    A ring is a cycle through all members; different rings share no circuit. A lane is the port of
+    one number at all GPUs. Lanes 0 and 1 turn ring 0 forward and backward, lanes 2 and 3 ring 1,
+    and so on. Where ports are bidirectional, a lane is two ports and turns a ring of its own, both
+    ways.
 
     Parameters
     ----------

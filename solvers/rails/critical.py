@@ -73,12 +73,12 @@ class CriticalPaths:
         self._first_former = np.searchsorted(later, np.arange(n_nodes + 1))
 
     def list_blocked(self, times: ScheduleTimes, delay_s: float) -> list[Blocked]:
-        """List the communications on one critical path that wait for circuits.
+        """List the communications that wait for circuits where it makes the step longer.
 
         The critical path is the chain of nodes (computations and communications), each waiting for
-        the one before, that decides when the step ends. A communication on it may wait for the end
-        of another one, its blocker, not for its data but for its circuits: these pairs are listed,
-        since an exchange of both may make the step shorter.
+        the one before, that decides when the step ends. A communication on it may wait for another
+        one, its blocker, only because that has the circuits. These pairs are listed: if the two
+        change places, the step may get shorter.
 
         Parameters
         ----------
@@ -117,11 +117,17 @@ class CriticalPaths:
 
 @kernel
 def _walk_back(times, formers, communications, limits, blocked):
-    """Walk along a critical path, from the node that ends last back to the start of the step.
+    """Walk along the critical path of a schedule, from its end back to its start.
 
-    The node before another one on the path is one that it waits for, if that ends when it starts.
-    Else it is a communication that ends then, or a delay earlier, whose circuits it takes over.
-    O(path * log(communications)).
+    The critical path is the chain of nodes (computations and communications) that decides when the
+    step ends. From a node the walk goes back to one of two sorts of nodes:
+
+    * one that it waits for and that ends when it starts; else
+    * a communication that ends then, or the delay of a change earlier: it takes over its circuits.
+
+    Each step of the second sort is written down. With a delay of 2 s, a node that is ready at 5 s
+    and starts at 9 s may have waited for the circuits of one that ends at 7 s: the pair and 5 s
+    are written. The cost is O(path * log(communications)).
 
     Parameters
     ----------
@@ -130,12 +136,15 @@ def _walk_back(times, formers, communications, limits, blocked):
     formers : tuple of (first_former, former)
         Node k waits for the nodes ``former[first_former[k]:first_former[k + 1]]``.
     communications : tuple of (by_end, end_s)
-        The nodes that ride a rail, by their ends, and these ends in seconds, ascending.
+        The nodes that ride a rail, sorted by their ends, and these ends in seconds; shape
+        (communications,) each.
     limits : tuple of (delay_s, tie_s)
-        How long a change of circuits takes; and times that differ by less are the same.
+        How long a change of circuits takes, in seconds; and times that differ by no more than
+        `tie_s` are the same.
     blocked : tuple of (pairs, ready_s)
-        Written: by communication on the path that waits for circuits, this node and the one whose
-        circuits it takes over, shape (communications, 2); and when it is ready, in seconds.
+        Written, an entry for each communication on the path that waits for circuits: this node and
+        the one whose circuits it takes over, shape (communications, 2); and when it would be ready
+        without that, in seconds, shape (communications,).
 
     Returns
     -------
@@ -148,6 +157,8 @@ def _walk_back(times, formers, communications, limits, blocked):
     delay_s, tie_s = limits
     pairs, ready_s = blocked
     n_pairs = 0
+
+    # The path ends with the node that ends last.
     node = end_s.argmax()
     while True:
         # The latest of the nodes that it waits for.

@@ -271,7 +271,10 @@ def _goes_before(key_s, priority, node, other):
 
 @inlined_kernel
 def _push(heap, key_s, priority, size, node):
-    """Add a node to a binary heap.
+    """Add a node to a queue, which is a binary heap.
+
+    In a binary heap each entry goes before the two entries below it, so that the first one is
+    known.
 
     Parameters
     ----------
@@ -305,7 +308,10 @@ def _push(heap, key_s, priority, size, node):
 
 @inlined_kernel
 def _pop(heap, key_s, priority, size):
-    """Take the first node from a binary heap; it is then right behind the heap.
+    """Take the first node from a queue, which is a binary heap.
+
+    In a binary heap each entry goes before the two entries below it, so that the first one is
+    known. The node that is taken stays in the array, right behind the heap.
 
     Parameters
     ----------
@@ -345,26 +351,31 @@ def _pop(heap, key_s, priority, size):
 
 @inlined_kernel
 def _route_over_ring(node, plan, ring, ports, bundle, limit):
-    """Find when all circuits are free and up that a communication needs on one ring.
+    """Find when all the circuits that a communication needs on one ring are free and up.
 
-    A node is a communication, a seat a GPU of the rail. A ring leads from each seat to a next one,
-    along one cycle or several. A bundle is some ports of every GPU that always hold the same
-    circuits. A circuit is up if the ports hold it, and free if no other node uses its ports. Data
-    travel along the ring from the first member: a message to the second one, a collective
-    once round through all members. Seats between members forward.
+    A ring is circuits that lead from each seat (GPU of the rail) to a next one, in a cycle or
+    several. Data go along it from the first member: a message to its receiver, a collective once
+    round through all members. Other seats on the way pass the data on. A circuit is free when no
+    other communication uses its ports, and up if the ports hold it now. A missing one takes a
+    delay to set up, after its ports are free.
+
+    Around 0 -> 1 -> 2 -> 3 -> 4 -> 0 a collective of seats 0, 2 and 3 takes all five circuits.
+    Seats 1 and 4 pass on, and the most hops from one member to the next are two.
 
     Parameters
     ----------
     node : Node
-        The communication.
+        The communication: its `members` as seats, and `how` it goes (`MESSAGE` or a collective).
     plan : PlanChoice
-        Its rings and its delay are used.
+        Used are ``next_seat[ring, seat]`` (where the ring leads), ``cycle[ring, seat]`` (the
+        number of the cycle) and `change_s` (seconds to set up a circuit).
     ring : int
         The ring, on which the first member has a successor.
     ports : BundlePorts
-        The circuits as they are now; they are not changed.
+        The circuits as they are now, not changed: ``receiver[bundle, seat]`` is the seat to which
+        a port leads, ``send_free_s`` and ``receive_free_s`` say when ports are free, in seconds.
     bundle : int
-        The bundle over whose ports the data go.
+        The number of the ports over which the data go.
     limit : tuple of (mark, give_up_s)
         ``mark[seat]``, shape (seats,), tells members, the seats that communicate, from others: all
         members have the mark of the first one, and no other seat has it. A start at `give_up_s`,
@@ -373,15 +384,13 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
     Returns
     -------
     Route
-        `free_s`, when the last circuit is free and up, in seconds from the start of the step;
-        `max_hops`, the most hops from one member to the next, or 0 if the members are on
-        different cycles or it is too late; `n_missing`, the circuits to be set up; `n_examined`,
-        those that were looked at.
+        With these fields:
 
-    Notes
-    -----
-    Around the ring 0 -> 1 -> 2 -> 3 -> 4 -> 0 a collective of seats 0, 2 and 3 takes all five
-    circuits; seats 1 and 4 forward, and the slowest of its pairs is two hops apart.
+        * `free_s`: when the last circuit is free and up, in seconds from the start of the step;
+        * `max_hops`: the most hops from one member to the next; 0 if members are on different
+          cycles, or if it is too late;
+        * `n_missing`: how many circuits have to be set up;
+        * `n_examined`: how many circuits were looked at.
     """
     mark, give_up_s = limit
     members = node.members
@@ -428,11 +437,13 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
 
 @inlined_kernel
 def _route_straight(node, plan, stride, ports, bundle):
-    """Find when the circuits are free and up from each member to that a stride further on.
+    """Find when the circuits are free and up that lead straight from each member to another one.
 
     Members are the seats (GPUs of the rail) that communicate, in the order of their group. With
     stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
-    bundle is some ports of every GPU that always hold the same circuits.
+    circuit is up if the ports hold it now, and free when no other communication uses them; a
+    missing one takes a delay to set up after that. A bundle is some ports of every GPU that always
+    hold the same circuits.
 
     Parameters
     ----------
@@ -475,12 +486,14 @@ def _route_straight(node, plan, stride, ports, bundle):
 def _try_rings(node, plan, bundle, ports, mark, best):
     """Try to send the data of a communication over each ring that it may take, on one bundle.
 
-    A node is a communication, and its members are the seats (GPUs of the rail) that take part. A
-    bundle is some ports of every GPU that always hold the same circuits. A ring leads from each
-    seat to a next one; any ring can be set up on any bundle, where some of its circuits may be
-    missing and then have to be set up first. The seats between members forward. Around a ring an
-    all-to-all of n members passes n / 2 times its bytes: a part for the member d places further on
-    takes d hops, and the mean of 1, ..., n - 1 is n / 2.
+    A ring is circuits that lead from each seat (GPU of the rail) to a next one; seats that are no
+    members of the communication pass its data on. A bundle is some ports of every GPU that always
+    hold the same circuits. Any ring can be used on any bundle: circuits that are missing are set
+    up first, which takes time.
+
+    How long the data take: around a ring, each port passes the bytes of the communication once. An
+    all-to-all of n members passes n / 2 times its bytes, because the part for the member d places
+    further on takes d hops, and the mean of 1, ..., n - 1 is n / 2.
 
     Parameters
     ----------
@@ -504,10 +517,9 @@ def _try_rings(node, plan, bundle, ports, mark, best):
     Returns
     -------
     BestWay
-        The best way so far with these included. Its `taken` is a way as one number:
-        ``bundle * (rings + 1) + 1 + ring``, where a 0 in place of ``1 + ring`` would be straight
-        (over circuits from member to member, without a ring). With 3 rings, bundle 1 over ring 2
-        is 7. Its `n_examined` has grown by the circuits that were looked at.
+        The best way so far with these included. Its `taken` is the way as one number,
+        ``bundle * (rings + 1) + 1 + ring``: with 3 rings, bundle 1 over ring 2 is 7. Its
+        `n_examined` has grown by the circuits that were looked at.
     """
     n_rings = len(plan.next_seat)
     passed = len(node.members) / 2 if node.how == EXCHANGE else 1.0
@@ -535,16 +547,19 @@ def _try_rings(node, plan, bundle, ports, mark, best):
 
 @inlined_kernel
 def _try_straight(node, plan, bundle, ports, best):
-    """Try to send straight over one bundle, and an all-to-all in stages.
+    """Try to send the data of a communication straight over one bundle: nobody passes data on.
 
-    Straight is over circuits from each member of the communication to the next one, with nobody
-    between. A bundle is some ports of every GPU that always hold the same circuits. In a stage of
-    an all-to-all each member sends to the one a fixed number of places further on, the stride;
-    from stage to stage all circuits change. A part is the data of one member for one other. Each
-    row of the menu is one way to do an all-to-all: ``menu.stride[row, stage]``, 0 if there is no
-    such stage, and ``menu.hops[row, stage]``, how many parts each of its circuits carries. The
-    rows from ``menu.begin[n]`` to ``menu.begin[n + 1]`` are for n members. The first stage waits
-    for its circuits like any other way.
+    A bundle is some ports of every GPU that always hold the same circuits. A collective goes over
+    circuits from each member to the next one of its group; a message over one circuit.
+
+    An all-to-all goes in stages, one after another. In each stage every member sends to the one
+    that is a fixed number of places further on, and between stages all circuits change. The menu
+    is a table of the ways to do that:
+
+    * rows ``menu.begin[n]`` to ``menu.begin[n + 1]`` are the ways for n members;
+    * ``menu.stride[row, stage]``: how many places further on members send; 0 past the last stage;
+    * ``menu.hops[row, stage]``: how many parts each circuit carries in the stage. A part is the
+      data of one member for one other.
 
     Parameters
     ----------
@@ -569,6 +584,8 @@ def _try_straight(node, plan, bundle, ports, best):
     n = len(node.members)
     menu = plan.menu
     taken = bundle * (len(plan.next_seat) + 1)
+
+    # Messages and collectives that go around: one circuit from each sender to the next member.
     if node.how != EXCHANGE:
         route = _route_straight(node, plan, 1, ports, bundle)
         best = _count_examined(best, n)
@@ -598,13 +615,13 @@ def _try_straight(node, plan, bundle, ports, best):
 
 @inlined_kernel
 def _serves_as_chord(stride, is_exchange, n_members):
-    """Tell whether a bundle is a chord that serves a node.
+    """Tell whether a collective can use the circuits of one bundle of ports as a chord.
 
-    A bundle is some ports of every GPU that hold the same circuits; it is a chord if these lead a
-    fixed number of members further on, its stride. A node is a communication. An all-to-all uses
-    every chord that leads to another member. Other collectives go around, and need a stride that
-    makes one ring through all members: one that has no divisor in common with their number
-    (Euclid). Among 8 members stride 3 does, while stride 2 makes two rings of four.
+    A bundle is some ports of every GPU that always hold the same circuits. It is a chord if these
+    lead a fixed number of members further on, its stride. An all-to-all can use every chord that
+    leads to another member. Other collectives go around, and need a stride that makes one ring
+    through all members: its greatest common divisor with their number is 1 (Euclid). Among 8
+    members stride 3 makes one ring, and stride 2 makes two rings of four.
 
     Parameters
     ----------
@@ -635,21 +652,22 @@ def _serves_as_chord(stride, is_exchange, n_members):
 
 @inlined_kernel
 def _try_chords(node, plan, ports, best):
-    """Try to send over all chords that serve a communication, at once.
+    """Try to send the data of a collective over all its chords at once.
 
-    A chord is a bundle of one port of every GPU, whose circuits lead a fixed number of members
-    further on, its stride. Several chords share the bytes of a collective; in an all-to-all each
-    part (the data of one member for one other) goes over some of them, hop by hop. All of their
-    circuits must be free. Each hop of a part of an all-to-all has its share of the latency: one
-    message after the other, as with all links, over whichever port.
+    A chord is one port of every GPU whose circuits lead a fixed number of members further on (its
+    stride). The chords share the bytes of the collective; all their circuits have to be free. In
+    an all-to-all the data of one member for one other are a part. A part may take several hops,
+    over several chords: with strides 1 and 3, a part for the member 4 places further on takes two
+    hops.
 
     Parameters
     ----------
     node : Node
         A collective of more than two members.
     plan : PlanChoice
-        Its chords (by bundle the stride, 0 for none, and by number of members the parts that the
-        busiest chord carries), rates in bytes per second and delay in seconds are used.
+        Used are ``chords.stride[bundle]`` (0 for a bundle that is no chord), ``chords.load[n]``
+        (how many parts the busiest chord carries in an all-to-all of n members),
+        ``rate[bundle]`` in bytes per second, and `change_s`, the seconds to set up a circuit.
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     best : BestWay
@@ -668,6 +686,8 @@ def _try_chords(node, plan, ports, best):
     n_missing = 0
     n_chords = 0
     rate = 0.0
+
+    # Over all chords that serve: when the last circuit is free and up, and their rates added up.
     for bundle in range(len(plan.rate)):
         if _serves_as_chord(chords.stride[bundle], is_exchange, n):
             route = _route_straight(node, plan, chords.stride[bundle] % n, ports, bundle)
@@ -679,9 +699,9 @@ def _try_chords(node, plan, ports, best):
         return best
 
     # Around a ring the chords share the bytes evenly. An all-to-all lasts as long as its busiest
-    # chord is busy with the parts that pass over it. The latency of the node is that of n - 1
-    # messages, one for each part; on each of c chords a part has c times its share of it, as the
-    # messages of a member go one after another over all chords.
+    # chord is busy. A part has 1 / (n - 1) of the bytes and of the latency of the node; the
+    # latency counts c times on each of c chords, since the messages of a member are sent one after
+    # another, over whichever chord.
     best = _count_examined(best, n_chords * n)
     lasts_s = node.bytes_sent / rate + node.latency_s
     if is_exchange:
@@ -722,10 +742,11 @@ def _count_examined(best, n_examined):
 
 @inlined_kernel
 def _take_if_sooner(best, node, plan, way, n_missing):
-    """Compare a way with the best one so far by when it ends.
+    """Return the better of two ways of a communication: the best one so far, or a new one.
 
-    A way is the circuits over which a communication (node) goes. New circuits have a price, in
-    seconds, only where the node may choose among its ways (`EITHER`).
+    A way is the circuits over which the communication goes. The way that ends sooner is better.
+    Where the communication may choose among all its ways, one that needs new circuits has a price,
+    in seconds: it has to end so much sooner.
 
     Parameters
     ----------
@@ -757,11 +778,11 @@ def _take_if_sooner(best, node, plan, way, n_missing):
 def _choose_way(node, plan, ports, mark):
     """Find the way by which a communication ends soonest: over rings, straight, or over chords.
 
-    All bundles are tried, which are sets of ports of every GPU that hold the same circuits. Over a
-    ring, data pass from seat to seat (GPU to GPU of the rail), and those between members forward.
-    Straight is over circuits from each member to another one, with nobody between. A chord is a
-    bundle of one port whose circuits lead a fixed number of members further on; data go over all
-    chords at once.
+    A seat is a GPU of the rail, and a bundle is some ports of every GPU that always hold the same
+    circuits. On each bundle two sorts of ways are tried: over a ring of circuits, where seats
+    between the members pass the data on, and straight, over circuits from member to member. Then
+    all chords at once: bundles of one port whose circuits lead a fixed number of members further
+    on.
 
     Parameters
     ----------
@@ -779,10 +800,15 @@ def _choose_way(node, plan, ports, mark):
     Returns
     -------
     BestWay
-        `taken`, the way as ``bundle * (rings + 1) + choice``, where the choice is 0 for straight
-        and the ring plus one else; one more bundle than there are stands for chords; -1 if no way
-        can serve. Then `start_s` and `end_s` in seconds, `score_s` (the end plus the price of new
-        circuits), the `row` of the menu, and how many circuits were looked at.
+        With these fields:
+
+        * `taken`: the way as ``bundle * (rings + 1) + choice``; the choice is 0 for straight, else
+          the ring plus one, and the number of bundles in place of a bundle stands for chords; -1
+          if no way can serve;
+        * `start_s`, `end_s`: in seconds from the start of the step;
+        * `score_s`: the end plus the price of new circuits, by which ways are compared;
+        * `row`: the row of the menu for an all-to-all that goes straight;
+        * `n_examined`: how many circuits were looked at.
     """
     # No way is found yet (-1), and any is better than that.
     best = BestWay(-1, 0.0, 0.0, np.inf, 0, 1)
@@ -790,7 +816,8 @@ def _choose_way(node, plan, ports, mark):
     for bundle in range(n_bundles):
         best = _try_rings(node, plan, bundle, ports, mark, best)
 
-        # A node that is meant for a ring goes straight only if no bundle has another way for it.
+        # A node that the plan sends over a ring goes straight only if that ring can serve it on no
+        # bundle: this is known at the last one.
         is_last = bundle == n_bundles - 1
         has_ring = node.way >= 0 and (best.taken >= 0 or not is_last)
         if node.way != CHORDS and not has_ring:
@@ -806,11 +833,12 @@ def _choose_way(node, plan, ports, mark):
 
 @inlined_kernel
 def _set_up(ports, bundle, circuit, start_s, result, n_changes):
-    """Set up a circuit in place of those that its two ports held, and note the change.
+    """Set up one circuit in place of those that its two ports held, and write down the change.
 
     A circuit leads from the sending port of one seat (GPU of the rail) to the receiving port of
-    another. A bundle is some ports of every GPU that always hold the same circuits, so that it has
-    one sending and one receiving side at each seat. A port that loses its circuit is dark: -1.
+    another. If 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, then the receiving port of 1 and the
+    sending port of 2 are dark: they have the peer -1. A bundle is some ports of every GPU that
+    always hold the same circuits.
 
     Parameters
     ----------
@@ -852,13 +880,12 @@ def _set_up(ports, bundle, circuit, start_s, result, n_changes):
 
 @inlined_kernel
 def _hold_ring(node, plan, way, ports, result, n_changes):
-    """Set up the missing circuits of a way over a ring, and hold all of them until the node ends.
+    """Give a communication its circuits along a ring, and keep their ports busy until it ends.
 
-    A node is a communication, which goes around a ring: from its first member, seat after seat
-    (GPU after GPU of the rail), to the last that needs the data. Seats between members forward. A
-    bundle is some ports of every GPU that always hold the same circuits. To hold a circuit is to
-    keep its two ports busy. Each missing circuit is set up as soon as both of its ports are free,
-    even if others of the ring are free later.
+    A ring leads from each seat (GPU of the rail) to a next one. Data go along it: a message from
+    its sender to its receiver, a collective from its first member once round. Seats on the way
+    that are no members pass the data on: they forward. Each missing circuit is set up as soon as
+    its own two ports are free, even if others of the ring are free later.
 
     Parameters
     ----------
@@ -910,32 +937,34 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
 
 @inlined_kernel
 def _hold_straight(node, plan, way, ports, result, n_changes):
-    """Give a communication the circuits that lead straight from member to member, until it ends.
+    """Give a communication its circuits from member to member, and keep their ports busy.
 
-    A node is a communication; its members are seats (GPUs of the rail). Straight is over circuits
-    from each member to another one, with nobody between. A bundle is some ports of every GPU that
-    always hold the same circuits. To hold a port is to keep it busy: no other node can use it.
+    Straight means that no other GPU passes the data on. A bundle is some ports of every GPU that
+    always hold the same circuits. Missing circuits are set up in place of others, each as soon as
+    its two ports are free.
 
-    An all-to-all goes in stages, one after another. In a stage every member sends to the one a
-    stride (number of places in the group) further on, and from stage to stage all circuits change.
-    ``menu.stride[row, stage]`` is that stride, 0 past the last stage; ``menu.hops[row, stage]`` is
-    how many parts (the data of one member for one other) each circuit carries in the stage. Other
-    nodes have one stage of stride 1: row 0 of the menu.
+    An all-to-all goes in stages, one after another. In each stage every member sends to the one
+    that is a fixed number of places further on (the stride), and between stages all circuits
+    change. Circuits of a later stage are set up when the stage before has ended. Two arrays say
+    what the stages are, where `row` is ``best.row``:
 
-    Missing circuits of the first stage are set up as soon as their own two ports are free. Those
-    of a later stage are set up when the stage before has ended, all at one time, since a stage
-    needs the ports of the one before.
+    * ``menu.stride[row, stage]``: the stride; 0 past the last stage;
+    * ``menu.hops[row, stage]``: how many parts each circuit carries in the stage. A part is the
+      data of one member for one other.
+
+    Other communications have one stage of stride 1, which is row 0.
 
     Parameters
     ----------
     node : Node
-        The communication; a message has one circuit, from sender to receiver.
+        The communication, with `members` as seats (GPUs of the rail); a message has one circuit,
+        from sender to receiver.
     plan : PlanChoice
-        Its menu, the rates of bundles in bytes per second, and the delay of a change in seconds
-        are used.
+        Used are its `menu`, ``rate[bundle]`` in bytes per second, and `change_s`, the seconds that
+        a change of circuits takes.
     way : tuple of (bundle, best)
-        The bundle over whose ports the data go, and the `BestWay`: start and end of the node in
-        seconds, and the row of the menu.
+        The bundle over whose ports the data go, and the way that was chosen: `start_s` and `end_s`
+        of the communication in seconds, and the `row` of the menu.
     ports : BundlePorts
         Changed: the circuits are those of the last stage, and all ports that the node used are
         busy until it ends.
@@ -961,10 +990,9 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
     n_senders = 1 if node.how == MESSAGE else n
     part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / max(n - 1, 1)
 
-    # When the change to each stage begins. That to the first stage ends when the node starts, and
-    # so it begins a delay earlier; it is not used itself, as each circuit of that stage has a time
-    # of its own. With the delay and the length of the stage added, it is when the change to the
-    # second stage begins.
+    # `change_start_s` is when the change to a stage begins: for the first stage a delay before the
+    # node starts, for each further one a delay and the length of a stage later. The value of the
+    # first stage is only counted on from: each of its circuits has a time of its own.
     change_start_s = best.start_s - plan.change_s
     for stage in range(menu.stride.shape[1]):
         stride = menu.stride[best.row, stage]
@@ -992,11 +1020,11 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
 
 @inlined_kernel
 def _hold_chords(node, plan, end_s, ports, result, n_changes):
-    """Set up the missing circuits of all chords that serve a node, and hold them until its end.
+    """Give a collective the circuits of all its chords, and keep their ports until it ends.
 
-    A node is a communication. A chord is a bundle of one port of every GPU, whose circuits lead
-    from each member to the one a stride (number of places) further on. To hold a circuit is to
-    keep its two ports busy.
+    A chord is one port of every GPU whose circuits lead from each member to the one a fixed number
+    of places further on (its stride). Circuits that are missing are set up, each as soon as its
+    two ports are free.
 
     Parameters
     ----------
@@ -1043,10 +1071,10 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
 
 @inner_kernel
 def _light_homes(plan, ports):
-    """Let all bundles hold their home rings, with all ports free at 0 s.
+    """Put up the circuits with which the step begins, and let all ports be free at 0 s.
 
-    A bundle is some ports of every GPU that hold the same circuits; its home is the ring that it
-    holds when the step begins and ends.
+    A bundle is some ports of every GPU that always hold the same circuits. Its home is the ring of
+    circuits that it holds when the step begins and ends.
 
     Parameters
     ----------
@@ -1071,10 +1099,10 @@ def _light_homes(plan, ports):
 
 @inner_kernel
 def _restore_homes(plan, ports, result, n_changes):
-    """Set up the missing circuits of all home rings again, each as soon as its ports are free.
+    """Set up the circuits again with which the step began, each as soon as its ports are free.
 
-    A bundle is some ports of every GPU that hold the same circuits; its home is the ring that it
-    holds when the step begins and ends.
+    A bundle is some ports of every GPU that always hold the same circuits. Its home is the ring of
+    circuits that it holds when the step begins; it has to hold it again when the step ends.
 
     Parameters
     ----------
@@ -1112,12 +1140,16 @@ def _restore_homes(plan, ports, result, n_changes):
 
 @inlined_kernel
 def _start_communication(node, plan, best, scratch, result, n_changes):
-    """Start a communication: set up the circuits that it lacks, and hold all until it ends.
+    """Start a communication: set up the circuits that it lacks, and keep their ports.
 
-    A seat is a GPU of a rail. A bundle is a set of ports of every GPU that hold the same circuits.
-    Over a bundle, data go over a ring (a fixed cycle of seats, of which those between members
-    forward), or straight (over circuits from member to member). Over chords, data go at once over
-    all one-port bundles whose circuits lead a fixed number of members further on.
+    A bundle is some ports of every GPU that always hold the same circuits. There are three sorts
+    of ways: over a ring of circuits on one bundle, where other GPUs may pass the data on; straight
+    over one bundle, from member to member; or over all chords at once, which are bundles of one
+    port whose circuits lead a fixed number of members further on.
+
+    The way is one number, ``bundle * (rings + 1) + choice``: the choice is 0 for straight, else
+    the ring plus one, and the number of bundles in place of a bundle stands for chords. With 2
+    bundles and 3 rings, 4 is bundle 1 straight, 6 is bundle 1 over ring 1, and 8 is over chords.
 
     Parameters
     ----------
@@ -1128,10 +1160,7 @@ def _start_communication(node, plan, best, scratch, result, n_changes):
         menu (table of the stages in which all-to-alls go straight), chords, and the delay of a
         change of circuits.
     best : BestWay
-        The way that it takes, with start and end in seconds. Its `taken` is
-        ``bundle * (rings + 1) + choice``: the choice is 0 for straight, else the ring plus one;
-        the bundle one beyond the last stands for all chords. With 2 bundles and 3 rings, 4 is
-        bundle 1 straight, 6 is bundle 1 over ring 1, and 8 is over chords.
+        The way that it takes (`taken`, coded as above), with start and end in seconds.
     scratch : Scratch
         Its ports, the circuits at present and when they are free, are changed.
     result : Result
@@ -1161,12 +1190,12 @@ def _start_communication(node, plan, best, scratch, result, n_changes):
 
 @inner_kernel
 def _queue_first_nodes(graph, plan, scratch, result):
-    """Queue all nodes that wait for nothing, and reset times, keys and counts of all nodes.
+    """Reset the state of all nodes, and queue those that wait for nothing.
 
-    A node is a communication over the rail, or beside the rail (a computation, or communication
-    inside a server). The first kind is queued in a binary heap, by its key: the time at which it
-    is seen as able to start, in seconds, which is its haste earlier than it is. The second kind
-    needs no circuits and is put on a stack.
+    A node is a communication over the rail, or work beside it: a computation, or communication
+    inside a server. One array holds two queues. Communications are a binary heap at its front; the
+    key is when they can start, less the haste that the plan gives them. Nodes beside the rail need
+    no circuits, and are a stack at its back.
 
     Parameters
     ----------
@@ -1204,43 +1233,58 @@ def _queue_first_nodes(graph, plan, scratch, result):
 
 @kernel
 def decode(graph, plan, limits, scratch, result):
-    """Schedule a step by the choices of a plan: the node that can start first starts first.
+    """Schedule a training step: list scheduling, in which what can start first starts first.
 
-    A node is a computation, or one communication of some seats (GPUs of the rail). Its way is a
-    ring of circuits on which other seats forward, circuits straight from member to member, or
-    chords (ports whose circuits lead a fixed number of members further on); each way is over the
-    ports of one bundle, a set of ports of every GPU that hold the same circuits, or of all chords.
-    A way that lacks circuits has them set up, in place of others.
+    A node is a computation, or one communication of several GPUs. Computations start when all that
+    they wait for has ended. A communication also needs circuits between its GPUs:
 
-    List scheduling (Graham): nodes wait in a queue by the time at which they are ready. A node
-    that finds its circuits busy goes back into the queue with the time at which they are free,
-    unless the plan keeps the order of release. Time O(n log n) for n nodes, and for each node of
-    the circuits on its ways.
+    * it goes over the circuits that let it end soonest, of those that the plan allows;
+    * circuits that are not up are set up first, and take the ports of others;
+    * its ports are busy until it ends.
+
+    Communications wait in a queue by the time at which they are ready. One whose circuits are busy
+    goes back into the queue with the time at which they are free, and others may overtake it; with
+    ``plan.in_order`` nobody overtakes. Each GPU of the one rail that is scheduled is called a
+    seat. A bundle is some ports of every GPU that always hold the same circuits.
+
+    The cost is O(n log n) for n nodes, and for each communication its circuits on all ways that
+    are tried.
 
     Parameters
     ----------
     graph : StepGraph
-        The nodes of the step, and who waits for whom.
+        The nodes of the step, and who waits for whom. The members of node k are
+        ``member[first_member[k]:first_member[k + 1]]``, and those that wait for it are
+        ``successor[first_successor[k]:first_successor[k + 1]]``.
     plan : PlanChoice
-        Rings and chords, the ways that each node may take, priorities (of nodes that could start
-        at one time, the least goes first), and hastes (how many seconds sooner a node is seen as
-        able to start than it is).
+        The circuits that may be used, and the choices by node:
+
+        * ``way[node]``: which circuits it may use;
+        * ``priority[node]``: of nodes that could start at one time, the least goes first;
+        * ``haste_s[node]``: in the queue it counts as ready so many seconds sooner than it is.
     limits : ScheduleLimits
-        When the schedule is given up: a node ends too late, or too many seats forward.
+        The schedule is given up if the step would last `step_s` seconds or longer, or if more than
+        `forwarding_seats` seats pass on data of others, added up over all nodes.
     scratch : Scratch
-        Its contents do not matter.
+        Arrays to work in; what they contain at first does not matter.
     result : Result
-        Where times, ways and changes are written; of use up to where a schedule was given up.
+        Overwritten: ``start_s[node]`` and ``end_s[node]`` in seconds, the way that each node takes
+        (``taken[node]``), and the new circuits. If a schedule was given up, only a part is
+        written.
 
     Returns
     -------
     StepOutcome
-        `step_s`, when the last node has ended and the last circuit is up, in seconds, infinite if
-        the schedule was given up; `n_changes`, how many circuits were set up; and `work`, how many
-        circuits were looked at, a node counting as `_NODE` or `_BESIDE` of them.
+        With these fields:
+
+        * `step_s`: when the last node has ended and the last circuit is up, in seconds; infinite
+          if the schedule was given up;
+        * `n_changes`: how many circuits were set up;
+        * `work`: how many circuits were looked at, where a node counts as `_NODE` or `_BESIDE`.
     """
-    # The step begins with the home of each bundle (the ring that it holds at the start and at the
-    # end), and with all nodes that wait for nothing in the queue.
+    # At 0 s each bundle holds its home, the ring that it holds at the start and at the end of a
+    # step. All nodes that wait for nothing are queued, in one array: ``heap[:size]`` is the queue
+    # of communications, and ``heap[top:]`` is a stack of nodes that need no circuits.
     n_changes = 0
     n_forwarding = 0
     step_s = 0.0
@@ -1255,8 +1299,8 @@ def decode(graph, plan, limits, scratch, result):
             result.end_s[number] = result.start_s[number] + graph.duration_s[number]
             work += _BESIDE
         else:
-            # The node that is seen as able to start first is tried with the circuits as they are
-            # now.
+            # The first communication of the queue is tried with the circuits as they are now. Its
+            # members are marked by its number; `_pop` has left it behind the heap.
             size = _pop(scratch.heap, scratch.key_s, plan.priority, size)
             number = scratch.heap[size]
             members = graph.member[graph.first_member[number] : graph.first_member[number + 1]]
@@ -1278,14 +1322,16 @@ def decode(graph, plan, limits, scratch, result):
             if best.taken < 0:
                 return StepOutcome(np.inf, n_changes, work)
 
-            # Another node may start sooner: this one waits in the queue for its circuits.
+            # Its circuits are free later than it was queued for: another node may start sooner,
+            # and this one waits in the queue until then.
             seen_s = best.start_s - plan.haste_s[number]
             if seen_s > scratch.key_s[number] and not plan.in_order:
                 scratch.key_s[number] = seen_s
                 size = _push(scratch.heap, scratch.key_s, plan.priority, size, number)
                 continue
 
-            # The node starts; a step that cannot end in time any more is not gone on with.
+            # The node starts. The tail is the least time from its end to the end of the step: if
+            # that ends too late, the schedule is given up.
             n_changes, n_more = _start_communication(node, plan, best, scratch, result, n_changes)
             n_forwarding += n_more
             result.start_s[number] = best.start_s
@@ -1296,8 +1342,8 @@ def decode(graph, plan, limits, scratch, result):
                 return StepOutcome(np.inf, n_changes, work)
         step_s = max(step_s, result.end_s[number])
 
-        # Nodes that wait for nothing else any more are queued; those beside rails go at once, from
-        # the stack.
+        # The node has ended. A node that has waited for it alone is queued, by when it is ready
+        # less its haste; nodes that need no circuits go on the stack and start next.
         for place in range(graph.first_successor[number], graph.first_successor[number + 1]):
             later = graph.successor[place]
             result.start_s[later] = max(result.start_s[later], result.end_s[number])
@@ -1316,19 +1362,23 @@ def decode(graph, plan, limits, scratch, result):
 
 @kernel
 def trace(graph, member_row, taken, next_seat, rows):
-    """List who forwards: the row of a member, the seat that forwards, and the bundle.
+    """List which GPUs pass on data of others, for which operation, and over which ports.
 
-    A seat is a GPU of the rail. A node (communication) that goes over a ring passes from each
-    member to the next one along the ring; the seats between forward its data. A bundle is some
-    ports of every GPU that hold the same circuits. Callers run it twice: with no rows to count
-    them, and with as many to write them.
+    A communication that goes over a ring passes from each member to the next one along the ring;
+    the GPUs between forward its data. If the ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3
+    are members, 1 and 2 forward for the operation of 0: two rows. A seat is a GPU of the rail; a
+    bundle is some ports of every GPU that always hold the same circuits.
+    Callers run this twice: with no room for rows, to count them, and with room for all.
 
     Parameters
     ----------
     graph : StepGraph
-        The nodes of the step.
-    member_row : int array
-        By place in ``graph.member`` the row of its operation, in `Folded.own`.
+        The nodes (communications and computations) of the step. ``how[node]`` is `NO_RAIL`,
+        `MESSAGE` or another; the members of node k are
+        ``member[first_member[k]:first_member[k + 1]]``, as seats.
+    member_row : int array, shape (members,)
+        ``member_row[place]``: the number of the operation of the member at this place of
+        ``graph.member``; it is only copied.
     taken : int array, shape (nodes,)
         By node its way, ``bundle * (rings + 1) + choice``: the choice is 0 if nobody forwards
         (straight, or chords), else the number of the ring plus one.

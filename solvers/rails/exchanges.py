@@ -59,9 +59,11 @@ class _Way(NamedTuple):
 def list_menu(sizes: Iterable[int]) -> Menu:
     """List the ways to do an all-to-all in stages, for groups of some numbers of members.
 
-    In a stage the circuits of all members lead the same number of places further on in the group,
-    the stride; from stage to stage all circuits change. A part (the data of one member for one
-    other) may take several hops in a stage. Each way is also listed with its stages in reverse.
+    In an all-to-all each member has data for each other one, a part. In a stage the circuits of
+    all members lead the same number of places further on in the group, the stride, and a part may
+    take several hops. From stage to stage all circuits change. With 4 members and the strides 1
+    and 2, the part for the member 3 places further on takes one hop in each of two stages. Each
+    way is also listed with its stages in reverse.
 
     Parameters
     ----------
@@ -98,12 +100,13 @@ def list_menu(sizes: Iterable[int]) -> Menu:
 
 @lru_cache(maxsize=64)
 def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
-    """Choose strides for each number of stages from two on: sets with few hops, and all strides.
+    """Choose which circuits an all-to-all uses, for each number of stages.
 
-    In a stage of an all-to-all the circuits of all members lead the same number of places further
-    on, the stride. The data of one member for one other may take several hops in a stage; fewer
-    hops are fewer bytes over the circuits. All sets with stride 1 are tried if they are few,
-    otherwise the best one gets one stride more.
+    In a stage the circuits of all members lead the same number of places further on, the stride.
+    The data of one member for one other may take several hops; fewer hops mean fewer bytes on the
+    circuits. For each number of stages from two on, the strides with the fewest hops are chosen.
+    All sets of strides that contain 1 are tried if these are few; else the best set so far gets
+    one stride more. The last choice has all strides, where each part takes one hop.
 
     Parameters
     ----------
@@ -164,11 +167,13 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
 
 
 def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
-    """Count the parts that a circuit carries in each stage, on ways of fewest hops.
+    """Count how many parts a circuit carries in each stage of an all-to-all.
 
-    In a stage of an all-to-all the circuits of all members lead the same number of places further
-    on. A part is the data of one member for one other, and may take several hops in a stage. Among
-    such ways a part takes the one with fewest hops in the last stage, then in the one before.
+    In an all-to-all each member has data for each other one, a part. In a stage all circuits lead
+    the same number of places further on (the stride), and a part may take several hops. Each part
+    takes the fewest hops in all; of such ways the one with fewest hops in the last stage, then in
+    the one before. With 4 members and strides 1 and 2, the parts for distances 1, 2 and 3 make the
+    hops (1, 0), (0, 1) and (1, 1): a circuit carries 2 parts in each stage.
 
     Parameters
     ----------
@@ -186,9 +191,9 @@ def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
     distance = np.arange(n)  # by part: how far it still is from its sender, going back
     parts_carried = []
     for stage in range(len(strides) - 1, -1, -1):
-        # The least number of hops in this stage that is on a way of fewest hops. Numbers are tried
-        # from 0 on; -1 stands for none so far. A part then is so many strides nearer to its
-        # sender, and the stage before goes on from there.
+        # The hops of each part in this stage: the least number that is on a way of fewest hops.
+        # Numbers are tried from 0 on; -1 stands for none so far. Without these hops the part is so
+        # many strides nearer to its sender, which is where the stage before goes on.
         hops_to_here = fewest[stage + 1][distance]
         hops_in_stage = np.full(n, -1)
         for n_hops in range(n):

@@ -136,11 +136,12 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
 
 
 def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
-    """Fold a step: find the classes of ranks that do the same, and write each down once.
+    """Find the ranks that do the same, and write down once what they do.
 
-    A class is ranks with equal programs whose partners are of equal classes; its first rank stands
-    for the others. A node is one operation of a class, or one communication of several classes. A
-    row is one operation of the first rank of a class.
+    Ranks that do the same are a class, and the first of them stands for the others. Two ranks are
+    of one class if their programs are equal and their communication partners are of equal classes.
+    A *row* is one operation of such a first rank. A *node* is one computation of a class, or one
+    communication of several classes: an all-gather of four classes is four rows and one node.
 
     Parameters
     ----------
@@ -152,10 +153,14 @@ def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
     Returns
     -------
     Folded
-        The class of each rank and the first rank of each class; where the rows of each class
-        begin, the operation of each row (`own`), and its node (`nodes`); by node one operation
-        (`part`); pairs of nodes of which the second waits for the first (`before`, `after`); and
-        by class its nodes on rails, in program order.
+        With these fields:
+
+        * ``class_of[rank]``, and ``first[class]``: its first rank;
+        * ``begin[class]``: its first row;
+        * ``own[row]``: the operation, and ``nodes[row]``: its node;
+        * ``part[node]``: one of its operations;
+        * ``before[pair]`` and ``after[pair]``: two nodes, the second of which waits for the first;
+        * ``order[class]``: its nodes on rails, in the order of its program.
     """
     programs: Iterable[bytes] = _programs(step, list_places(step))
     if labels:
@@ -208,10 +213,11 @@ def _spans(step: Step) -> Iterator[tuple[int, int]]:
 
 
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Refine colours until ranks that communicate with the same colours have one colour.
+    """Split classes of ranks until ranks of one class have partners of the same classes.
 
-    A colour is the number of a class of ranks that have been found alike so far. In each round
-    ranks of one colour whose partners differ in colour get different ones (partition refinement).
+    A colour is the number of a class. At first ranks with equal programs have one colour. In each
+    round ranks of one colour get different ones if their partners differ in colour (partition
+    refinement), until no round splits a colour any more.
 
     Parameters
     ----------
@@ -244,10 +250,11 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 
 @kernel
 def _meet(rank_start, match, colour, joined, hashes):
-    """Hash the colours that meet in each communication, and all communications of each rank.
+    """Compute a hash for each rank, which tells ranks apart whose partners differ.
 
-    Ranks of one colour have been alike so far; ranks whose hashes differ are to be of different
-    colours in the next round. O(operations).
+    A colour is the number of a class of ranks that have been alike so far. First each
+    communication gets a hash of the colours of all that take part. Then each rank gets a hash of
+    its colour and of its communications, in their order. The cost is O(operations).
 
     Parameters
     ----------
@@ -301,10 +308,11 @@ def _mix(first, second):
 
 
 def _programs(step: Step, places: Places) -> Iterator[bytes]:
-    """Describe the program of each rank, and which of its partners on rails are the same.
+    """Describe what each rank does, without names: ranks with equal descriptions may be folded.
 
-    The program of a rank is its operations in their order. Ranks with equal descriptions are
-    candidates for one class, which is planned as one rank.
+    The program of a rank is its operations in their order. Ranks that do the same become one
+    class, which is planned as one rank. The description has kinds, sizes and dependencies of the
+    operations, and which of its partners on rails are the same, but not which ranks these are.
 
     Parameters
     ----------
@@ -343,12 +351,15 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
 
 
 def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Describe with whom a rank communicates, by numbers that do not depend on names of ranks.
+    """Describe with whom a rank communicates, without names: two ranks that do the same are equal.
 
-    Two ranks that do the same with other partners have equal descriptions, and so they can be
-    folded into one class. A *contact* is the other rank of a message, or a whole group for a
-    collective. The *faces* of a contact are the two ranks that this rank meets there: the next and
-    the previous member of a group, or twice the other rank of a message.
+    A *contact* is whom an operation communicates with: the other rank of a message, or the whole
+    group of a collective. Contacts are numbered as they first appear. A rank that sends to rank 9,
+    then to 5, then to 9 again has the contacts 0, 1, 0; so has one that sends to 40, 12 and 40.
+
+    Each contact has two *faces*, the ranks that this rank meets there: the next and the previous
+    member of a group, or twice the other rank of a message. Faces are numbered as they first
+    appear, too.
 
     Parameters
     ----------
@@ -381,9 +392,10 @@ def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArra
     contact = np.where(peer >= 0, peer, step.n_ranks + group)
     _, first, contact_of = np.unique(contact, return_index=True, return_inverse=True)
 
-    # Contacts in the order in which they appear; a second argsort inverts that order and renames
-    # those of the operations. Ranks 9, 5, 9 are sorted as 5, 9, first met at the places 1 and 0:
-    # the order is 1, 0, and the contacts 1, 0, 1 of the operations become 0, 1, 0.
+    # Contacts are numbered by rank so far, and are now numbered as they appear. For the ranks 9,
+    # 5, 9 the sorted contacts are 5 and 9, first met at the places 1 and 0, and the operations
+    # have the contacts 1, 0, 1. The order of first places is 1, 0; the second argsort turns it
+    # into the new number of each contact, and the operations get 0, 1, 0.
     order = np.argsort(first)
     first = first[order]
     renamed = np.argsort(order)[contact_of.reshape(-1)]

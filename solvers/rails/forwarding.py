@@ -46,14 +46,18 @@ def plan_forwarded(
 ) -> Iterator[RailPlan]:
     """Find a plan that is faster than a known one, if there is one; also if interrupted.
 
-    In these plans GPUs forward data of others over circuits that stay, or change where that pays.
-    A ring is circuits that lead from each GPU of a rail to a next one; a choice is all that a
-    schedule needs: rings, which way each communication goes, and who goes first. First come all
-    shapes, which are rings for groups of some dimensions and how data go, with one order; then the
-    best shapes with other orders. Then the best is changed at random: order and number of its
-    rings, the way of one communication or of all of a kind, and who goes first. All this is done
-    as if the delay was a hundred times as long, and ten times, before: what is good then is good
-    now, too.
+    In these plans a GPU may pass on data of other GPUs, and circuits stay or change where that
+    pays. A ring is circuits that lead from each GPU of a rail to a next one. A choice is all that
+    a schedule needs: the rings, the way of each communication, and who goes first.
+
+    The search is a random local search over choices:
+
+    1. Regular choices are tried first, with one order of the GPUs on the rings; then the best of
+       them with other orders.
+    2. The best choice is changed at random, again and again: a ring, the way of one communication
+       or of several that are alike, or who goes first.
+    3. All this is done up to three times: as if a change of circuits took 100 times as long, as if
+       it took 10 times as long, and with the time that it takes.
 
     Parameters
     ----------
@@ -72,8 +76,8 @@ def plan_forwarded(
         Whether no other search follows. Else half of the time that is left is left to the next
         one.
     fits
-        Tells whether a job with such seats is planned, the seats being classes of ranks that do
-        the same; None if every job is.
+        A test of the seats of the job (a seat stands for all ranks that do the same): no plan is
+        made if it is False. None for no test.
 
     Yields
     ------
@@ -86,6 +90,9 @@ def plan_forwarded(
     seats = seat_ranks(job)
     if fits is not None and not fits(seats):
         return
+
+    # The search ends early enough to make a plan of its best choice. If another search follows,
+    # half of the time is left for that.
     spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
     search = Search(seats, rng, spare_s, known_s)
     if not is_last and search.clock is not None and search.clock.remaining_s < np.inf:
@@ -104,23 +111,26 @@ def plan_forwarded(
 
 
 def _search(search: Search, most: int | None, most_work: float, *, is_last: bool) -> None:
-    """Search with longer delays, with the delay itself, and at last as long as a clock lets.
+    """Search with longer delays, with the delay itself, and at last until the time is up.
 
-    The delay is the time that a change of circuits takes. With a delay a hundred and ten times as
-    long, choices are found that change little; they are good starts for the search with the delay
-    as it is.
+    The delay is the time that a change of circuits takes. The search runs three times: with 100
+    times the delay, with 10 times the delay, and with the delay itself. Each run begins with the
+    best choice of the one before. With a long delay only choices that seldom change circuits are
+    fast; these are good starts for the last run. A run is left out if its delay would be longer
+    than the whole step.
 
     Parameters
     ----------
     search
-        The search; its best choice (``search.best``) is the answer.
+        The search; its best choice (``search.best``) is the answer. ``search.tried`` counts the
+        choices that were tried so far.
     most
         How many choices are tried in all; None for as many as the work allows.
     most_work
-        The work of the decoder in all (circuits and nodes that it looks at to time choices),
-        shared evenly by the delays.
+        The work in all: the circuits and communications that are looked at to time choices. The
+        runs share it evenly. Less than `_WORK` is given only for jobs with pooled rails.
     is_last
-        Whether the time that a clock leaves is used up.
+        Whether no other search follows this one: then it uses all time that the clock leaves.
     """
     job = search.seats.job
     delay_s = job.network.delay_s
@@ -130,10 +140,13 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
     if job.network.switching == "all-stop":
         delays_s = []  # no delay counts where circuits never change
     if most_work < _WORK:
-        delays_s = []  # ports that hold different circuits seldom change them
+        # Pooled rails: a GPU has many ports with a different circuit on each, and so changes are
+        # rare also without a longer delay.
+        delays_s = []
     delays_s.append(delay_s)
 
-    # Each delay has the same share of trials and work; trials that one leaves go to the next one.
+    # Each run has the same share of trials and work. With most = 300 and three runs, they end
+    # after 100, 200 and 300 trials in all: what a run does not use goes to the next one.
     for number, searched_delay_s in enumerate(delays_s, 1):
         n_trials = _MOST_TRIALS
         if most is not None:
@@ -149,9 +162,9 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
 def can_forward(job: RailJob) -> bool:
     """Tell whether plans are made for a job in which GPUs forward data of others over a rail.
 
-    Such plans need ports of one direction, and collectives that go around rings. Where a switch
-    stops as a whole to change circuits, its circuits never change in such plans, and nothing
-    stops.
+    Such plans need ports of one direction and collectives that go around rings, and they need
+    memory for the step. Where a switch stops as a whole to change circuits, such plans change no
+    circuits.
 
     Parameters
     ----------
@@ -189,19 +202,22 @@ def is_served(job: RailJob) -> bool:
 
 
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
-    """Make the plan of a choice, for all rails.
+    """Turn a choice into a plan: the times of operations, and the circuits of each rail.
 
-    A choice is what a schedule follows: rings (circuits from each seat, a GPU of the rail, to a
-    next one), bundles (ports of every GPU that hold the same ring), ways and priorities. The
-    schedule is that of one rail, by node (a computation, or one communication); all rails that are
-    alike get copies of it.
+    A choice is what a schedule follows: rings of circuits, the way of each communication, and who
+    goes first. A seat is a GPU of the one rail that stands for all rails that do the same; the
+    plan copies its schedule to all of them. A bundle is some ports of every GPU that always hold
+    the same circuits.
 
     Parameters
     ----------
     decoder
-        Times the choice again. ``decoder.seats`` is the folded step: its `folded` has by row one
-        operation of the first rank of each class (`own`) and its node (`nodes`), and `spread`
-        turns values by row into values by operation of all ranks.
+        Times the choice again. Fields of ``decoder.seats.folded`` that are used:
+
+        * ``own[row]``: an operation; there is a row for each operation of the one rank that stands
+          for all ranks that do the same;
+        * ``nodes[row]``: the computation or communication (node) that it is part of;
+        * ``spread(values)``: turns values by row into values by operation of all ranks.
     choice
         The choice. If it is timed with a delay that is longer than that of the network, its plan
         keeps these times, which leave more time for each change than it needs.
@@ -209,10 +225,14 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     Returns
     -------
     RailPlan
-        `rails`, the states of all switches and their times; `start_s` and `end_s` of all
-        operations in seconds, and their `ports` as bits; `step_s`; `relays`, who forwards what
-        (operation, rank, ports); and `chords`, the routes of all-to-alls over circuits with fixed
-        strides.
+        With these fields:
+
+        * `rails`: the circuits of each switch, one state after another, and their times;
+        * `start_s` and `end_s` of each operation, in seconds, and its `ports` as bits;
+        * `step_s`: when the last operation has ended and the last circuit is up;
+        * `relays`: rows (operation, rank that forwards its data, ports as bits);
+        * `chords`: the routes of all-to-alls over circuits that lead a fixed number of members
+          further on.
     """
     seats = decoder.seats
     folded = seats.folded
@@ -254,19 +274,29 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
 
 def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
-    """Return by node (communication) the ports of each GPU that it uses.
+    """Return which ports of each of its GPUs a communication uses, for all communications.
 
-    A bundle is some ports of every GPU that hold the same circuits. A chord is a bundle of one
-    port whose circuits lead a stride (fixed number of members) further on; a node goes over one
-    bundle, or over all chords that serve it. The schedule has the way of each node as
-    ``bundle * (rings + 1) + choice``, with one more bundle than there are for chords.
+    A node is a communication. A bundle is some ports of every GPU that always hold the same
+    circuits. Most nodes go over one bundle and use its ports. Some go over *chords*: these are
+    bundles of one port, whose circuits lead a fixed number of members further on in the group of
+    the node (the stride of the chord). Such a node uses the ports of all chords that serve it.
+
+    The schedule, ``decoder.result.taken[node]``, codes this as ``bundle * (rings + 1) + k``, where
+    k tells the ring and is not needed here. The number of bundles in place of a bundle stands for
+    chords. With 2 bundles and 3 rings, 6 is bundle 1 (6 // 4), and 8 is chords (8 // 4 = 2).
 
     Parameters
     ----------
     decoder
-        Its result is the schedule of the choice.
+        These are used:
+
+        * ``result.taken[node]``: the way of the node in the schedule of the choice, coded as
+          above;
+        * ``seats.how[node]``: `EXCHANGE` for an all-to-all, -1 for a node that rides no rail;
+        * ``seats.begin``: node k has ``begin[k + 1] - begin[k]`` members.
     choice
-        The choice: rings, bundles and strides.
+        The number of its rings is used, and ``strides[bundle]``: the stride of a chord, or 0 for
+        a bundle that is none.
     masks
         ``masks[bundle]``: the ports of the bundle, as bits.
 
@@ -277,31 +307,34 @@ def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
     """
     seats = decoder.seats
 
-    # Chords are coded as one more bundle than there are: the ports are then those of all chords
-    # that serve the node, which depend on its number of members. Until then such a node has the
-    # ports of the last bundle, only to have a valid index.
+    # Every node gets the ports of its bundle. Nodes over chords have a bundle number one too
+    # great; they get the ports of the last bundle for the moment, so that the index is valid.
     bundle = decoder.result.taken // (len(choice.rings) + 1)
     over_chords = (bundle == len(masks)) & (seats.how >= 0)
     used = masks[np.minimum(bundle, len(masks) - 1)]
     sizes = np.diff(seats.begin)
 
-    # All chords that lead to another member serve an all-to-all: their strides are no multiples of
-    # its number of members n. Bundles that are no chord have stride 0.
+    # Nodes over chords get the ports of the chords that serve them. An all-to-all of n members is
+    # served by all chords whose stride is no multiple of n, which lead to another member. Stride 0
+    # (no chord) is left out by both tests.
     for node in np.flatnonzero(over_chords).tolist():
         n = int(sizes[node])
         serving = [stride % n > 0 for stride in choice.strides]
-        if seats.how[node] != EXCHANGE:  # around rings: strides with no divisor in common with n
+        if seats.how[node] != EXCHANGE:
+            # Other collectives go around a ring: stride and n need greatest common divisor 1. Of
+            # 8 members stride 3 makes one ring, stride 2 two rings of four.
             serving = [gcd(stride, n) == 1 and stride > 0 for stride in choice.strides]
         used[node] = masks[serving].sum()
     return used
 
 
 def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
-    """List the routes of the all-to-alls that go over chords, by their number of members.
+    """List how all-to-alls are routed over chords, once for each number of members.
 
     A bundle is some ports of every GPU that hold the same circuits. A chord is a bundle of one
-    port whose circuits lead a stride (fixed number of members) further on. A route says how often
-    the data of one member for one other pass each chord.
+    port, whose circuits lead a fixed number of members further on (its stride). With strides 1 and
+    3, data for the member 4 places further on pass one circuit of each. A route says how often the
+    data of one member for one other pass each chord.
 
     Parameters
     ----------
@@ -327,19 +360,21 @@ def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...
 
 
 def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
-    """Copy relays of one rail to all equal rails, with their operations and ranks.
+    """List who forwards data on all rails, given who forwards on one of them.
 
-    A relay is a GPU that forwards data of an operation of another one. A seat is a GPU of the one
-    rail that stands for all that are alike; a bundle is some ports of every GPU that hold the same
-    circuits.
+    Many rails do the same, and a schedule is made for one of them. A seat is a GPU of this rail;
+    it stands for one rank on each of the equal rails. A bundle is some ports of every GPU that
+    hold the same circuits. With 8 equal rails, one row of `rows` becomes 8 rows of the result.
 
     Parameters
     ----------
     seats
-        The folded step; the ranks of a seat are GPUs of one number on rails that are alike.
+        The folded step: ``folded.class_of[rank]`` is the seat of a rank, ``folded.first[seat]``
+        the first rank of a seat, ``rail_of[rank]`` its rail, and ``folded.own[row]`` an operation
+        of such a first rank.
     rows
-        ``rows[relay]``: the row of the operation in `Folded.own`, the seat that forwards, and the
-        bundle; int64, shape (relays, 3).
+        By relay (GPU that forwards for one operation) three columns: the row of the operation in
+        ``folded.own``, the seat that forwards, and the bundle; int64, shape (relays, 3).
     ports_of_bundle
         The ports of each bundle, as bits.
 
@@ -383,20 +418,26 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
 def _list_timelines(
     seats: Seats, result: Result, choice: RailChoice, next_seat: Ints
 ) -> tuple[RailTimeline, ...]:
-    """List the states of the switches, once for each sort of rails that are alike.
+    """List which circuits each switch holds when, once for all rails that do the same.
 
-    A seat is a GPU of the one rail that stands for all that are alike. A bundle is some ports of
-    every GPU that hold the same circuits; its home is the ring of circuits that it holds when the
-    step begins and ends.
+    A rail is a switch with some of the GPUs. A seat is a GPU of one rail, which stands for its
+    likes on all rails that do the same. A bundle is some ports of every GPU that always hold the
+    same circuits. When the step begins, bundle b holds ring b of the choice; after that the
+    schedule has a list of new circuits.
 
     Parameters
     ----------
     seats
-        The folded step: by seat its `rail` and its `number` among the GPUs there, and by rank the
-        rail (`rail_of`).
+        The folded step. These are used:
+
+        * ``rail[seat]``: the first rail of the seat, -1 if none;
+        * ``number[seat]``: its GPU, as counted on the rail;
+        * ``rail_of[rank]``: the rail of a rank;
+        * ``folded.class_of[rank]``: the seat of a rank.
     result
-        The schedule with all its changes: `change` has bundle, sender and receiver (as seats) of
-        each new circuit, and `change_start_s` when it begins, in seconds.
+        The schedule with all its changes: ``change[k]`` is (bundle, sender, receiver) of new
+        circuit k, with both ends as seats, and ``change_start_s[k]`` is when it begins, in
+        seconds. They are in no order of time.
     choice
         The choice: widths of the bundles, in ports.
     next_seat
@@ -409,12 +450,14 @@ def _list_timelines(
         By sort of rails the matchings of its switch, one after another, and when the change to
         each begins, in seconds. Every rail is in one of them.
     """
+    # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
     start_s = result.change_start_s[order]
     bundle, sender, receiver = result.change[order].T
     timelines = []
     for rail in np.unique(seats.rail[seats.rail >= 0]).tolist():
-        # Seats become GPUs: they are numbered as they are counted on their rail.
+        # The circuits at the beginning and the new ones of this rail, with seats replaced by the
+        # numbers of their GPUs on the rail.
         on_rail = np.flatnonzero(seats.rail == rail)
         on_rail = on_rail[np.argsort(seats.number[on_rail])]
         changed_here = seats.rail[sender] == rail
@@ -446,10 +489,11 @@ def _list_timelines(
 def _list_states(
     first_state: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """List the states of a rail, and when each starts.
+    """Follow the changes of one rail: list all circuits at each time at which some change.
 
-    A state is all circuits of the rail at a time, by bundle: some ports of every GPU that always
-    hold the same circuits. Changes that begin at the same time make one state.
+    A state is all circuits of the rail at a time. A bundle is some ports of every GPU that always
+    hold the same circuits; a state has for each bundle and GPU the GPU to which it leads. Changes
+    that begin at the same time make one new state.
 
     Parameters
     ----------
@@ -492,10 +536,11 @@ def _list_states(
 
 
 def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[np.int32]:
-    """Return the matchings of ports of the switch: port p of a GPU leads to port p of another.
+    """Write states of bundles as matchings of the ports of the switch.
 
-    A bundle is some ports of every GPU that always hold the same circuits, and a state is all
-    circuits at a time.
+    A bundle is some ports of every GPU that always hold the same circuits: with widths 3 and 1,
+    ports 0 to 2 of each GPU are bundle 0, and port 3 is bundle 1. If bundle 1 leads from GPU 5 to
+    GPU 2, then port 3 of GPU 5 leads to port 3 of GPU 2. A state is all circuits at a time.
 
     Parameters
     ----------

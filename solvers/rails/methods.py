@@ -60,10 +60,11 @@ def solve_by(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Plan the step of a job by one of the methods, and bound it from below.
+    """Plan the training step of a job by one of the methods, and bound its time from below.
 
-    A plan says what circuits the switch of each rail holds when, and when each operation of the
-    training step starts and ends. It is optimal where its step is as short as the bound.
+    A plan says which circuits the switch of each rail holds when, and when each operation of the
+    step starts and ends. The fastest plan of the method that the fabric can hold is the answer. It
+    is proved to be optimal if its step is as short as the lower bound.
 
     Parameters
     ----------
@@ -101,7 +102,8 @@ def solve_by(
             plan = None
             n_plans = 0
 
-            # Plans of which the fabric cannot hold a state are passed over.
+            # Each plan that is better so far becomes the answer, if the fabric can hold all of its
+            # states.
             for candidate in _list_plans(method, problem, limits, rng, start):
                 n_plans += 1
                 routed = route_plan(problem, candidate)
@@ -154,10 +156,11 @@ def solve_by(
 
 
 def _bound_changes(problem: RailJob) -> float:
-    """Return a time that no plan is faster than, with changes of circuits counted where they tell.
+    """Return a lower bound on the time of a step: no plan of the job can be faster.
 
-    The plain bound is that of the step with all links up at once. A second one counts the delays
-    of changes; it takes more time to work out and is left out where it would be no greater.
+    There are two bounds. The plain one is the time of the step as if all circuits were up at all
+    times. The second one adds the time that changes of circuits take; it costs more work. It is
+    worked out only where changes can matter and where it holds; the greater of both is returned.
 
     Parameters
     ----------
@@ -174,16 +177,19 @@ def _bound_changes(problem: RailJob) -> float:
     TimeUp
         If the time is up.
     """
-    # Changes matter where all-to-alls have to change circuits, or where the delay is not small
-    # beside the step.
+    # The second bound can be greater only with all-to-alls, which need many circuits, or if one
+    # change takes more than half of the step. It is known only for jobs that `is_served` accepts:
+    # circuits change one by one, ports have one direction, and collectives go around rings.
     bound_s = problem.lower_bound()
     has_exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
     delay_matters = has_exchanges or 2 * problem.network.delay_s > bound_s
     if not delay_matters or not is_served(problem):
         return bound_s
+    # `seat_ranks` plans rails that do the same as one.
     changes_s = bound_step(seat_ranks(problem))
 
-    # A plan may pool rails: it is then one of the job in which GPUs share all ports of a server.
+    # Plans may also pool rails, if data can change rail inside a server: each GPU then uses the
+    # ports of all rails. A bound of all plans is the lesser of the bounds of both sorts.
     if may_pool(problem):
         changes_s = min(changes_s, bound_step(seat_ranks(problem.with_pooled_rails())))
     return max(bound_s, changes_s)
@@ -196,12 +202,15 @@ def _list_plans(
     rng: np.random.Generator,
     start: Solution | None,
 ) -> Iterator[RailPlan]:
-    """List the plans of a method; a plan that was made before a limit stays.
+    """Make the plans of one method, one after another; the caller keeps the best.
 
-    A plan that pools rails lets data change rail inside a server, so that several rails serve one
-    communication. States of cells are those of the switching elements of a fabric, which are found
-    later (`route_plan`). For `prefetch` the best plan without forwarding comes first, then what is
-    better: plans that forward data, and plans that pool rails.
+    The simple methods make one plan. `"prefetch"` makes several: first plans in which data go
+    straight from member to member, then faster ones in which other GPUs forward data, then faster
+    ones in which data change rail inside a server (pooled rails). A plan that was made before a
+    limit is kept.
+
+    The plans say which ports are joined, not yet how the cells (switching elements) of the fabric
+    do that: `route_plan` adds this later.
 
     Parameters
     ----------
@@ -254,10 +263,11 @@ def _list_plans(
 
 
 def plan_straight(transfers: Transfers) -> Draft | None:
-    """Draft the best plan that is found without search, in which all data go straight.
+    """Make the best plan that is found without search, in which no GPU forwards data of others.
 
-    Straight is over circuits from each member of a communication to the next one: no other GPU
-    forwards. A draft is a plan of the folded step, in which ranks that do the same are one class.
+    Each circuit leads straight from one member of a communication to the next one. Tried are the
+    simple policies, and plans in which circuits are set up early. A draft is a plan in which one
+    rank stands for all ranks that do the same.
 
     Parameters
     ----------
@@ -348,10 +358,10 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 
 
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
-    """Find the states of the cells for every matching of a plan.
+    """Find states of the switching elements (cells) for all circuits of a plan.
 
-    A cell is a switching element of the fabric, whose state says which of its inputs leads to
-    which output. A matching says by port of a rail's switch to which port it leads.
+    A matching says by port of a rail's switch to which port it leads. The state of a cell says
+    which of its inputs leads to which output. Equal matchings are routed once.
 
     Parameters
     ----------

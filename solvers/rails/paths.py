@@ -60,10 +60,12 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 
 @kernel
 def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
-    """Write starts, and places in an order in which each node comes after what it waits for.
+    """Start all nodes as early as possible: each when all that it waits for has ended.
 
     A node is anything that lasts a time and waits for others. The longest path to each node is
-    found in one pass over a topological order (Kahn).
+    found in one pass over a topological order (Kahn). With durations of 2 s, 3 s and 1 s and the
+    pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 at 3 s; the places are 0, 1 and
+    2.
 
     Parameters
     ----------
@@ -76,15 +78,15 @@ def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
     order : int array, shape (nodes,)
         Written: the place of each node.
     scratch : int array, shape (3, nodes)
-        By node the first pair that it begins, and how many nodes it waits for; and the nodes that
-        wait for nothing any more, in order.
+        Room for three lists: by node the first pair that has it as its first node; by node how
+        many nodes it still waits for; and a queue of the nodes that wait for nothing any more.
     next_pair : int array, shape (pairs,)
         Scratch: the next pair with the same first node, -1 after the last one.
 
     Returns
     -------
     int
-        How many nodes do not wait for themselves.
+        How many nodes have started: fewer than there are if some wait for each other in a circle.
     """
     first_pair, n_waiting_for, queue = scratch
     first_pair[:] = -1

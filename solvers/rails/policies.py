@@ -52,12 +52,11 @@ NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
 
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
-    """Choose lanes as a simple controller does: all of them, shared where they must be.
+    """Choose the ports of each communication as a simple controller does.
 
-    A lane is the port of one number at all GPUs; a node is an operation or a communication of the
-    folded step, in which ranks that do the same are one. A pipeline needs circuits to both
-    neighbours at once; with two lanes or more, messages onward take the even ones, those back the
-    odd ones.
+    A lane is the port of one number at all GPUs. A communication gets all lanes, with one
+    exception: in a pipeline a GPU needs circuits to both neighbours at once. With two lanes or
+    more, messages onward then take the even lanes, and messages back the odd ones.
 
     Parameters
     ----------
@@ -124,17 +123,18 @@ def plan_policy(
 
 
 def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
-    """Plan a step in which circuits change when they are asked for.
+    """Plan a step in which circuits change when somebody asks for them.
 
-    A class is ranks that do the same. A span is communications of a class, one after another,
-    between which no port has to change its circuit. A class changes its circuits when its last
-    span has ended and a communication of the next one asks for them. On demand, a communication
-    asks when it is ready at all its members. If `provisioned`, it asks when it waits for no other
-    communication over rails any more, whatever computation there is in front of it.
+    One rank stands for all ranks that do the same (a class). Its program is cut into spans: parts
+    in which no port has to change its circuit. Circuits change between two spans, when the first
+    has ended and a communication of the second one asks for them:
 
-    Classes go through their spans as their programs say. Where these contradict each other, they
-    go by time, which never does: all that is added to the step then leads from what starts earlier
-    to what starts later.
+    * on demand, it asks when it is ready at all its members;
+    * if `provisioned`, it asks when it waits for no other communication over rails any more,
+      whatever computation there is in front of it.
+
+    Classes go through their communications in the order of their programs. If these orders
+    contradict each other, communications go by time instead, which never does.
 
     Parameters
     ----------
@@ -160,11 +160,11 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
 
 
 def plan_static(transfers: Transfers) -> Draft | None:
-    """Plan a step in which lanes are split once among communications and no circuit changes.
+    """Plan a step in which no circuit changes: ports are divided once among the communications.
 
-    A lane is the port of one number at all GPUs. Communications that can share a circuit are one
-    kind; each kind gets lanes in proportion to the square root of its traffic, which makes the sum
-    of the times of all kinds least, rounded to whole lanes and at least one.
+    A lane is the port of one number at all GPUs. Communications that can share circuits are one
+    kind. Each kind gets lanes in proportion to the square root of its traffic, rounded to whole
+    lanes and at least one. This makes the sum of the times of all kinds least.
 
     Parameters
     ----------
@@ -203,8 +203,8 @@ def plan_static(transfers: Transfers) -> Draft | None:
         lanes |= dict.fromkeys(nodes, bits)
         first_lane += share
 
-    # Circuits stay, but a lane still serves one communication after another: in the order in which
-    # they would start with all circuits there. No row of the lines is turned (``last[:0]``).
+    # A lane still serves one communication after another, in the order in which they would start
+    # with all circuits there. The plan has no changes of circuits: ``last[:0]`` is empty.
     uses = transfers.uses()
     lines = draw_lines(uses, _by_time(transfers)[uses.node], lanes)
     pairs = np.concatenate([transfers.pairs, lines.pairs()])
@@ -227,12 +227,13 @@ class _Kind(NamedTuple):
 
 
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
-    """Put communications together that never need two circuits at one port.
+    """Sort communications into kinds: those of one kind never need two circuits at one port.
 
-    An end is one side of the ports of a class (ranks that do the same), where they transmit or
-    receive; the peers there are the ranks at the other ends of its circuits. Each goes to the
-    first kind that it fits (first fit, in the order of the nodes): where both use an end, they
-    have the same peers there. Messages and collectives are never of one kind.
+    An end is the transmitting or the receiving side of the ports of one class (ranks that do the
+    same). The peers of a communication at an end are the ranks at the other ends of its circuits.
+    Two communications fit together if they have the same peers at each end that both use. Each
+    goes to the first kind that it fits (first fit). Messages and collectives are never of one
+    kind.
 
     Parameters
     ----------
@@ -343,11 +344,12 @@ def _by_time(transfers: Transfers) -> Ints:
 
 
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
-    """Put the uses of each lane in the order of the programs of the classes.
+    """List for each port its uses, one after another, in the order of the programs of the ranks.
 
-    A class is ranks that do the same, a node one of its operations or a communication of several
-    classes. An end, ``2 * class + side``, is where the ports of a class transmit or receive. A
-    lane is the port of one number at all GPUs; a use is one lane of one end that a node needs.
+    One rank stands for all ranks that do the same (a class). A node is an operation of a class, or
+    a communication of several classes. An end, ``2 * class + side``, is where the ports of a class
+    transmit (side 0) or receive (side 1); a lane is a port number. A use is one lane of one end
+    that a node needs.
 
     Parameters
     ----------
@@ -388,12 +390,11 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
-    """Cut the programs of classes into spans, as few as there can be (greedy).
+    """Cut the programs into as few spans as can be, in which no port changes its circuit.
 
-    A lane (port of one number at all GPUs) faces one peer (the rank at the other end) at a time. A
-    span is a part of a program between whose communications no lane has to face another peer. Each
-    span goes on for as long as it can. If a lane faces a, a, b, a, the spans are the places 0 and
-    1, 2, and 3.
+    A port (lane) faces one peer, the rank at the other end of its circuit, at a time. A span goes
+    on for as long as it can (greedy). If a port has to face the peers a, a, b, a, the spans are
+    the places 0 and 1, 2, and 3.
 
     Parameters
     ----------
@@ -457,11 +458,11 @@ class _Changes(NamedTuple):
 
 
 def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
-    """Cut the programs of classes into spans, and list which of them need other circuits.
+    """Cut the programs into spans, and list before which of them circuits have to change.
 
-    A class is ranks that do the same. A lane is the port of one number at all GPUs; a span is a
-    part of a program between whose communications no lane has to face another peer. The first
-    span of a class may need a change as well, as a step begins with the circuits with which it
+    One rank stands for all ranks that do the same (a class). A span is a part of its program in
+    which no port has to face another rank. A lane is the port of one number at all GPUs. The first
+    span of a class may need a change as well, since a step begins with the circuits with which it
     ends.
 
     Parameters
@@ -523,13 +524,21 @@ def _link_spans(
     *,
     provisioned: bool,
 ) -> _SpanGraph:
-    """Write a step whose classes go through spans, with changes between, as a graph.
+    """Write a step as a graph, so that the longest path to each node says when it starts.
 
-    A class is ranks that do the same; a span is a part of its program without a change of
-    circuits. The asking of a node is the moment from which somebody wants its circuits: when all
-    that the node waits for has ended or, if `provisioned`, when the communications before it have
-    ended, whatever computation there is between. A change waits for the span before and for the
-    asking of the first node of its own span.
+    One rank stands for all ranks that do the same (a class). Its program is cut into spans: parts
+    without a change of circuits. Before a span, circuits may change. The graph has nodes of four
+    sorts, numbered one sort after another, for a step of n nodes:
+
+    * 0 to n - 1: the computations and communications of the step;
+    * n to 2 n - 1: the *asking* of each, which is the moment from which somebody wants its
+      circuits;
+    * then the *beginning* of each span: all of the span before has ended;
+    * then the *changes* of circuits.
+
+    Circuits of a node are asked for when all that it waits for has ended. If `provisioned`, they
+    are asked for sooner: when the communications before it have ended, whatever computation is
+    between.
 
     Parameters
     ----------
@@ -538,8 +547,9 @@ def _link_spans(
     duration_s
         ``duration_s[node]`` in seconds with all circuits there; shape (n,).
     spans
-        By place of all programs (one behind another) its node and its span; by span its first
-        place, and whether a span of the same class goes before it (`goes_on`).
+        The programs of all classes, one behind another, as these arrays: ``node[place]``,
+        ``span[place]``, ``first_place[span]``, and ``goes_on[span]``, whether a span of the same
+        class goes before it.
     changes
         ``changes.span[change]``: the span before which circuits change.
     provisioned
@@ -549,8 +559,8 @@ def _link_spans(
     Returns
     -------
     _SpanGraph
-        Durations in seconds, pairs of nodes that wait for each other, and the numbers of those
-        nodes that belong to changes.
+        Durations in seconds; pairs (waited for, waiting); and by change three numbers of nodes:
+        the asking that it waits for, the beginning of its span, and the change itself.
     """
     n_nodes = len(transfers.duration_s)
     n_spans = len(spans.first_place)
@@ -615,13 +625,12 @@ def _link_spans(
 def _draft_in_order(
     transfers: Transfers, order: Sequence[Ints], *, provisioned: bool
 ) -> Draft | None:
-    """Plan a step in which each class goes through its spans and changes circuits in between.
+    """Plan a step in which circuits change when somebody asks for them.
 
-    A class is ranks that do the same; a node is an operation of a class or a communication of
-    several. A lane is the port of one number at all GPUs. A span is communications of a class, one
-    after another, between which no lane has to face another rank. Each class goes through its
-    program, span after span. Times are those of longest paths, or where a switch stops as a whole
-    those of a simulation.
+    One rank stands for all ranks that do the same (a class). Its program is cut into spans: parts
+    in which no port has to face another rank. It goes through its program span after span, and
+    circuits change in between. A lane is the port of one number at all GPUs. Times are those of
+    longest paths; where a switch stops as a whole, they are those of a simulation.
 
     Parameters
     ----------
@@ -687,12 +696,13 @@ class _EarlySteps(NamedTuple):
 
 
 def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
-    """Set up circuits early: the best of a few orders.
+    """Plan a step in which circuits are set up early, as soon as their ports are free.
 
-    A lane (port of one number at all GPUs) serves communications one after another, and changes
-    its circuit between two that need different ones. Tried are the order in which communications
-    would start with all circuits there, and those of known plans; and steps that begin with the
-    circuits that they use first, or used last. Every change begins as soon as the port is free.
+    Each port serves communications one after another, and changes its circuit between two that
+    need different ones. Several orders of communications are tried: by when each could start with
+    all circuits there, and the orders of known plans. For each order the step begins with the
+    circuits that ports use last, or with those that they use first. The fastest of these plans is
+    returned.
 
     Parameters
     ----------
@@ -736,21 +746,24 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
 def _change_early(
     transfers: Transfers, lines: Lines, standing: Ints, duration_s: NDArray[np.float64]
 ) -> _EarlySteps | None:
-    """Time a step in which each lane goes through its uses, with changes as early as can be.
+    """Time a step in which each port changes its circuit as soon as it is free.
 
-    A lane is the port of one number at all GPUs; it faces one peer (the rank at the other end of
-    its circuits) at a time, and changes as soon as the use before has ended. At the end of the
-    step it turns back to the peer with which the step began.
+    A port serves one communication after another, its uses. For each use it has to face a certain
+    rank, its peer. If the next use has another peer, the change begins when the use before has
+    ended. At the end of the step the port turns back to the peer with which the step began. With
+    the peers 4, 4, 7 and the peer 4 at first, it changes before the third use and after it.
 
     Parameters
     ----------
     transfers
         The communications of the folded step, in which ranks that do the same are one class.
     lines
-        The uses of each lane of each end, in their order; a row is one use. An end is where the
-        ports of a class of ranks transmit or receive; a line is one lane of one end.
+        The uses of each port, in their order. A row is one use, with the communication
+        (``uses.node[row]``), the peer (``uses.peer[row]``) and the communication before it on its
+        port (``before[row]``, -1 for none). A line is all uses of one port, and ``last[line]`` is
+        its last row.
     standing
-        By line a row whose peer the lane faces when the step begins, and when it ends.
+        ``standing[line]``: a row whose peer the port faces when the step begins, and when it ends.
     duration_s
         ``duration_s[node]`` in seconds, with all circuits there.
 
@@ -761,7 +774,8 @@ def _change_early(
         whose peer the lane faces after it (`turned`); and the time of the step. None if nodes wait
         for each other in a circle.
     """
-    # A use needs a turn of its lane if the use before, or the start of the step, has another peer.
+    # A use needs a change if the port faces another peer before; a line needs one more at its end
+    # if its last peer is not the one with which the step began.
     node = lines.uses.node
     peer = lines.uses.peer
     needs_turn = peer != lines.faced(standing)
@@ -815,12 +829,15 @@ def stopping_paths(
     rail_of: Sequence[int],
     first_change: int,
 ) -> Timed | None:
-    """Start everything as early as it can, where switching stops all that rides a rail.
+    """Start everything as early as possible, on switches that stop as a whole to change circuits.
 
-    A node is an operation, a communication or a change of circuits. This is an event simulation of
-    what `longest_paths` computes without stops. Changes of circuits of one rail that begin at the
-    same time are one, others wait for each other; each delays all communications that are under
-    way on the rail by its own time.
+    A node is a computation, a communication or a change of circuits. Each starts when all that it
+    waits for has ended. While circuits of a rail change, the whole rail is dark: all
+    communications that are under way on it end later by the time of the change. Changes of one
+    rail that could begin at the same time are done together; others wait for each other.
+
+    This is a simulation event by event. For example, a communication of 5 s starts at 0 s, and a
+    change of 2 s on the same rail begins at 3 s: the communication ends at 7 s.
 
     Parameters
     ----------
@@ -851,14 +868,15 @@ def stopping_paths(
     place = [0] * n_nodes
     rails = {rail: _Rail() for rail in set(rail_of)}
 
-    # Order at one moment: ends, starts beside rails, changes of circuits, starts of sends.
+    # At one moment events are handled in this order: ends, starts beside rails, changes of
+    # circuits, starts of communications.
     start_event = [_START_BESIDE] * n_nodes
     for node, rail in enumerate(rail_of):
         if rail >= 0:
             start_event[node] = _START_CHANGE if node >= first_change else _START_ON_RAIL
 
-    # Events are (time, kind, node); of each node one start and at least one end. The end of a
-    # communication that a change has delayed comes again, at its new time.
+    # The queue has events (time, kind, node). Each node has one start and at least one end. If a
+    # change has delayed a communication, its end comes too early and is queued again.
     queue = [(0.0, start_event[node], node) for node in range(n_nodes) if not n_waiting_for[node]]
     heapify(queue)
     n_ended = 0

@@ -63,9 +63,9 @@ def plan_pooled(
 ) -> Iterator[RailPlan]:
     """Find a plan that pools rails and is faster than a known one, if there is one.
 
-    In such a plan the GPUs of a server use all its rails together: data change rail inside the
-    server, and each GPU has a share of every port. The job with these shares is planned as one
-    with several ports for each GPU; then the shares are dealt to the rails again.
+    In such a plan the GPUs of a server use all its rails together, because data can change rail
+    inside the server. Each GPU then has a share of every port. A job in which each GPU has these
+    shares as its own ports is planned; then the shares are dealt to the rails again.
 
     Parameters
     ----------
@@ -122,10 +122,12 @@ def _servers_are_seats(seats: Seats) -> bool:
 
 
 def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
-    """Turn a plan of shares into one of the job: share ``q * k + p`` is port p of rail number q.
+    """Turn a plan of pooled rails into one of the job: deal the ports to its rails.
 
     With pooled rails a GPU uses the ports of all rails of its server; a share is its part of one
-    of these ports. With k = 2 ports and 8 rails, share 5 of a GPU is port 1 of rail number 2.
+    of these ports. A plan of pooled rails has one large switch, whose ports are the shares. Share
+    ``q * k + p`` of a GPU is port p of rail number q: with k = 2 ports and 8 rails, share 5 is
+    port 1 of rail 2.
 
     Parameters
     ----------

@@ -77,14 +77,13 @@ class Seats(NamedTuple):
 
 
 def seat_ranks(job: RailJob) -> Seats:
-    """Fold a job rail by rail, and list who communicates over its rail.
+    """Write down once what many rails do alike, and list who communicates over a rail.
 
-    A rail is a switch with some of the GPUs; many rails do the same. Folding writes down once what
-    many ranks do alike: the GPU of one number on each of these rails becomes one *seat*, and a
-    *node* is a computation of a seat or one communication of several seats, its *members*. With 8
-    rails of 16 GPUs that do the same there are 16 seats, and an all-gather of all GPUs of a rail
-    is one node of 16 members. A *row* is one operation of the first rank of a seat; a node of 16
-    members has 16 rows.
+    A rail is a switch with some of the GPUs; many rails do the same. With 8 rails of 16 GPUs that
+    do the same, the result has one rail of 16 *seats*: seat 3 stands for GPU 3 of each of the 8
+    rails. A *node* is a computation of a seat, or one communication of several seats, its
+    *members*: an all-gather of all GPUs of a rail is one node of 16 members. A *row* is one
+    operation of the rank that stands for its seat; a node of 16 members has 16 rows.
 
     Parameters
     ----------
@@ -120,9 +119,9 @@ def seat_ranks(job: RailJob) -> Seats:
         rail_of_rank[ranks] = rail
     folded = fold(job, _describe_ranks(job, number_of_rank))
 
-    # Nodes: how each goes, and what it sends. `folded.part` has by node one of its operations,
-    # from which kind and size are read. Times are derived for the first ranks of the classes
-    # alone, whose operations are `own_operations`.
+    # Kind, number of members and duration of each node. `folded.part` has by node one of its
+    # operations, from which they are read. Durations are worked out only for the first rank of
+    # each seat; its operations are `own_operations`.
     first_operation = folded.part
     few_ranks, own_operations = pick_ranks(step, folded.first)
     duration_s = durations_s(few_ranks, job.network, job.collectives)
@@ -155,8 +154,8 @@ def seat_ranks(job: RailJob) -> Seats:
     n_nodes = len(first_operation)
     n_members_here = np.bincount(nodes, minlength=n_nodes)
 
-    # Pairs sorted by who is waited for: those that wait for a node stand together. The first rank
-    # of a seat tells its rail and number.
+    # Pairs (waited for, waiting) are sorted by who is waited for, so that all that wait for a node
+    # stand together. The first rank of a seat tells its rail and number.
     by_predecessor = np.argsort(folded.before, kind="stable")
     first_rank = np.array(folded.first, np.int64)
     return Seats(

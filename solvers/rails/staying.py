@@ -20,15 +20,16 @@ Times = NDArray[np.float64]
 
 
 def bound_step(seats: Seats) -> float:
-    """Return a time that no plan is faster than, from what the circuits of few ports allow.
+    """Return a lower bound on the step time, from what the circuits of a few ports allow.
 
-    It may be more than the bound of the job with all links up, by two arguments. The first is that
-    all-to-alls take several hops, or changes of circuits, to reach all members over few ports. The
-    second is on changes. With one port for each GPU, a port that meets two others changes
-    twice, as a step ends with the circuits it begins with. If each meets one alone, those who
-    communicate, directly or through others, stand on one ring. A collective goes through all of
-    its members and so holds the whole ring, which is a single machine: one comes after the other,
-    each after what it waits for, and before what waits for it.
+    The plain bound of a job takes all circuits to be up at all times. This one adds two arguments:
+
+    1. All-to-alls take several hops, or changes of circuits, to reach all members over a few
+       ports.
+    2. With one port for each GPU, either some circuit changes: it changes back before the step
+       ends, and this takes two delays. Or no circuit changes: then all GPUs that communicate,
+       directly or through others, are on one ring. A collective uses the whole ring, and the
+       collectives of a ring go one after another, like the jobs of one machine.
 
     Parameters
     ----------
@@ -83,14 +84,19 @@ def bound_step(seats: Seats) -> float:
 
 
 def time_exchanges(seats: Seats, delay_s: float) -> Times:
-    """Return the least times of all-to-alls: around a ring, or over circuits of several strides.
+    """Return how long all-to-alls last at least, over the few ports of each GPU.
 
-    An all-to-all sends a part from each member to each other. The circuits of one port of all
-    members lead the same number of places further on, its stride, and a part may take several
-    hops. With m strides no more than C(h + m - 1, h) parts get to other places in exactly h hops:
-    as many as there are multisets of h strides. Each of the p ports of a GPU has one stride at
-    first, and is dark for the delay before each further one: m strides cost (m - p) / p delays, as
-    the ports are dark in turn. The best number of strides counts.
+    In an all-to-all of n members each has data for each other one, a part. A stride is how many
+    places further on in the group a circuit leads; with circuits of several strides, or around a
+    ring (one stride), a part takes several hops.
+
+    How many hops: with m strides, no more than C(h + m - 1, h) parts can arrive after exactly h
+    hops, since that is the number of multisets of h strides. With 2 strides, 2 parts make one hop,
+    3 make two, and so on.
+
+    How many strides: each of the p ports of a GPU has one at first, and is dark for the delay
+    before each further one. Ports are dark in turn, and m strides cost (m - p) / p delays. The
+    best m counts.
 
     Parameters
     ----------
@@ -163,11 +169,12 @@ def _count_least_hops(n_members: int, n_strides: int) -> int:
 
 
 def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
-    """Return the time of the best preemptive schedule of one machine (Jackson 1955, Carlier 1982).
+    """Return a lower bound for one machine: the best schedule in which jobs may be interrupted.
 
-    A machine does one job at a time. Among the jobs that are ready, the one with the longest tail
-    goes first; a longer tail that becomes ready interrupts it. No schedule without interruptions
-    is faster, so that the time is a lower bound for them.
+    A machine does one job at a time. Each job is ready at a time (its head), lasts some time, and
+    after its end at least its tail passes until the step ends. Among the jobs that are ready, the
+    one with the longest tail goes first; one with a longer tail that becomes ready interrupts it
+    (Jackson 1955, Carlier 1982). No schedule without interruptions is faster.
 
     Parameters
     ----------

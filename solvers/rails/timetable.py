@@ -68,10 +68,11 @@ class Lines(NamedTuple):
     """``before[row]``: the node before it on its line, -1 of the first."""
 
     def faced(self, standing: Ints) -> Ints:
-        """Return by row the peer that its line faces before.
+        """Return for each use of a port which rank the port faces before that use.
 
-        A line is the uses, one row each, of one port number (lane) of one side of the GPUs of a
-        class, one after another. Its peer is the rank at the other end of the circuits.
+        A row is one use of a port. A line is all uses of the same port, one after another. The
+        peer of a use is the rank that the port has to face for it. Before a use the port faces the
+        peer of the use before; before the first use, what it faces when the step begins.
 
         Parameters
         ----------
@@ -134,43 +135,56 @@ class Lines(NamedTuple):
 
 
 def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
-    """Put the uses of each lane of each end into an order.
+    """Sort the uses of ports: for each port, who uses it, one after another.
 
-    A lane is the port of one number at all GPUs. An end is one side of the ports of a class (ranks
-    that do the same): where they transmit or where they receive. A line is all uses of one lane of
-    one end, one after another; between two of them with different peers a circuit changes.
+    One rank stands for all ranks that do the same (a class), and so does one port of it. An *end*
+    is the transmitting or the receiving side of a class; a *lane* is a port number. End and lane
+    together name a port here, and a *line* is all uses of one such port, in order. A table of uses
+    says which communication could use which port; `lanes` says which of these it does use.
+
+    For example, communication 7 uses lane 0 of an end, and communication 4 comes later and uses
+    lanes 0 and 1 of it. The line of lane 0 is then 7, 4, and that of lane 1 is 4.
 
     Parameters
     ----------
     uses
-        The lanes of ends that nodes (communications) could use: a row for each node, end and lane.
+        A table with a row for each communication, end and lane that it could use. Its columns, of
+        shape (rows,) each, are `node` (the communication), `end`, `lane`, `peer` (the rank that
+        the port has to face), and where that is looked up.
     place
-        By row where its node stands in the order, the greater the later; shape (rows,).
+        By row of `uses` where its communication stands in the order: the greater, the later;
+        shape (rows,).
     lanes
-        By communication the lanes that it does use, bit k for lane k; other rows are left out.
+        ``lanes[node]``: the lanes that a communication does use, bit k for lane k. Rows of other
+        lanes, and of communications that are not in here, are left out.
 
     Returns
     -------
     Lines
-        The rows that are left, sorted by line and then by place (`uses`, with their `line` and
-        `place`); by line its `first` and `last` row; and by row the node `before` it on its line,
-        -1 of the first.
+        With these fields:
+
+        * `uses`: the rows that are left, sorted by line, and on a line by place;
+        * ``line[row]``: the line, counted from 0 on;
+        * ``first[line]`` and ``last[line]``: its first and its last row;
+        * ``place[row]``: as given;
+        * ``before[row]``: the communication before it on its line, -1 for the first.
     """
-    # A row counts if the bit of its lane is set for its node: with lanes 0b101, rows of lanes 0
-    # and 2.
+    # The rows that count: the bit of their lane is set for their communication. With bits 0b101
+    # these are the rows of lanes 0 and 2.
     taken = np.zeros(1 + int(uses.node.max(initial=0)), np.int64)
     taken[list(lanes)] = list(lanes.values())
     rows = np.flatnonzero(taken[uses.node] >> uses.lane & 1)
 
-    # Rows are sorted by line, and on a line by place. A line has the number ``end * lanes + lane``
-    # here; in the result lines are counted from 0 on, without gaps.
+    # Sort them by line, and on a line by place. Here a line has the number ``end * lanes + lane``,
+    # with gaps. A row whose number differs from that of the row before is the first of its line.
     line = uses.end[rows] * (1 + int(uses.lane.max(initial=0))) + uses.lane[rows]
     order = np.lexsort([place[rows], line])
     begins = np.diff(line[order], prepend=-1) > 0
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(rows))[: len(first)] - 1
 
-    # The row before is that of the same line unless the row is the first of it.
+    # Before each row, on its line, is the row above it in the table; before the first there is
+    # none (-1).
     sorted_uses = Uses(*(column[rows[order]] for column in uses))
     before = np.roll(sorted_uses.node, 1)
     before[first] = -1
@@ -204,11 +218,11 @@ class Draft(NamedTuple):
         return self.timed.start_s[: len(self.transfers.last)]
 
     def build(self) -> RailPlan:
-        """Unfold times and turns to all operations and rails.
+        """Write the plan out for all operations of all ranks, and for all rails.
 
-        In the folded step ranks that do the same are one class, written down once; a node is an
-        operation of a class or a communication of several. Each operation of the step gets start,
-        end and ports of its node.
+        In a draft one rank stands for all ranks that do the same (a class). A node is an operation
+        of a class, or a communication of several classes. Here each operation of the whole step
+        gets the start, the end and the ports of its node.
 
         Returns
         -------
@@ -244,12 +258,12 @@ class Draft(NamedTuple):
 
 
 def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Say which ports of its GPU each operation uses, given the lanes that it uses.
+    """Return which ports of its GPU each operation uses, given the lanes that it uses.
 
     A lane is the port of one number at all GPUs, or a pair of ports where these are bidirectional.
-    A row is one operation of one class: ranks that do the same form a class, and only the
-    operations of its first rank are written down. The ports of an operation are those at which it
-    sends; for one that receives a message, those at which it receives.
+    The ports of an operation are those at which it sends; for one that receives a message, those
+    at which it receives. A row is one operation of the rank that stands for all ranks that do the
+    same.
 
     Parameters
     ----------
@@ -315,10 +329,11 @@ def receive_port(lane: int, lanes: Lanes) -> int:
 
 
 def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
-    """Follow the turns on every rail; rails with the same matchings share a timeline.
+    """List which circuits each switch holds when; rails with the same circuits are listed once.
 
-    A turn lets the ports of one number of all GPUs of a class (ranks that do the same) face other
-    GPUs. A matching says by port of the switch of a rail to which port it leads.
+    A turn lets the ports of one number of all GPUs that do the same face other GPUs. All turns of
+    the plan are followed on one of the rails that are alike. A matching says by port of a switch
+    to which port it leads.
 
     Parameters
     ----------
@@ -352,10 +367,11 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
 
 
 def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
-    """Describe a rail without names: the classes of its ranks, and the pairs that communicate.
+    """Describe a rail without names, so that rails that need the same circuits are found.
 
-    A class is ranks that do the same. Two rails with ranks of the same classes, in this order, and
-    with the same groups and partners by number on the rail need the same circuits.
+    Ranks that do the same are a class. Two rails need the same circuits if their ranks are of the
+    same classes, in this order, and the groups and partners of their operations have the same
+    numbers on the rail.
 
     Parameters
     ----------
@@ -460,17 +476,19 @@ class _FacingPorts:
 
 
 def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
-    """List the states of the switch of one rail.
+    """Follow the circuits of one rail through a step: list its states, and when each begins.
 
-    A turn lets one lane (port of one number) of all GPUs of a class (ranks that do the same) face
-    other GPUs, on the side that transmits or on the side that receives. Two ports that face each
-    other have a circuit; a state is all circuits at a time.
+    A state is all circuits of the switch at a time. A turn lets the ports of one number, on one
+    side (transmitting or receiving), of all GPUs that do the same face other GPUs. Two ports have
+    a circuit while they face each other: if GPU 1 transmits to 5, it is up only when 5 also
+    receives from 1.
 
     Parameters
     ----------
     draft
-        The plan of the folded step: `turns` are the changes in it, `standing` are turns to the
-        GPUs that are faced when the step begins.
+        The plan, in which one rank stands for all that do the same. ``draft.turns`` are the
+        changes in the step, with the times at which they are asked for and begin;
+        ``draft.standing`` are turns to the GPUs that are faced when the step begins.
     ranks
         The ranks on the rail, ascending: the order in which its switch counts GPUs.
 
@@ -511,8 +529,9 @@ def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
 def _drop_short(states: _States, delay_s: float) -> _States:
     """Leave out circuits that are given up before they are up: ports that meet by chance.
 
-    When ports of several GPUs are turned one after another, two of them may face each other for a
-    moment, although nobody needs that circuit.
+    Ports of several GPUs are turned one after another. On the way two of them may face each other
+    for a moment, although nobody needs that circuit. It would take a delay to set up; if it lasts
+    less than that, it is no circuit.
 
     Parameters
     ----------
@@ -531,10 +550,9 @@ def _drop_short(states: _States, delay_s: float) -> _States:
     matchings = states.matchings
     n_states = len(matchings)
 
-    # Each pair (port, state) is a state in which the port gets another peer, port by port and in
-    # the order of time; ``next_state`` is the one in which it gets the next peer, or the number of
-    # states if there is none. A port with the peers 4, 4, 7, 4 has the states 0, 2 and 3, and the
-    # next states 2, 3 and 4. Each peer lasts from the start of one to the start of the other.
+    # For each port the states in which it gets another peer, and for each of these the state in
+    # which it gets the next one (`n_states` if there is none). With peers 4, 4, 7, 4 in states 0
+    # to 3 these are 0, 2, 3, and next 2, 3, 4. A peer lasts from the start of one to the other.
     gets_peer = np.ones(matchings.shape, dtype=bool)
     np.not_equal(matchings[1:], matchings[:-1], out=gets_peer[1:])
     port, state = np.nonzero(gets_peer.T)
@@ -594,10 +612,12 @@ def _face_on_rail(
 
 
 def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the circuits between ports that face each other.
+    """Return the circuits of the switch of a rail: those between ports that face each other.
 
-    A lane is the port of one number at all GPUs, or two ports where they are bidirectional. Lane k
-    transmits at port k and arrives at the port beside it (`receive_port`).
+    A lane is the port of one number at all GPUs, or two ports where they are bidirectional. If GPU
+    1 faces GPU 5 where it transmits on lane 0, and GPU 5 faces GPU 1 where it receives on lane 0,
+    then port 0 of GPU 1 leads to GPU 5. The port at which it arrives is the one beside it
+    (`receive_port`).
 
     Parameters
     ----------

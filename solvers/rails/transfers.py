@@ -228,11 +228,11 @@ class Transfers(NamedTuple):
 
 
 def fold_transfers(job: RailJob) -> Transfers:
-    """Fold the step of a job, and list the nodes that ride its rails.
+    """Write a step down once for all ranks that do the same, and list who communicates.
 
-    To fold is to write down once what several ranks do alike: they are one class, and its first
-    rank stands for the others. A node is one operation of a class, or one communication of several
-    classes. Ranks are of one class if they also need the same changes of circuits (`tell_apart`).
+    Ranks that do the same are one class, and the first of them stands for the others. A node is
+    one operation of a class, or one communication of several classes. Ranks are of one class only
+    if they also need the same changes of circuits.
 
     Parameters
     ----------
@@ -300,11 +300,11 @@ def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[
 
 
 def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
-    """Split classes until ranks of one share their rails with the same others.
+    """Split classes of ranks further where a switch stops as a whole to change circuits.
 
-    A class is ranks that do the same at the same time and are planned as one. Where a switch stops
-    as a whole to change circuits, it stops all ranks on its rail: ranks of one class can only be
-    planned as one if they are stopped by the same others.
+    Ranks that do the same at the same time are a class and are planned as one. Such a switch stops
+    all ranks on its rail. Ranks of one class can only be planned as one if they are stopped by the
+    same others: the ranks on their rails have to be of the same classes, too.
 
     Parameters
     ----------
@@ -406,11 +406,12 @@ def hold_circuits(transfers: Transfers) -> Transfers:
 
 
 def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
-    """Choose for each communication over a rail in which rounds it is done, and list its ends.
+    """Decide for each communication over a rail how it is done, and list which ports it uses.
 
-    A class is ranks that do the same; the first of them stands for the others. A node is one
-    operation of a class, or one communication of several classes. A lane is the port of one number
-    at all GPUs. A collective may take several rounds, in each of which members send to others.
+    One rank stands for all ranks that do the same (a class). A node is a computation of a class,
+    or one communication of several classes. A communication is done in one round or several; in
+    each round its members send to certain others, and circuits may change before the next one. A
+    lane is the port of one number at all GPUs.
 
     Parameters
     ----------
@@ -470,14 +471,16 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
 
 
 def _add_transfers(transfers: Transfers) -> Transfers:
-    """Add the communications over rails, their rounds, and the ends that they use.
+    """Make each round of a communication a node of its own, and list which ports it uses.
 
-    A class is ranks that do the same; the first of them stands for the others. A node is one
-    operation of a class, or one communication of several classes. End ``2 * class + side`` is
-    where the ports of a class transmit (side 0) or receive (side 1). At each of its ends a node
-    has a peer on each lane (the port of one number at all GPUs): the rank to or from which the
-    first rank of the class sends or receives. A spot is a pair from which these peers are looked
-    up: the place of an operation in the program of the class, and its round.
+    One rank stands for all ranks that do the same (a class). A node is a computation of a class,
+    or one communication of several classes. A communication in three rounds becomes a chain of
+    three nodes: with 10 nodes, node 4 becomes 4, 10, 11, and what waited for node 4 waits for node
+    11.
+
+    An *end* is the transmitting side of the ports of a class (number ``2 * class``) or the
+    receiving side (``2 * class + 1``). A *peer* is the rank that the first rank of the class sends
+    to, or receives from, at an end; there is one for each port number.
 
     Parameters
     ----------
@@ -488,13 +491,15 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     Returns
     -------
     Transfers
-        The same with these fields: `by_node`, the communication of each node on a rail, with its
-        ends, bytes and latency; `duration_s`, with 0 for further rounds; `order`, by class its
-        nodes on rails in program order; `first` and `last`, the first node of the communication
-        that a node is a round of, and by node of the folded step its last round; `pairs`, who
-        waits for whom; and `place`, an order in which each comes after what it waits for. There
-        is a node for each further round, behind those of the folded step. A collective that is
-        node 4 of 10 nodes and takes three rounds becomes the chain 4, 10, 11.
+        The same with these fields:
+
+        * ``by_node[node]``: for a node on a rail its ends, peers, bytes and latency;
+        * ``duration_s[node]``: as before, and 0 for further rounds;
+        * ``order[class]``: its nodes on rails, in the order of its program;
+        * ``first[node]``: the first round of its communication (4 for nodes 4, 10 and 11);
+        * ``last[node]``: for a node of the table before its last round (11 for node 4);
+        * `pairs`: rows (waited for, waiting);
+        * ``place[node]``: its place in an order in which each comes after what it waits for.
     """
     folded = transfers.folded
     step = folded.step
@@ -572,12 +577,13 @@ def _number_rounds(transfers: Transfers) -> tuple[dict[int, list[int]], int]:
 def _list_endpoints(
     transfers: Transfers, nodes_of: dict[int, list[int]]
 ) -> dict[int, list[Endpoint]]:
-    """List the ends that each round of each communication uses, and their peers.
+    """List which ports each round of each communication uses, and which rank they have to face.
 
-    A class is ranks that do the same; end ``2 * class + side`` is where its ports transmit (side
-    0) or receive (side 1). A peer is the rank that the first rank of the class faces there, on
-    each lane (the port of one number at all GPUs). A spot, from which peers are looked up, is the
-    place of an operation in the program of the class, and its round.
+    One rank stands for all ranks that do the same (a class). An end is the transmitting side of
+    the ports of a class (number ``2 * class``) or the receiving side (``2 * class + 1``). A peer
+    is the rank that the first rank of the class faces there, one for each lane (port number).
+    Other ranks of the class face other peers; these are looked up later from a *spot*: the place
+    of an operation in the program of the class, and the number of a round.
 
     Parameters
     ----------
@@ -636,10 +642,11 @@ def face(
     lane: int | slice = slice(None),
     turn: int | slice = slice(None),
 ) -> NDArray[np.int64]:
-    """Look up whom the operations of one node face at one side.
+    """Look up which ranks some operations need circuits to, or from.
 
-    A node is one communication, of which each rank that takes part has one operation. To face a
-    rank is to have a circuit to it (where ports transmit) or from it (where they receive).
+    All operations are parts of one communication (a node). Where ports transmit (side 0), the
+    answer is the rank that each sends to; where they receive (side 1), the rank that it receives
+    from. A communication may take several rounds, with other ranks in each.
 
     Parameters
     ----------

@@ -36,11 +36,12 @@ _SHARE_SLACK = 1e-9
 
 
 def check_chord_routes(context: Context) -> bool:
-    """Check the routes of a plan: each leads to its distance, and together they carry all parts.
+    """Check the tables of routes of a plan: each route arrives, and all data have a route.
 
-    With chords, port p of each member of a group keeps a circuit to the member ``strides[p]``
-    places further on. A route says how often a part (the data of one member for the one a certain
-    distance further on) takes each port, and its share of this part.
+    Port p of each member of a group keeps a circuit to the member ``strides[p]`` places further
+    on. The data of one member for the one a certain distance further on are a part. A route says
+    how often a part takes each port, and which share of it goes this way: its hops have to lead as
+    far as the distance, and the shares of a distance have to sum to 1.
 
     Parameters
     ----------
@@ -74,11 +75,12 @@ def check_chord_routes(context: Context) -> bool:
 
 
 def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
-    """Check the all-to-alls on a rail that go over chords.
+    """Check the all-to-alls on a rail whose circuits stay and lead to only some of the members.
 
-    The members of a group stand on a circle. An all-to-all goes over chords if port p of each
-    member leads to the member ``strides[p]`` places further on, with the strides of one of
-    ``plan.chords`` for so many members. The others are done in another way.
+    Such circuits are chords: port p of each member leads to the member ``strides[p]`` places
+    further on in the group, and data reach the others in several hops. The plan has tables of
+    routes for that. An all-to-all belongs here if its circuits have the strides of one of these
+    tables.
 
     Parameters
     ----------
@@ -104,12 +106,12 @@ def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
 def _check_with_routes(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> Places:
-    """Check the all-to-alls whose number of members and strides are those of some routes.
+    """Check the all-to-alls that use one table of routes over circuits of fixed strides.
 
-    Such an all-to-all goes over chords: port p of each member keeps a circuit to the member
-    ``strides[p]`` places further on, and a part (the data of one member for one other) takes
-    several of them. Its circuits have to stay, and it lasts as long as its busiest port carries
-    parts.
+    In such an all-to-all port p of each member keeps a circuit to the member ``strides[p]`` places
+    further on. The data of one member for one other, a part, take several hops, as the routes say.
+    All members have to use the same strides, the circuits have to stay, and the all-to-all lasts
+    as long as its busiest port.
 
     Parameters
     ----------
@@ -159,12 +161,12 @@ class _OverChords(NamedTuple):
 def _find_over_chords(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> _OverChords:
-    """Find the all-to-alls of which every port leads as far as a set of routes says.
+    """Find the all-to-alls whose circuits lead as far as a given table of routes says.
 
-    The place of a rank is its position in its group, from 0. A stride is how many places further
-    on in the group a circuit leads, modulo the number of members: from place 3 to place 1 of 8 it
-    is 6. The routes name a stride for each port that they use. A spell is the time in which a port
-    keeps one circuit.
+    The members of a group stand on a circle, each at its place. The stride of a circuit is how
+    many places further on it leads: from place 3 to place 1 of 8 it is 6. The table names a stride
+    for each port. An all-to-all is found if it has as many members, uses as many ports, and each
+    port has the stride of the table. A spell is the time in which a port keeps one circuit.
 
     Parameters
     ----------
@@ -216,11 +218,11 @@ def _find_over_chords(
 def _check_times_over_chords(
     context: Context, rail: Rail, chosen: _OverChords, routes: ChordRoutes
 ) -> None:
-    """Check that the circuits of all-to-alls over chords stay, and how long the all-to-alls last.
+    """Check that the circuits of some all-to-alls stay, and that these last as long as they must.
 
-    Over chords each port of a member keeps one circuit for the whole time, to the member a fixed
-    number of places further on, and data for others take several of them. The all-to-all lasts as
-    long as its busiest port is busy.
+    In such an all-to-all each port of a member keeps one circuit for the whole time, to the member
+    a fixed number of places further on. The data of one member for one other, a part, take several
+    hops. The all-to-all lasts as long as its busiest port is busy.
 
     Parameters
     ----------
@@ -248,10 +250,9 @@ def _check_times_over_chords(
     is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
     context.refuse(CHORDS_STAY, operations, ~is_up, start_s, up_s)
 
-    # A part takes the time of its bytes on one port. The messages of a member come one after the
-    # other, whichever port they use, so that each part also has its share of their latency. With
-    # parts spread evenly a port has 1 / n_ports of them, each with n_ports shares of the latency:
-    # that of all messages in all.
+    # How long a part occupies a port: its bytes at the rate of one port, and its latency. A member
+    # sends its messages one after another, whichever port they use. On a port that has one of
+    # n_ports messages, each therefore counts n_ports times its own latency.
     work = measure_work(context.job, operations)
     rate = context.job.network.port_bytes_per_s
     n_ports = len(routes.strides)

@@ -185,10 +185,11 @@ class Rail(NamedTuple):
 
 
 def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
-    """Find when each circuit of a timeline is set up and given up, for one rail.
+    """Find when each circuit of a rail is set up and given up, from the states of its switch.
 
     A state is all circuits of the switch at a time. A spell is a time in which one port keeps one
-    circuit, over one state or several that follow each other.
+    circuit, over one state or several in a row. If a port leads to 4, 4, 7 in three states that
+    begin at 0, 3 and 5 s, its spells are: to 4 until 5 s, and to 7 from then on.
 
     Parameters
     ----------
@@ -202,10 +203,13 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
     Returns
     -------
     Rail
-        The ranks; when each state starts, in seconds; by spell, sorted by port and state, its key,
-        when it begins and ends (`since_s`, `until_s`; minus and plus infinity at the ends of the
-        step), and the port of a GPU that it leads to, -1 for none; which ports of the switch are
-        those of the GPUs; and when the rail stops as a whole, if it does.
+        The ranks, when each state starts, which ports of the switch are those of the GPUs, and
+        when the rail stops as a whole, if it does. By spell, sorted by port and state:
+
+        * `spell_key`: the port times the number of states, plus the first state of the spell;
+        * `since_s`, `until_s`: when it begins and ends, in seconds; the first spell of a port
+          begins at minus infinity, and the last one ends at infinity;
+        * `gpu_port`: the port of a GPU that it leads to, -1 for none.
     """
     network = job.network
     matchings = timeline.matchings
@@ -243,10 +247,12 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
 
 
 def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
-    """Check the states of a timeline and their times; return False if they fit no rail.
+    """Check the states of a switch and their times, before circuits are looked at.
 
-    A timeline is the states of the switch of some rails over a step; a state is which transmit
-    port leads to which receive port at a time (``matchings[state, port]``, -1 where idle).
+    A timeline is the states of the switch of some rails over a step. A state says which transmit
+    port leads to which receive port: ``matchings[state, port]``, -1 where idle. The ports have to
+    be those of GPUs, the last state has to be the first one again, and each state needs time to be
+    set up.
 
     Parameters
     ----------
@@ -297,17 +303,17 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
 def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> None:
     """Check when the states of a switch are asked for and set up.
 
-    A state is all circuits of the switch at a time; ``asked_s[state]`` is when the plan asks for
-    it, and ``starts_s[state]`` when the change to it starts. The first state is there. Each other
-    one is asked for before it is set up, and where the whole switch waits, it is set up only after
-    the one before it is up.
+    A state is all circuits of the switch at a time. There are three rules: the first state is
+    there at 0 s; each other one is asked for before its change starts; and where the whole switch
+    waits for a change, the next change starts only after that.
 
     Parameters
     ----------
     context
         The plan, and the findings to which what is wrong is added.
     timeline
-        The states of a switch, with times in seconds.
+        The states of a switch: ``asked_s[state]`` is when the plan asks for a state, and
+        ``starts_s[state]`` when the change to it starts, in seconds.
     where
         The name of the timeline in messages.
     """
@@ -335,11 +341,11 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
 
 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check that no port, sending or receiving, is turned again before its circuit is up.
+    """Check that no port gets another circuit before the one that it was given is up.
 
     A circuit is up one delay after its change starts. All changes are sorted by port and time,
-    once by the sending and once by the receiving port: neighbours are then one delay apart at
-    least.
+    once by the port that sends and once by the port that receives. Two changes of one port, which
+    are neighbours then, have to start one delay apart at least.
 
     Parameters
     ----------
@@ -370,10 +376,11 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
 
 
 def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check the states of the cells: the light of every state reaches its partners.
+    """Check the states of the cells of a switch: light has to go where the matchings say.
 
-    Without a fabric of cells there are no states, and circuits of bidirectional ports must be
-    mutual.
+    Cells are the switching elements of a fabric. A matching says by port of the switch to which
+    port it leads. A switch without cells has no states to check. Circuits of bidirectional ports
+    must be mutual: if port 3 leads to 7, then 7 leads to 3.
 
     Parameters
     ----------

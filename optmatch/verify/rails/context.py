@@ -103,10 +103,12 @@ Transfers = list[MemberSend]
 
 
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
-    """List the rounds of a collective that is done by recursive halving, or along a binary tree.
+    """List who sends to whom in each round of a collective, if its algorithm is one in rounds.
 
     In a round some members of the group send, each to one other, an equal share of the size of the
-    operation. Members are named by their places in the group, from 0.
+    operation. Members are named by their places in the group, from 0. With recursive doubling, an
+    all-gather of four members has two rounds: 0 and 1 exchange what they have, and so do 2 and 3;
+    then 0 and 2, and 1 and 3.
 
     Parameters
     ----------
@@ -171,10 +173,11 @@ class InRounds(NamedTuple):
 
 
 def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRounds]:
-    """List those of some operations that are done in rounds, by kind and size of their group.
+    """List the operations that are done in rounds, sorted by their rounds.
 
-    In a round some members of a group send, each to one other, as in recursive halving; other
-    collectives go around a ring.
+    In a round some members of a group send, each to one other, as in recursive halving. Operations
+    of one kind in groups of one size and dimension have the same rounds. Other collectives go
+    around a ring and are not listed.
 
     Parameters
     ----------

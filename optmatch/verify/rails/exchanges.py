@@ -65,12 +65,12 @@ class _Rounds(NamedTuple):
 
 
 def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
-    """Replay the collectives on a rail that are done in rounds of sends.
+    """Check the collectives on a rail that are done in rounds: replay them and compare their ends.
 
     In a round some members of a group send, each to one other, as in recursive halving or along a
-    tree. A round begins when the last one has ended and the circuits of all who send are up, and
-    lasts as long as its bytes need; the collective ends with its last round. If the rail stops at
-    that moment, it may end before the stop or after it.
+    tree. A round begins when the last one has ended and the circuits of all who send are up; it
+    lasts as long as its bytes need. The collective ends with its last round. If the whole rail
+    stops at that moment to change circuits, it may end before the stop or after it.
 
     Parameters
     ----------
@@ -96,10 +96,11 @@ def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
 
 
 def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
-    """Replay collectives that are done in the same rounds, and compare their circuits and ends.
+    """Check collectives that are done in the same rounds: replay them and compare with the plan.
 
     In a round some members of a group send, each to one other; the algorithm of the collective
-    says who. Each round needs its circuits, and the collective ends when its last round does.
+    says who. Each round needs its circuits, and the collective has to end when its last round
+    does.
 
     Parameters
     ----------
@@ -145,10 +146,11 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
 def _list_senders(
     context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
 ) -> _Senders:
-    """List the ports over which collectives send: an entry for each port of each operation.
+    """List the ports over which collectives send: one entry for each port of each operation.
 
-    A collective is done by several ranks, each of which has an operation as its part. The place
-    of a rank is its position in the group of the collective, from 0.
+    A collective is done by the ranks of a group; the part of one rank is an operation. The place
+    of a rank is its position in the group, from 0. An operation that uses two ports has two
+    entries.
 
     Parameters
     ----------
@@ -177,8 +179,9 @@ def _list_senders(
     collective = collective_of[used.row]
     n_ports = np.bincount(used.row, minlength=len(group.operations))[used.row]
 
-    # Find each rank among the members of its collective by a key of both. Member number m of all,
-    # collective by collective, has the place m modulo the number of members.
+    # Find the place of each rank by a key, ``collective * n_ranks + rank``. The keys of all
+    # members are in one row, collective by collective: with 4 members, number 6 of the row is at
+    # place 2 of collective 1.
     member_keys = (np.arange(len(members))[:, None] * step.n_ranks + members).ravel()
     order = np.argsort(member_keys)
     key = collective * step.n_ranks + step.rank[operation]
@@ -194,13 +197,11 @@ def _replay_rounds(
     members: Places,
     start_s: Seconds,
 ) -> _Rounds:
-    """Follow collectives round by round, all of them at once.
+    """Replay collectives round by round: find when they end, and which circuits are missing.
 
-    In a round some members of a group send, each to one other. A place is the position of a rank
-    in its group. A spell is a time in which a port keeps one circuit; the spells of a port have
-    consecutive numbers. A stop is a time in which the whole rail is dark; a round rests then. If a
-    round is over at the very moment at which a stop begins, it ends before the stop, or, as times
-    may differ by rounding, after it: both ends are followed.
+    In a round some members of each group send, each to one other. It begins when the circuits of
+    all who send are up and the round before has ended, and lasts as long as its longest send.
+    While the whole rail stops to change circuits, sends rest.
 
     Parameters
     ----------
@@ -275,11 +276,12 @@ class _RoundSends(NamedTuple):
 def _list_sends(
     context: Context, transfers: Transfers, senders: _Senders, members: Places
 ) -> _RoundSends:
-    """List the sends of one round of all collectives.
+    """List who sends to whom in one round of an algorithm, and how long each send lasts.
 
-    In a round some members of a group send, each to one other, as the algorithm of the collective
-    says; all collectives here are done in the same rounds. The place of a rank is its position in
-    its group.
+    A collective here is one communication of a whole group, such as an all-gather; an operation is
+    the part of one rank in it. The algorithm goes in rounds: in each, some members of the group
+    send to one other member each. All collectives of this call have groups of one size and go
+    through the same rounds. The place of a rank is its position in its group.
 
     Parameters
     ----------
@@ -288,17 +290,25 @@ def _list_sends(
     transfers
         Which place of a group sends to which one in this round, and which part of the data.
     senders
-        The ports over which members send, an entry for each port of each operation.
+        The ports over which members send: an entry for each port of each operation, with its
+        `operation`, its `collective` (row of `members`), the `place` of its rank in the group, and
+        the number of ports of the operation (`n_ports`).
     members
-        ``members[collective, place]``: the rank at each place of its group.
+        ``members[collective, place]``: the rank at each place of its group; shape (collectives,
+        places).
 
     Returns
     -------
     _RoundSends
-        An entry for each port that sends in this round: the entry of `senders`, the collective,
-        the rank that it sends to, and how long the send lasts, in seconds.
+        An entry for each port that sends in this round:
+
+        * ``sender[send]``: its entry in `senders`;
+        * ``collective[send]``: the row of `members`;
+        * ``receiver[send]``: the rank that it sends to;
+        * ``lasts_s[send]``: the seconds for its bytes and one latency.
     """
-    # Places that do not send in this round have the receiver -1, and their ports are left out.
+    # By place the place that receives from it in this round; -1 where it does not send. Ports of
+    # places that do not send are left out.
     network = context.job.network
     receiver_of_place = np.full(members.shape[1], -1)
     for transfer in transfers:
@@ -316,10 +326,11 @@ def _list_sends(
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
-    """Find the first spell of each port that leads to a rank and lasts long enough.
+    """Find for each port the first circuit that leads to a certain rank and lasts long enough.
 
-    A spell is a time in which a port keeps one circuit, or none; the spells of a port have
-    consecutive numbers, and the last one lasts for ever.
+    A spell is a time in which a port keeps one circuit, or none. The spells of a port have
+    consecutive numbers, and the last one lasts for ever. The search begins with a given spell of
+    each port and goes on to the next ones.
 
     Parameters
     ----------
@@ -353,11 +364,12 @@ def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: S
 
 
 def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> Seconds:
-    """Return when work that begins at some times ends, if it rests while the rail is dark.
+    """Return when work ends that rests while the whole rail is dark.
 
-    Times are turned into time in light, in which the work is done without a rest, and back. Work
-    that ends at the very moment of a stop, up to the slack, ends before it; with a negative slack
-    it ends after it.
+    The rail stops from time to time to change its circuits, and is dark for one delay each time.
+    With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s ends at 7 s: 4 s before
+    the first stop and 2 s after it. Work that ends just when a stop begins, up to the slack, ends
+    before the stop; with a negative slack it ends after it.
 
     Parameters
     ----------
@@ -377,16 +389,15 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> 
     delay_s = rail.delay_s
     if not len(stops_s):
         return begin_s + lasts_s
-    # From the beginning to `begin_s` the rail has been dark for all stops before, the last of
-    # which may not be over.
+    # Times are turned into a clock that rests while the rail is dark. Up to `begin_s` the rail has
+    # been dark for all stops before, the last of which may not be over.
     n_stops = np.searchsorted(stops_s, begin_s, side="right")
     in_last_stop_s = np.minimum(begin_s - stops_s[np.maximum(n_stops - 1, 0)], delay_s)
     dark_s = np.where(n_stops > 0, (n_stops - 1) * delay_s + in_last_stop_s, 0.0)
     light_end_s = begin_s - dark_s + lasts_s
 
-    # On a clock that rests in the dark, stops last no time: each one before the end adds a delay.
-    # With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s does 4 s before the
-    # first stop and 2 s after it: it ends at 7 s.
+    # On that clock stops last no time. Back on the real clock, each stop before the end adds a
+    # delay.
     light_stops_s = stops_s - np.arange(len(stops_s)) * delay_s
     n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
     return np.maximum(begin_s, light_end_s + n_stops_before_end * delay_s)
@@ -424,13 +435,20 @@ class _AllToAlls(NamedTuple):
 
 
 def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
-    """Check all-to-alls of more than two that are done in rounds, and sort out those in stages.
+    """Check all-to-alls that are done in rounds, and sort out those that are done in stages.
 
-    In rounds each pair of members has a circuit of its own for a time. In stages there are fewer
-    circuits than pairs, and a part (the data of one member for one other) takes several hops. Each
-    pair needs a circuit for as long as its part needs. The operation lasts as many rounds as its
-    ports need for all others, and a reconfiguration between each two, or as long as the rail is
-    dark meanwhile. The latency of messages is spread evenly over the rounds.
+    In an all-to-all each member has data for each other one, a part. There are three ways to do
+    it:
+
+    * in rounds: each pair of members has a circuit of its own for a while, as long as its part
+      needs;
+    * in stages: there are fewer circuits than pairs, and a part takes several hops;
+    * around a ring: no circuit changes.
+
+    In rounds, the ports of a member serve so many others at a time. With 2 ports and 7 other
+    members there are 4 rounds, and a reconfiguration between each two. The operation has to last
+    as long as its rounds and these reconfigurations; the latency of all messages is spread over
+    the rounds.
 
     Parameters
     ----------
@@ -449,6 +467,8 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
         `in_rounds`, the operations that were checked, and `in_stages`, those in stages, which
         `check_stages` checks. The others go around a ring.
     """
+    # An entry of `used` is one port of one operation: `row` is the place of the operation, `spell`
+    # the time in which the port keeps the circuit with which the operation starts.
     used = rail.list_ports(context.step.rank[operations], context.plan.ports[operations])
     exchanges = _measure_rounds(context, rail, operations, used.row)
     row = used.row
@@ -456,7 +476,8 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     reached = rail.arrival(spell).rank
     all_to_one = _is_single_valued(row, reached, len(operations))
 
-    # In rounds: circuits change, or there is a port for everyone and it takes one round.
+    # First taken for rounds: what changes circuits, and what has a port for everyone and lasts one
+    # round.
     duration_s = exchanges.end_s - exchanges.start_s
     one_round = exchanges.n_rounds == 1
     lasts_a_part = np.abs(duration_s - exchanges.dark_s - exchanges.part_s) <= context.slack_s
@@ -467,7 +488,8 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     if not in_rounds.any():
         return Exchanges(operations[:0], operations[:0])
 
-    # In stages: several ports that lead to one rank, or one port with too few circuits.
+    # Of these, in stages: several ports that all lead to one rank, or one port that has fewer
+    # circuits from start to end than there are other members.
     last_spell = rail.spell_at(exchanges.end_s[row] - context.slack_s, used.port)
     n_circuits = np.zeros(len(operations), np.int64)
     np.maximum.at(n_circuits, row, 1 + last_spell - spell)
@@ -492,10 +514,11 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 
 
 def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
-    """Find how many rounds operations need on their ports, and how long a round lasts.
+    """Find how many rounds an all-to-all takes over its ports, and how long a round lasts.
 
-    In a round of an all-to-all each port of a member sends one part (the data of one member for
-    one other): with 7 other members and 2 ports there are 4 rounds.
+    In an all-to-all each member has data for each other one, a part. In a round each port of a
+    member sends one part: with 7 other members and 2 ports there are 4 rounds. The latency of all
+    messages is spread evenly over the rounds.
 
     Parameters
     ----------
@@ -558,10 +581,11 @@ def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.boo
 def _count_served(
     context: Context, rail: Rail, exchanges: _AllToAlls, row: Places, spell: Places
 ) -> Places:
-    """Count the other members that each operation has a circuit to, for as long as a part needs.
+    """Count for each all-to-all how many other members a rank has a circuit to for long enough.
 
-    A part is the data of one member for one other. A spell is a time in which a port keeps one
-    circuit; the spells of a port have consecutive numbers.
+    A part is the data of one member for one other; a circuit has to be up, while the operation
+    lasts, for as long as a part needs. A spell is a time in which a port keeps one circuit; the
+    spells of a port have consecutive numbers.
 
     Parameters
     ----------
@@ -584,7 +608,8 @@ def _count_served(
     key_base = step.n_ranks + 1  # keys of (operation, rank + 1)
     served = []
     while len(row):
-        # All ports go on from spell to spell at once.
+        # One spell of each port: how long is it up within the operation, without the time in which
+        # the rail is dark? Ports whose spell ends before the operation go on to the next one.
         since_s = np.maximum(exchanges.start_s[row], rail.since_s[spell] + rail.delay_s)
         until_s = np.minimum(exchanges.end_s[row], rail.until_s[spell])
         dark_s = rail.dark_s(since_s, np.maximum(since_s, until_s))
@@ -632,12 +657,12 @@ class _Stages(NamedTuple):
 
 
 def check_stages(context: Context, rail: Rail, operations: Places) -> None:
-    """Check all-to-alls in stages: that parts reach all members, and how long the stages last.
+    """Check all-to-alls that are done in stages: that all parts arrive, and how long they take.
 
-    In a stage the circuit of each member leads the same number of places further on in its group,
-    the stride, over all ports. A part (the data of one member for one other) may go several hops,
-    and takes a way of fewest hops. A stage lasts as long as what a circuit carries, each hop with
-    the latency of a message; then comes a reconfiguration.
+    In an all-to-all each member has data for each other one, a part. In a stage the circuits of
+    all members lead the same number of places further on in the group, the stride. A part may take
+    several hops, and takes as few as possible. A stage lasts as long as its circuits need for all
+    the parts that they carry; then all circuits change.
 
     Parameters
     ----------
@@ -677,11 +702,11 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
 
 
 def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
-    """Find how far the circuits of each operation lead in its group, stage by stage.
+    """Find how far the circuits of each all-to-all lead in its group, stage by stage.
 
-    A stage is a spell of each port: a time in which it keeps one circuit. A stride is how many
-    places further on in the group a circuit leads. An operation with fewer stages than the longest
-    one has strides of 0 in those that it lacks.
+    In a stage a port keeps one circuit; a spell is such a time, and the spells of a port have
+    consecutive numbers. The stride of a stage is how many places further on in the group the
+    circuit leads: from place 3 to place 1 of 8 it is 6.
 
     Parameters
     ----------
@@ -786,12 +811,13 @@ def _count_hops_of_all(stages: _Stages) -> Places:
 def _replay_stages(
     context: Context, rail: Rail, operations: Places, stages: _Stages, n_hops: Places
 ) -> tuple[Seconds, NDArray[np.bool_]]:
-    """Replay all-to-alls stage by stage, all of them at once.
+    """Replay all-to-alls stage by stage: find when they end, and which circuits are missing.
 
-    In a stage all circuits of a group lead the same number of places further on. A part is the
-    data of one member for one other, and a spell a time in which a port keeps one circuit. A stage
-    lasts as long as its circuit needs for the parts that go over it, one after the other.
-    Then comes a reconfiguration, and the next stage.
+    In an all-to-all each member has data for each other one, a part. In a stage all circuits of
+    the group lead the same number of places further on, and each carries several parts, one after
+    the other. Then all circuits change, and the next stage begins. With stages of 5 s and 4 s and
+    a change of 2 s, the all-to-all ends 11 s after its start. A spell is a time in which a port
+    keeps one circuit; each stage of a port is one spell.
 
     Parameters
     ----------
@@ -842,13 +868,16 @@ def _replay_stages(
 
 
 def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
-    """Count the parts that a circuit carries in each stage of an all-to-all.
+    """Count how many parts a circuit carries in each stage of an all-to-all.
 
-    In a stage all circuits of a group lead the same number of places further on, the stride. A
-    part is the data of one member for one other. A part for the member `d` places further on makes
-    some hops in each stage, so that all strides add up to `d` modulo `n`. It takes the fewest hops
-    in all; of those ways the one with fewest in the last stage, then in the stage before, and so
-    on.
+    A part is the data of one member for one other. In a stage all circuits of the group lead the
+    same number of places further on, the stride. A part for the member d places further on makes
+    some hops in each stage, which together lead d places further on (modulo n). It takes the
+    fewest hops in all; of such ways the one with fewest hops in the last stage, then in the stage
+    before, and so on.
+
+    With 4 members and strides 1 and 2, the parts for distances 1, 2 and 3 make the hops (1, 0),
+    (0, 1) and (1, 1). The counts are their sums, [2, 2].
 
     Parameters
     ----------

@@ -58,10 +58,10 @@ def lets_pool(job: RailJob) -> bool:
 def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     """Check that a plan may pool the rails of its servers.
 
-    With pooled rails data change rail inside a server, and each GPU has an equal share of all
-    ports of its server. The job says what that takes, has ideal switches, and all of its rails
-    have the same load (all that is sent over them, with times and ports), with GPUs of equal
-    numbers in one server.
+    With pooled rails, data change rail inside a server, and each GPU has an equal share of all
+    ports of its server. For that the job has to say how long a change of rail takes and has to
+    have ideal switches. All rails must do the same: the same operations with the same times and
+    ports, between the same servers.
 
     Parameters
     ----------
@@ -107,11 +107,19 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
 
 
 def pool_job(job: RailJob) -> RailJob:
-    """Return the job in which each GPU has shares of all ports of its server.
+    """Return the job as it is with pooled rails: each GPU has a share of all ports of its server.
 
-    A byte takes as long as a port needs for it, and once more as long as the links of the GPU
-    need that has the rail, which carries the bytes of its k ports; a message is late by one more
-    latency.
+    A server has R GPUs, and GPU number q has k ports on rail q. With pooled rails each GPU has R k
+    ports, each with an R-th of the rate of a real one, since the R GPUs share it. Two things make
+    data slower:
+
+    * a byte first takes its time on a port, and then its time on the links inside the server.
+      These links belong to the GPU that has the rail, and carry the bytes of all its k ports: the
+      time on them is k over their rate;
+    * a message is late by the latency of a change of rail.
+
+    With 2 ports of 50 GB/s each and links of 400 GB/s, a GB takes 0.02 s and 2 / 400 = 0.005 s: a
+    whole port has 1 / 0.025 = 40 GB/s, and of 8 GPUs each has a share of 5 GB/s.
 
     Parameters
     ----------
@@ -143,12 +151,12 @@ def pool_job(job: RailJob) -> RailJob:
 
 
 def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
-    """Put the timelines of all rails together: one rail of shares, with a state for each change.
+    """Put the switches of all rails together into one, as a plan with pooled rails uses them.
 
-    With pooled rails the GPUs of a server use all of its rails, each GPU an equal share of every
-    port. One GPU then has the ports of all rails. With R rails and k ports of each GPU on its own
-    rail, port ``g R k + q k + p`` of the rail of shares is port p of GPU g on rail q, which is
-    port ``g k + p`` there.
+    With pooled rails each GPU has a share of every port of its server: a port of its own on one
+    large switch. With R rails and k ports of each GPU on its own rail, port ``g R k + q k + p`` of
+    this switch is port p of GPU g on rail q, which is port ``g k + p`` of the switch of that rail.
+    For 8 rails and 2 ports, port 21 is port 1 of GPU 1 on rail 2.
 
     Parameters
     ----------

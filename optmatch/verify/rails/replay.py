@@ -41,10 +41,11 @@ _CHUNK = 1 << 18
 def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
 ) -> None:
-    """Replay a plan of a rail job and, of a solution, check its claims.
+    """Check a plan of a rail job by replaying it and, of a solution, also check what it claims.
 
-    The claims of a solution are its step time and its lower bound. Two bounds are counted anew:
-    the time of a step with all links there, and one that also counts changes of circuits.
+    A solution claims a step time and a lower bound. The step time comes from the replay. A bound
+    is worked out anew: the time of a step with all links there. Where its argument holds, a second
+    one also counts changes of circuits, and the higher of both is compared.
 
     Parameters
     ----------
@@ -79,10 +80,11 @@ def verify_rails(
 
 
 def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
-    """Apply all rules of plans: to times, then to the states of switches, then to circuits.
+    """Check a plan by all rules, from simple ones to those that rely on them.
 
-    Where a rule is broken that later rules rely on, the replay ends, and the findings say what was
-    skipped.
+    First the form of the plan, then the times of operations, then the states of the switches, and
+    at last the circuits over which each operation sends. Where a rule is broken that later ones
+    rely on, the replay ends, and the findings say what was skipped.
 
     Parameters
     ----------
@@ -147,10 +149,11 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
 
 
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
-    """Check all rails; of those that share a timeline and have the same load, one.
+    """Check the circuits of all rails; of rails that do the same, only one is checked.
 
     The load of a rail is all operations that communicate over it, with their times and ports.
-    Rails with the same timeline (states of their switches) and load differ in nothing but names.
+    Rails with the same states of their switches over time (one timeline) and the same load differ
+    only in names.
 
     Parameters
     ----------
@@ -177,21 +180,20 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
     """Check the circuits of all operations on one rail, and refuse each that breaks a rule.
 
-    A rail is one optical switch with a few ports of each of its GPUs. Each operation is checked by
-    the rules of one way to send, of which there are five:
+    A rail is one optical switch with a few ports of each of its GPUs. There are five ways to send,
+    with rules of their own:
 
     * over chords, an all-to-all: each port of a member keeps a circuit to the member a fixed
       number of places further on, and data reach the others in several hops;
-    * as an exchange in rounds, an all-to-all in which each pair of members has a circuit of its
-      own for as long as its data need;
-    * in stages, an all-to-all with fewer circuits than pairs, all of which are changed from one
-      stage to the next;
-    * in rounds, another collective whose algorithm changes partners from round to round;
-    * along routes that stay, anything else, and what other GPUs forward.
+    * as an exchange in rounds, an all-to-all: each pair of members has a circuit of its own for a
+      while;
+    * in stages, an all-to-all: there are fewer circuits than pairs, and all of them change from
+      one stage to the next;
+    * in rounds, another collective: its algorithm changes partners from round to round;
+    * along routes that stay: anything else, and what other GPUs forward.
 
-    The ways are sorted out one after the other: each check takes those operations that go its way
-    from a list, and the next one looks at the rest. In the end no port may send for two operations
-    at once.
+    Each check takes the operations that go its way, and the next one looks at the rest. In the end
+    no port may send for two operations at once.
 
     Parameters
     ----------
@@ -212,16 +214,15 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     if wrong.any():
         return
 
-    # `scattered` are all-to-alls of more than two members, of which each sends to each other.
-    # Those that are forwarded (the plan has relays for them) go around a ring and are left out;
-    # then those over chords are taken away, and the rest is split into rounds and stages.
+    # `scattered` are the all-to-alls of more than two members. Those for which the plan names GPUs
+    # that forward go around a ring, along routes that stay, and are left out here.
     senders = riding[step.kind[riding] != RECV]
     of_several = context.group_size[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
     forwarded = np.unique(step.match[context.plan.relays[:, 0]])
     scattered = scattered[~np.isin(step.match[scattered], forwarded)]
 
-    # Chords take theirs out first; the rest is looked at in chunks, to bound memory.
+    # First those over chords, then those in rounds and in stages, in chunks to bound memory.
     over_chords = check_chords(context, rail, scattered)
     scattered = scattered[~np.isin(scattered, over_chords)]
     chunks = np.array_split(scattered, 1 + len(scattered) // _CHUNK)
@@ -244,7 +245,10 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 
 
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
-    """Check that a port sends for one operation at a time.
+    """Check that no port sends for two operations at the same time.
+
+    All sends are sorted by port and start. Two sends of one port overlap if one starts before the
+    one in front of it has ended.
 
     Parameters
     ----------

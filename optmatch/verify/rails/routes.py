@@ -71,10 +71,11 @@ class _HopPorts(NamedTuple):
 
 
 def check_forwarded(context: Context) -> bool:
-    """Check that only sends over a rail are forwarded, by ranks and ports that are there.
+    """Check what a plan says of GPUs that forward data of others, before routes are followed.
 
-    Collectives in rounds (such as recursive halving, in each round of which members send to
-    others) are not forwarded.
+    Each row names an operation, a rank that forwards its data, and the ports that it uses. The
+    operation has to send over a rail, and the rank and its ports have to exist. Collectives in
+    rounds, in which partners change, are not forwarded.
 
     Parameters
     ----------
@@ -107,11 +108,12 @@ def check_forwarded(context: Context) -> bool:
 
 
 def check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
-    """Follow the circuits of operations, hop by hop, to where their data arrive.
+    """Follow the data of operations along their circuits to where they arrive.
 
-    A hop is what one rank on the route of an operation sends, over all the ports that it uses for
-    it: the rank of the operation, and each rank that forwards its data. A direct send has one hop.
-    Messages have to reach their receivers, and collectives to make rings of their groups.
+    A hop is what one rank on the way of an operation sends: the rank of the operation itself, and
+    each rank that forwards its data. A direct send has one hop. All circuits have to stay from
+    start to end. Messages have to reach their receivers, collectives have to go around rings of
+    their groups, and all have to last as long as their bytes need.
 
     Parameters
     ----------
@@ -152,10 +154,11 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 
 
 def _list_hops(context: Context, operations: Places) -> Hops:
-    """Put the route of each operation together: its own rank, then those that forward.
+    """List the way of each operation: its own rank, then the ranks that forward its data.
 
-    A hop is one rank of a route, which sends on to the next one over some ports. A relay is a row
-    of the plan that names an operation, a rank that forwards its data, and the ports.
+    A hop is one rank of such a way, which sends on to the next one over some ports. The plan has a
+    row (operation, rank that forwards, ports) for each rank that forwards. If ranks 5 and 7
+    forward an operation of rank 2, its hops are 2, 5 and 7, with the next ranks 5, 7 and -1.
 
     Parameters
     ----------
@@ -192,10 +195,11 @@ def _list_hops(context: Context, operations: Places) -> Hops:
 
 
 def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
-    """Find the circuit of each port of each hop, at the start of its operation.
+    """Find where each port leads over which an operation, or a rank that forwards for it, sends.
 
-    A hop is one rank on the route of an operation, which sends on to the next one. A spell is a
-    time in which a port keeps one circuit.
+    A hop is one rank on the way of an operation, which sends on to the next one, over one port or
+    several. A spell is a time in which a port keeps one circuit; the spell at the start of the
+    operation is looked up.
 
     Parameters
     ----------
@@ -230,10 +234,11 @@ def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
 
 
 def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -> None:
-    """Check that all circuits are up from start to end, and lead to the rank that forwards.
+    """Check that circuits stay from start to end, and lead to the rank that forwards next.
 
-    Whether the last hop of a route leads to the right rank is checked elsewhere, as that depends
-    on the kind of the operation.
+    A hop is what one rank on the way of an operation sends. If another rank forwards the data
+    after it, its circuits have to lead there. Whether the last hop leads to the right rank is
+    checked elsewhere.
 
     Parameters
     ----------
@@ -266,9 +271,10 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
 
 
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
-    """Check that messages reach their receivers, at the ports that the receivers state.
+    """Check that messages reach their receivers, at the ports that the receivers name.
 
-    A hop is one rank on the route of a message: its sender, or one that forwards it.
+    A message may be forwarded by other GPUs; only the last circuit of its way is looked at here.
+    In the plan a receive names the ports at which its message arrives.
 
     Parameters
     ----------
@@ -305,11 +311,12 @@ def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Pla
 def _check_collectives(
     context: Context, rail: Rail, operations: Places, hops: Hops, used: _HopPorts
 ) -> None:
-    """Check that the circuits of each collective make rings over its group.
+    """Check that the circuits of each collective lead around rings of its members.
 
-    A hop is one rank on the route of an operation: its own, or one that forwards its data. Each
-    port of a member has a ring of its own, called a lane: port p of all members is lane p. Data
-    that are forwarded have one lane, number 0, however wide its hops are.
+    The data of a collective go around a ring, from member to member. Each port of a member has a
+    ring of its own, called a lane: the ports number 2 of all members make lane 2. If other GPUs
+    forward the data, there is one ring only, lane 0. A hop is one rank on the route of an
+    operation: its own rank, or one that forwards its data.
 
     Parameters
     ----------
@@ -328,7 +335,8 @@ def _check_collectives(
         the GPU, the rank that it leads to (-1 for none), and the rank that forwards next (-1 at
         the last hop).
     """
-    # A key is the place of the operation in `operations` times the ports of a GPU, plus the lane.
+    # Each lane of each operation has a key, ``place in operations * ports of a GPU + lane``. A hop
+    # is the last of its route if nobody forwards after it.
     step = context.step
     is_forwarded = np.isin(step.match[used.operation], step.match[context.plan.relays[:, 0]])
     lane = np.where(is_forwarded, 0, used.number)
@@ -352,11 +360,14 @@ def _check_collectives(
 
 
 def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
-    """Check that on each lane of a collective the circuits make one ring over the group.
+    """Check that the circuits of each collective make one ring over its whole group.
 
-    A lane is the ports of one number at all members, or all ports where data are forwarded. A ring
-    is whole if each member is reached once and all are on one cycle. Cycles are found by pointer
-    doubling: after r rounds `lowest` is the lowest entry within 2**r steps.
+    On a ring each member is reached once, and all are on one cycle: 0 -> 2 -> 1 -> 0 is one ring,
+    but 0 -> 1 -> 0 and 2 -> 3 -> 2 are two. A lane is the ports of one number at all members, or
+    all ports where other GPUs forward the data. Each lane has a ring of its own.
+
+    Cycles are found by pointer doubling: `lowest` is the lowest entry within 1, 2, 4, ... steps
+    along the circuits. At the end all entries of a cycle have the same one.
 
     Parameters
     ----------
@@ -404,11 +415,11 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
 
 
 def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
-    """Check that operations last as long as their bytes and all hops need.
+    """Check that operations last as long as their bytes need on their way.
 
-    A hop is one rank on the route of an operation: its own, or one that forwards its data. The
-    narrowest hop (that with fewest ports) of any part of a communication decides its rate, and the
-    longest route its latency.
+    A hop is one rank on the route of an operation: its own rank, or one that forwards its data.
+    The whole communication goes at the rate of its narrowest hop, which has the fewest ports, and
+    has the latency of its longest route.
 
     Parameters
     ----------

@@ -40,14 +40,13 @@ def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
-    """List ranks such that each other rank has the same program and `columns` as one of them.
+    """List one rank of each kind, so that rules need to be checked for these few ranks only.
 
-    Rules that look at one rank alone need to be checked for these only, which are few.
-
-    The program of a rank is its operations in order. Programs are the same if all entries are
-    equal but for the names of ranks and groups. Groups are compared by dimension (kind of
-    parallelism), size, and whether they ride a rail, peers (the other ranks of messages) by how
-    far away they are.
+    Ranks are of one kind if they have the same program and the same values in `columns`. The
+    program of a rank is its operations in order. Names do not matter: groups are compared by their
+    dimension, their size and whether they ride a rail, and the partner of a message by how far its
+    number is from that of the rank. With columns of start and end times, ranks of one kind do the
+    same at the same time.
 
     Parameters
     ----------
@@ -96,11 +95,16 @@ def describe_load(
     riding: NDArray[np.int64],
     numbers_of_groups: dict[tuple[str, bytes], int],
 ) -> tuple[NDArray[np.generic], ...]:
-    """Describe the load of a rail without names: rails of equal descriptions differ in nothing.
+    """Describe all that happens on a rail, without names: equal descriptions, equal rails.
 
-    Ranks and operations are counted on the rail itself: a GPU is the place of its rank among those
-    of the rail, from 0, and -1 stands for no rank; a group is its dimension and its members; a
-    communication is the place of its first operation in `riding`.
+    The load of a rail is the operations that communicate over it. Names are replaced by numbers
+    that are counted on the rail itself:
+
+    * a GPU is the place of its rank among the ranks of the rail, from 0; -1 stands for no rank;
+    * a group is numbered by its dimension and the GPUs of its members;
+    * a communication is the place of its first operation in `riding`.
+
+    With 8 rails that do the same, all 8 descriptions are equal, and one rail needs to be checked.
 
     Parameters
     ----------
@@ -119,11 +123,13 @@ def describe_load(
     Returns
     -------
     tuple of arrays
-        Thirteen arrays, to be compared one by one. The GPUs of the rail, shape (GPUs,). For each
-        riding operation, shape (riding,): kind, size in bytes, start and end in seconds, ports as
-        bits, GPU, GPU of its peer, group, and communication. For each relay of these operations,
-        shape (relays here,): the place of its operation in `riding`, the GPU that forwards, and
-        the ports as bits.
+        Thirteen arrays, to be compared one by one:
+
+        * the GPUs of the rail, shape (GPUs,);
+        * for each operation of `riding`, shape (riding,): kind, size in bytes, start and end in
+          seconds, ports as bits, GPU, GPU of its peer, group, and communication;
+        * for each GPU that forwards data of one of these operations, shape (relays here,): the
+          place of the operation in `riding`, the GPU, and its ports as bits.
     """
     step = context.step
     plan = context.plan
@@ -166,10 +172,12 @@ _CHUNK = 1 << 20
 
 
 def check_times(context: Context) -> None:
-    """Check order, simultaneity, and what lasts as long as it must without a rail.
+    """Check the times of a plan, as far as no circuits are needed for that.
 
-    Order and durations are checked for one of all ranks that do the same at the same time. The
-    duration of an operation on a rail depends on its circuits, and is checked with these.
+    Nothing starts before what it waits for has ended; the parts of a communication start and end
+    together; what rides no rail lasts as long as its work needs; and the step ends with its last
+    operation or change. One of all ranks that do the same is checked. How long an
+    operation on a rail lasts depends on its circuits, and is checked elsewhere.
 
     Parameters
     ----------
@@ -337,15 +345,19 @@ def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
 
 
 def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
-    """Return how long operations last at least if each port has a circuit to one other at a time.
+    """Return how long all-to-alls last at least if a port has one circuit at a time.
 
-    The rules let an all-to-all of n go around a ring, where it passes n / 2 times its bytes; or
-    over circuits of several strides: those of one port of all members lead the same number of
-    places further on at a time, and a part (the data of one member for one other) takes several
-    hops. Parts with different destinations go different ways, and as many ways of h hops use m
-    strides as there are multisets of h of them: C(h + m - 1, h). Each of p ports has one stride
-    without a change and is dark for the delay before each further one. In a time T the p ports
-    can be busy for p T, less the delays: m strides cost (m - p) / p delays.
+    In an all-to-all of n members each has data for each other one, a part. It may go around a
+    ring, where each member passes n / 2 times its bytes. Or parts take several hops over circuits
+    of different strides: a stride is how many places further on in the group a circuit leads.
+
+    How many hops: with m strides, no more than C(h + m - 1, h) parts can arrive after exactly h
+    hops, since that is the number of multisets of h strides. With 2 strides, 2 parts make one hop,
+    3 make two, and so on.
+
+    How many strides: each of p ports has one without a change, and is dark for the delay before
+    each further one. The ports share this time, and m strides cost (m - p) / p delays. All numbers
+    of strides are tried, and the least time counts.
 
     Parameters
     ----------
@@ -392,10 +404,11 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
 
 
 def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
-    """Return the earliest begin of each event: the longest path to it, level by level (Kahn).
+    """Return when each event can begin at the earliest: the longest path to it (Kahn, by levels).
 
-    An event is a computation, or a communication of several ranks as one. A level is all events
-    that wait for nothing more; all of its edges are followed at once.
+    An event is a computation, or a communication of several ranks as one. The first level is all
+    events that wait for nothing. When a level is done, the next one is all events that now wait
+    for nothing more.
 
     Parameters
     ----------
@@ -440,12 +453,16 @@ def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
 
 
 def bound_changes(job: RailJob) -> float:
-    """Return the least step time of plans with circuits of each port to one other at a time.
+    """Return a lower bound on the step time that counts changes of circuits.
 
-    All-to-alls take as long as the ports need. With one port for each GPU changes are counted,
-    too. A port that meets two others, one after the other, is dark twice, as a step ends with the
-    circuits it begins with. The port of one of two GPUs that take turns at a third is dark twice
-    as well. A plan therefore needs two delays, or its GPUs meet no two others.
+    A port has a circuit to one other GPU at a time, and all-to-alls take as long as that allows.
+    With one port for each GPU a plan also has only two choices:
+
+    * no GPU ever meets two others: then no circuit changes;
+    * some port changes. It changes back before the end of the step, which ends with the circuits
+      with which it begins: two delays.
+
+    The bound is the lesser of the two.
 
     Parameters
     ----------
@@ -467,16 +484,17 @@ def bound_changes(job: RailJob) -> float:
 
 
 def bound_staying(job: RailJob) -> float:
-    """Return the least step time of plans in which each GPU, with one port, meets no two others.
+    """Return the least step time of plans in which no circuit changes, with one port for each GPU.
 
-    A GPU then sends to one other and receives from one, so those who communicate are on one ring.
-    A collective needs all of its ring, since each member passes data on to the next: the
-    collectives of one ring exclude each other, and the ring is a single machine.
+    Each GPU then sends to one other and receives from one, so that all who communicate, directly
+    or through others, are on one ring. A collective uses its whole ring, since each member passes
+    data on to the next one. The collectives of a ring therefore go one after another, like the
+    jobs of one machine.
 
-    One-machine bound (Jackson 1955, Carlier 1982): for every set S of collectives,
-    ``step >= min head(S) + sum duration(S) + min tail(S)``, where the head is the earliest start
-    and the tail the least time from the end of a collective to the end of the step. It suffices to
-    try ``S = {head >= r and tail >= q}`` for all r and q.
+    One-machine bound (Jackson 1955, Carlier 1982): for every set S of collectives, ``step >= min
+    head(S) + sum duration(S) + min tail(S)``. The head of a collective is its earliest start, its
+    tail the least time from its end to the end of the step. It suffices to try ``S = {head >= r
+    and tail >= q}`` for all r and q.
 
     Parameters
     ----------

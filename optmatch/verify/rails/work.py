@@ -73,10 +73,11 @@ class Work(NamedTuple):
 
 
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
-    """Return how much operations send and how long they last, from sizes and groups alone.
+    """Return how many bytes operations send, and how long they last if all circuits are there.
 
-    Collectives go around a ring of their group, or are done in rounds of an algorithm such as
-    recursive halving. Circuits are taken to be there; what a plan does is not looked at.
+    Only the job is looked at, not a plan. Collectives go around a ring of their group, or are done
+    in rounds of an algorithm such as recursive halving. On a rail the bytes go over all ports of a
+    GPU; inside a server over its faster links.
 
     Parameters
     ----------
@@ -88,9 +89,12 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     Returns
     -------
     Work
-        By operation `sent_bytes`, the bytes that each member sends in all; `latency_s` of all its
-        messages, one after another; `fixed_s`, how long it lasts if it rides no rail; and
-        `full_s`, how long with all links up; in seconds.
+        Arrays of shape (operations,):
+
+        * `sent_bytes`: the bytes that each member sends in all;
+        * `latency_s`: the latency of all its messages, one after another, in seconds;
+        * `fixed_s`: how long it lasts if it rides no rail, in seconds;
+        * `full_s`: how long it lasts with all links up, in seconds.
     """
     step = job.step()
     network = job.network
@@ -109,7 +113,7 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
             sent_bytes[rows] = sending.share * size_bytes[rows]
             n_messages[rows] = sending.n_messages
 
-    # All sends of a round are of one share.
+    # A member sends an equal share of the size in each send of a round.
     for group in list_in_rounds(job, operations):
         rows_in_rounds = np.searchsorted(operations, group.operations)
         share = sum(transfers[0].share for transfers in group.rounds)
@@ -135,12 +139,13 @@ class Precedence(NamedTuple):
 
 
 def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
-    """Pair operations with those that have to end before they start.
+    """Pair each operation with those that have to end before it starts.
 
-    The predecessors of an operation are its dependencies and the one before it in its stream. A
-    rank has a stream for what it computes, one for the collectives of each dimension inside its
-    server, one for those on its rail, and one for what it sends to, and one for what it receives
-    from, each other rank. Groups that name a stream have it for themselves.
+    These are its dependencies, and the operation before it in its stream. A stream is a queue of
+    one rank, in which one operation goes after another. A rank has one stream for computation; one
+    for the collectives of each dimension inside its server and one for those on its rail; and one
+    for the messages to, and one for those from, each other rank. Groups that name a stream have it
+    for themselves.
 
     Parameters
     ----------
