@@ -72,7 +72,7 @@ class Cycle(NamedTuple):
 
 
 class PieceArrays(NamedTuple):
-    """What `spread_pieces` finds."""
+    """The result of `spread_pieces`, in arrays that it writes."""
 
     round_of: IntArray
     """``round_of[rank, piece]``: when it comes, -1 at the root."""
@@ -86,28 +86,31 @@ class PieceArrays(NamedTuple):
 def spread_pieces(peer, held, root, most_rounds, arrays):
     """Simulate a broadcast in which each circuit carries the rarest piece that is of use.
 
-    A *piece* is an equal part of the buffer; the rarest one is that which the fewest ranks have. A
-    *configuration* is the circuits of all ports that are there at the same time, and a *lane* a
-    port of a rank on some plane.
+    The buffer of the root is cut into equal *pieces*. In each round every circuit carries one of
+    the pieces that its sender had before the round and its receiver lacks: that which the fewest
+    ranks have. Circuits may change in turn, and begin again after the last ones.
 
-    The root begins pieces in the order of their numbers, as those that it alone has are the
-    rarest. A circuit looks only at pieces that were begun, and that some rank still lacks, and
-    at the next one that the root may begin.
+    A piece is *begun* when the root has sent it for the first time. Pieces are begun in the order
+    of their numbers. A circuit need not look at all pieces, therefore: only at those that are
+    begun and not at all ranks yet, and at the next one that the root may begin.
 
     Parameters
     ----------
     peer : int array, shape (configurations, lanes, n)
-        Where each port leads, -1 if it is dark.
+        Where each port of a rank, a *lane*, leads; -1 if it is dark. The configurations are sets
+        of circuits that follow each other, and begin again after the last one.
     held : int
-        The configurations change after so many rounds, and come again after the last one.
+        For how many rounds each configuration stays.
     root : int
         The rank that has all pieces.
     most_rounds : int
         The simulation gives up after so many rounds, or after `MOST_STEPS` looks at pieces.
     arrays : PieceArrays
-        Out: ``round_of[rank, piece]``, the round in which a piece comes, -1 at the root;
-        ``source_of[rank, piece]``, from which rank it comes; ``n_owners[piece]``, how many ranks
-        have it or are being sent it.
+        Out:
+
+        - ``round_of[rank, piece]``: the round in which a piece comes, -1 at the root;
+        - ``source_of[rank, piece]``: from which rank it comes; not written at the root;
+        - ``n_owners[piece]``: how many ranks have it, or are being sent it.
 
     Returns
     -------
@@ -134,8 +137,8 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
                 receiver = peer[config, lane, rank]
                 if receiver < 0 or receiver == root:
                     continue
-                # The rarest piece that the rank had before this round and the receiver lacks. All
-                # before `first_open` are everywhere; of those not begun only the next one counts.
+                # Find the rarest piece that the rank had before this round and the receiver lacks.
+                # Pieces before `first_open` are at all ranks already, or on their way there.
                 rarest = -1
                 behind = min(n_begun + 1, n_pieces)
                 n_steps += behind - first_open
@@ -151,6 +154,7 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
                     arrays.n_owners[rarest] += 1
                     n_missing -= 1
                     n_begun = max(n_begun, rarest + 1)
+        # Skip pieces that need not be looked at any more, and end when nothing is missing.
         while first_open < n_pieces and arrays.n_owners[first_open] == n:
             first_open += 1
         if n_missing == 0:
@@ -161,13 +165,12 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
 
 
 def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
-    """Offer pipelined broadcasts over circuits that stay, and over those that change in turn.
+    """List plans of a broadcast, with their time, before they are made.
 
-    A *cycle* is a row of configurations (the circuits of all ports that are there at the same
-    time) that follow each other again and again, each held for some rounds. The buffer is cut into
-    equal *pieces*, which follow each other from rank to rank in a pipeline. For each cycle some
-    numbers of pieces are simulated, about the number that a formula says is the best one. The
-    *depth* of a cycle is about how many rounds one piece takes from the root to all ranks.
+    The buffer is cut into equal *pieces*, which follow each other from rank to rank (a pipeline).
+    A *cycle* says over which circuits: one set that stays, or several that follow each other again
+    and again. For each cycle a formula tells the best number of pieces, about; some numbers near
+    it are simulated, which tells the exact time.
 
     Parameters
     ----------
@@ -177,7 +180,8 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     Yields
     ------
     Offer
-        A plan whose time is known from the simulation, and that is laid out only on demand.
+        Four fields: ``seconds``, the time of the plan; ``n_sends``, the number of its sends;
+        ``name``, that of its circuits; and ``build``, a function that makes the plan.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -185,21 +189,26 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
 
     def filling_s(cycle: Cycle) -> float:
-        """Return how long one small piece takes to all ranks."""
+        """Return how many seconds one small piece takes from the root to all ranks.
+
+        ``cycle.depth`` is the number of rounds that it takes, about.
+        """
         return cycle.depth * (round_s + _change_s(problem, cycle))
 
     # Under a short limit only the first cycles are simulated: those of the least depth come first.
     for cycle in sorted([*_list_static(problem), *_list_changing(problem)], key=filling_s):
         fixed_s = round_s + _change_s(problem, cycle)
 
-        # With p pieces there are about depth - 1 + p / lanes rounds of fixed_s + whole_s / p
-        # seconds. This is least for p = sqrt((depth - 1) lanes whole_s / fixed_s).
+        # With p pieces there are about depth - 1 + p / lanes rounds: the first piece takes `depth`
+        # rounds, and the others follow, one for each port. A round takes fixed_s + whole_s / p
+        # seconds. The product is least for p = sqrt((depth - 1) lanes whole_s / fixed_s).
         n_filling_rounds = max(1, cycle.depth - 1)
         best_squared = math.inf
         if fixed_s:
             best_squared = n_filling_rounds * lanes * whole_s / fixed_s
         best = max(1, round(math.sqrt(min(best_squared, MOST_PIECES**2))))
         near = {max(1, min(MOST_PIECES, round(best * factor))) for factor in PIECE_FACTORS}
+        # Small numbers, and some near the best one. A simulation of too many sends would give up.
         for pieces in sorted({1, 2, 3, 4} | near):
             if (n - 1) * pieces > MOST_TOLD_SENDS:
                 continue
@@ -207,7 +216,8 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
             if arrays is None:
                 continue
 
-            # The promise: fixed time of rounds, bytes of the busiest circuits, and changes.
+            # The time: that of rounds without bytes, that of the bytes on the busiest circuit of
+            # each round, and a delay for each change of circuits.
             piece_bytes = float(chunk_sizes(problem, pieces)[0])
             config_of_round = cycle.config_of(_list_turns(arrays))
             n_changes = int((np.diff(config_of_round) != 0).sum())
@@ -231,24 +241,26 @@ def _change_s(problem: Collective, cycle: Cycle) -> float:
 
 
 def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> PieceArrays | None:
-    """Simulate the broadcast of a buffer in equal pieces over a cycle of circuits.
+    """Simulate a broadcast in equal pieces over circuits that stay or change in turn.
 
     Parameters
     ----------
     problem
         The broadcast, with its root.
     cycle
-        The configurations of circuits, which follow each other again and again. Each is held for
-        ``cycle.held`` rounds; one piece needs about ``cycle.depth`` rounds to reach all ranks.
+        Three fields: ``peer[configuration, lane, rank]``, the sets of circuits that follow each
+        other again and again (a *lane* is a port, -1 a dark one); ``held``, for how many rounds
+        each of them stays; and ``depth``, about how many rounds one piece takes to all ranks.
     pieces
         The number of pieces.
 
     Returns
     -------
     PieceArrays or None
-        For each rank and piece, the round in which it comes and the rank that sends it; for each
-        piece, the number of ranks that have it. None if a rank still lacks a piece when the
-        simulation gives up.
+        None if a rank still lacks a piece when the simulation gives up. Else three arrays:
+        ``round_of[rank, piece]``, in which round a piece comes, -1 at the root;
+        ``source_of[rank, piece]``, from which rank, -1 at the root; and ``n_owners[piece]``, how
+        many ranks have it in the end.
     """
     # In the order of the fields: round_of and n_owners are set by the simulation; source_of stays
     # IDLE at the root, which receives nothing.
@@ -275,25 +287,26 @@ def _list_turns(arrays: PieceArrays) -> IntArray:
 
 
 def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
-    """Add up the pieces on the busiest circuit of each round, over all rounds of a broadcast.
+    """Return how long all rounds of a broadcast last without latencies, in times of one piece.
 
-    Each circuit carries one piece in a round. Parallel circuits, from one rank to the same other
-    one, share theirs evenly: two pieces over three circuits are a load of 2/3 on each.
+    A round lasts as long as its busiest circuit needs. Each circuit carries one *piece*, an equal
+    part of the buffer. Only parallel circuits, from one rank to the same other one, can have less,
+    as they share their pieces evenly: two pieces over three circuits are a load of 2/3 on each.
 
     Parameters
     ----------
     cycle
-        The configurations of circuits, one after another, again and again;
-        ``cycle.peer[configuration, lane, rank]`` is where each port leads, -1 if it is dark.
+        ``cycle.peer[configuration, lane, rank]`` is where each port (*lane*) leads, -1 if it is
+        dark. The configurations follow each other again and again; ``cycle.config_of(rounds)``
+        tells which of them is there in each round.
     arrays
-        ``round_of[rank, piece]``, in which round each piece (an equal part of the buffer) comes to
-        each rank, -1 at the root; and ``source_of[rank, piece]``, from which rank.
+        ``round_of[rank, piece]``, in which round each piece comes to each rank, -1 at the root;
+        and ``source_of[rank, piece]``, from which rank.
 
     Returns
     -------
     float
-        The sum over rounds, in pieces: the rounds take so many times the seconds of one piece,
-        beside their latency.
+        The sum of the loads of the busiest circuits of all rounds, in pieces.
     """
     turns = _list_turns(arrays)
 
@@ -311,28 +324,31 @@ def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
     receiver, piece = np.nonzero(arrays.round_of >= 0)
     turn = arrays.round_of[receiver, piece]
     source = arrays.source_of[receiver, piece]
-    # Count the pieces of each pair of ranks in each round, and share them among its circuits. One
-    # number stands for round, source and receiver, so that equal ones can be counted.
+    # Count the pieces of each pair of ranks in each round. One number stands for a round and a
+    # pair, (round * n + source) * n + receiver, so that equal ones can be counted. The pieces of a
+    # pair are then shared among its circuits.
     pair_of_round, count = np.unique((turn * n + source) * n + receiver, return_counts=True)
     turn, pair = np.divmod(pair_of_round, n * n)
     load = count / n_parallel[cycle.config_of(turn), pair // n, pair % n]
+    # busiest[k]: the largest load in the k-th round in which something is sent.
     busiest = np.zeros(len(turns))
     np.maximum.at(busiest, np.searchsorted(turns, turn), load)
     return float(busiest.sum())
 
 
 def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> Laid:
-    """Lay out the sends of a simulated broadcast.
+    """Make the plan of a simulated broadcast: its sends, its circuits and its time.
 
     Parameters
     ----------
     problem
         The broadcast.
     cycle
-        The configurations of circuits, which follow each other again and again.
+        The circuits that follow each other again and again: ``peer[configuration, lane, rank]`` is
+        where a port leads, and ``config_of(rounds)`` tells which of them each round has.
     arrays
-        In which round, and from which rank, each piece (an equal part of the buffer) comes to
-        each rank.
+        ``round_of[rank, piece]``, in which round a piece (an equal part of the buffer) comes to a
+        rank, -1 at the root; and ``source_of[rank, piece]``, from which rank.
 
     Returns
     -------
@@ -351,9 +367,10 @@ def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> La
 
 
 def _list_static(problem: Collective) -> Iterator[Cycle]:
-    """List the topologies that stay, each with its depth: the hops from the root to the last rank.
+    """List the circuits that are tried for a broadcast and stay all the time.
 
-    They are the graphs whose degree is the number of ports, and a tree from the root.
+    They are graphs with as many circuits at each rank as it has ports, and a tree from the root.
+    The *depth* of each is the number of hops from the root to the farthest rank.
 
     Parameters
     ----------
@@ -363,7 +380,9 @@ def _list_static(problem: Collective) -> Iterator[Cycle]:
     Yields
     ------
     Cycle
-        One configuration of circuits, over which the root of the broadcast reaches all ranks.
+        ``peer[0, lane, rank]``, where each port leads, -1 if it is dark; ``held`` is 1, as nothing
+        changes; and ``depth`` and ``name``. Graphs that do not join the root to all ranks are left
+        out.
     """
     for topology in list_topologies(problem):
         depth = _depth_from(topology.peer, problem.root)
@@ -375,15 +394,18 @@ def _list_static(problem: Collective) -> Iterator[Cycle]:
 
 
 def _lay_tree(problem: Collective) -> IntArray | None:
-    """Lay the tree of least depth: each rank has a port for each child, and one for its parent.
+    """Lay circuits from the root to all ranks as a tree of the least depth.
 
-    Two-way circuits lead back on the plane on which they lead there, over the last port of the
-    child on this plane. One-way circuits need no port for the parent, and the root never does.
+    Each rank sends to its children. One-way circuits need a port for each child; with two ports
+    the root has two children, which have two each, and so on. Two-way circuits take a port at both
+    ends, so all ranks but the root have one child less: one port leads to the parent. A two-way
+    circuit stays on one *plane*, a switch of its own with some ports of each rank, at both ends.
 
     Parameters
     ----------
     problem
-        The broadcast, with its root, its ranks, and its lanes (ports of a rank on all planes).
+        The broadcast, with its root, its ranks, and its *lanes*, the ports of a rank on all
+        planes.
 
     Returns
     -------
@@ -400,8 +422,9 @@ def _lay_tree(problem: Collective) -> IntArray | None:
     next_place = 1
     for place in range(n):
         rank = (place + problem.root) % n
-        # In the order of places each rank is reached before it looks for children.
-        # All ports that do not lead to its parent yet lead to the next ranks without a parent.
+        # A place is the number of a rank counted from the root. Ranks get their children in the
+        # order of places: each port that does not lead to the parent gets the next rank without
+        # a parent.
         for lane in np.flatnonzero(peer[:, rank] == IDLE):
             if next_place == n:
                 return peer
@@ -409,7 +432,8 @@ def _lay_tree(problem: Collective) -> IntArray | None:
             next_place += 1
             peer[lane, rank] = child
             if problem.two_way:
-                # A lane has the number plane * ports + port.
+                # The child answers over its last port of the same plane: a lane has the number
+                # plane * ports + port.
                 plane = lane // problem.ports
                 peer[(plane + 1) * problem.ports - 1, child] = rank
     return peer
@@ -448,28 +472,32 @@ def _depth_from(peer: IntArray, root: int) -> int:
 
 
 def _list_changing(problem: Collective) -> Iterator[Cycle]:
-    """List cycles of circuits that lead 1, 2, 4, ... places onward in turn, for a broadcast.
+    """List circuits for a broadcast that change in turn, along the sides of a hypercube.
 
-    A *cycle* is a row of configurations, the circuits of all ports at a time, that follow each
-    other again and again.
+    The circuits of *bit* b pair ranks whose numbers differ in binary digit b: for bit 1, ranks 0
+    and 2, 1 and 3, and so on. Data that have gone over the circuits of every bit are at all ranks.
+    One-way circuits of ranks that are no power of two lead 2^b places onward instead, around the
+    ring of all ranks.
 
-    Two-way circuits pair ranks whose numbers differ in one bit; one-way circuits lead onward
-    around the ring of all ranks, so that any number of ranks is possible. Either all lanes lead to
-    the same rank, or each lane leads by another bit.
+    The circuits go through all bits and then begin again. For 8 ranks with two ports there are two
+    such cycles; the digits are the bits of port 0 and port 1::
 
-    Example: 8 ranks with two lanes, which either lead by the bits 0, 1 and 2 in turn, both alike;
-    or by the bits (0, 1), (2, 0) and (1, 2).
+        circuits      0    1    2
+        both alike    00   11   22
+        each its own  01   20   12
 
     Parameters
     ----------
     problem
-        The broadcast, with its ranks and ports. If changes of circuits take time, configurations
-        are held for two and for four rounds, too.
+        The broadcast, with its ranks and ports. If changes of circuits take time, circuits are
+        tried that stay for 1, for 2 and for 4 rounds; else for 1 round only.
 
     Yields
     ------
     Cycle
-        The configurations, in the order in which they follow each other.
+        Four fields: ``name``; ``peer[configuration, lane, rank]``, the circuits one after another,
+        where a *lane* is a port and -1 a dark one; ``held``, for how many rounds each of them
+        stays; and ``depth``, about how many rounds one piece takes to all ranks.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -477,8 +505,7 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
     if n < 3:
         return
     ranks = np.arange(n)
-    # peer_of_bit[bit][rank]: the rank whose number differs in this bit, -1 if there is none.
-    # One-way circuits of ranks that are no power of two lead 2^bit places onward instead.
+    # peer_of_bit[bit][rank]: the rank to which the circuits of a bit lead, -1 if there is none.
     peer_of_bit = []
     for bit in range(n_bits):
         paired = ranks ^ (1 << bit)
@@ -486,14 +513,16 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
             peer_of_bit.append(np.where(paired < n, paired, IDLE))
         else:
             peer_of_bit.append((ranks + (1 << bit)) % n)
-    # Each order is an array bits[configuration, lane]. In the second one lanes take the bits in
-    # turn; it comes again after as many configurations as let each lane meet each of its bits.
+    # An order is an array bits[configuration, lane]. In the first one all lanes have the same bit.
+    # In the second one lanes take the bits in turn, like dealt cards: with 2 lanes and 3 bits 0 1,
+    # 2 0, 1 2, and then 0 1 again. `period` is the number of rows until the first one comes again.
     orders = [np.repeat(np.arange(n_bits)[:, None], lanes, axis=1)]
     if 1 < lanes < n_bits:
         period = n_bits // math.gcd(n_bits, lanes)
         orders.append(np.arange(period * lanes).reshape(period, lanes) % n_bits)
 
-    # A piece needs all bits; one configuration serves as many bits as its lanes have.
+    # A piece has to go over the circuits of all bits. If the lanes of a configuration have k
+    # different bits, that takes n_bits / k configurations, each of which stays for `held` rounds.
     for bits in orders:  # bits[configuration, lane]
         peer = np.array(peer_of_bit)[bits]
         depth = math.ceil(n_bits / len(np.unique(bits[0])))

@@ -57,17 +57,18 @@ class BlockMoves(NamedTuple):
 
 @kernel
 def measure_distances(source, distance, queue):
-    """Write the fewest hops to each destination from all ranks, by breadth-first search.
+    """Write the fewest hops between all pairs of ranks, by breadth-first search.
 
-    The search goes backwards from each destination, against the direction of circuits. A *lane* is
-    a port of every rank, and a *hop* one circuit. O(n^2 lanes).
+    A *hop* is one circuit. The search starts at each destination and goes backwards, against the
+    direction of circuits. O(n^2 lanes) steps, where a *lane* is a port of every rank.
 
     Parameters
     ----------
     source : int array, shape (lanes, n)
         The rank from which data come in over this port, -1 if it is dark.
     distance : int array, shape (n, n)
-        Out: ``distance[destination, rank]``; `FAR` where there is no way.
+        Out: ``distance[destination, rank]``, the hops from a rank to a destination; `FAR` where
+        there is no way.
     queue : int array, shape (n,)
         Scratch.
 
@@ -105,23 +106,26 @@ def measure_distances(source, distance, queue):
 
 @kernel
 def move_blocks(peer, demand, hops):
-    """Move all blocks one hop nearer to their destinations.
+    """Move all blocks of an all-to-all one hop nearer to their destinations.
 
-    A *block* is what one rank sends to one other, and a *lane* a port of every rank. Each block
-    takes the circuit with the least load among those that lead its holder one hop nearer. Blocks
-    are looked at by the distance of their ranks' numbers, and not source by source, so that those
-    of one source do not all find the same circuits free.
+    A *block* is what one rank sends to one other. Each block takes a circuit that leads one hop
+    nearer: the one that has carried the fewest bytes in this round.
+
+    The blocks from each rank to the next number come first, then those to the next but one, and so
+    on. Source by source, the blocks of one source would all find the same circuits free.
 
     Parameters
     ----------
     peer : int array, shape (lanes, n)
-        The rank to which each port of a rank leads, -1 if it is dark.
+        The rank to which each port (*lane*) of a rank leads, -1 if it is dark.
     demand : float array, shape (n, n)
         The bytes of each block, by source and destination; blocks without any do not move.
     hops : BlockMoves
-        Reads ``distance[destination, rank]``, the fewest hops; writes ``at[source, destination]``,
-        the rank that holds each block, and ``load[lane, rank]``, the bytes on each circuit in this
-        round.
+        Three fields:
+
+        - ``distance[destination, rank]``: the fewest hops between them; is read;
+        - ``at[source, destination]``: the rank that holds each block; is changed;
+        - ``load[lane, rank]``: the bytes on each circuit in this round; is written.
     """
     n_lanes, n = peer.shape
     hops.load[:, :] = 0.0
@@ -146,11 +150,10 @@ def move_blocks(peer, demand, hops):
 
 
 def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer all-to-alls over topologies that stay, and over circulants that change.
+    """List plans of an all-to-all over several ports, with their time, before they are made.
 
-    An *offer* is a plan whose seconds and number of sends are known before it is made; a plan
-    takes no less than its offer says. A *topology* is a graph of circuits between ranks; in a
-    *circulant* they lead from each rank the same numbers of places onward.
+    First come graphs of circuits that stay, then circuits that change, which lead from each rank
+    the same numbers of places onward (*circulants*). No plan takes less time than its offer says.
 
     Parameters
     ----------
@@ -162,18 +165,19 @@ def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     Yields
     ------
     Offer
+        Four fields: ``seconds``, a time that the plan does not beat; ``n_sends``, about the number
+        of its sends; ``name``, that of its circuits; and ``build``, which makes the plan.
     """
     yield from list_static_offers(problem, clock)
     yield from list_changing_offers(problem, clock)
 
 
 def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer all-to-alls over each topology that stays.
+    """List plans of an all-to-all over circuits that stay, with their time, before they are made.
 
-    An *offer* is a plan whose seconds and number of sends are known before it is made. A
-    *topology* is a graph of circuits, with as many circuits at each rank as it has ports. Blocks,
-    each of which is what one rank sends to one other, take shortest paths; there are as many
-    rounds as the longest of these has hops.
+    A *topology* is a graph of circuits, with as many circuits at each rank as it has ports. A
+    *block* is what one rank sends to one other. The time of an offer is counted as if each block
+    took a shortest path, one hop in a round, and all circuits carried the same number of bytes.
 
     Parameters
     ----------
@@ -185,18 +189,20 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     Yields
     ------
     Offer
-        Its seconds are a lower bound: each block takes a shortest path, and all circuits are taken
-        to be loaded evenly.
+        Four fields: ``seconds``, a time that the plan does not beat; ``n_sends``, about the number
+        of its sends; ``name``, that of the topology; and ``build``, which makes the plan.
     """
     n = problem.n_ranks
     for topology in list_topologies(problem):
+        # distance[destination, rank]: the fewest hops between them. A graph is left out if some
+        # rank cannot reach another one.
         source = inverse_circuits(topology.peer, two_way=problem.two_way)
         distance = np.empty((n, n), dtype=np.int64)
         if measure_distances(source, distance, np.empty(n, dtype=np.int64)) == FAR:
             continue
         n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
-        # distance[destination, rank] has the indices of a transposed demand. The loads of circuits
-        # are at least their mean: bytes times hops, shared among all circuits.
+        # The demand has source first, so it is transposed. The busiest circuits carry at least the
+        # mean: bytes times hops, shared among all circuits.
         n_sends = int(distance[problem.demand.T > 0].sum())
         moved_bytes = float((distance * problem.demand.T).sum())
         mean_bytes = moved_bytes / np.count_nonzero(topology.peer >= 0)
@@ -211,12 +217,12 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 def _lay_static(
     problem: Collective, topology: Topology, distance: IntArray, promised_s: float, clock: Clock
 ) -> Laid:
-    """Move all blocks over a topology that stays, and lay out the sends of each round.
+    """Make the plan of an all-to-all over circuits that stay.
 
-    A *block* is what one rank sends to one other; *level loads* are those with which all circuits
-    carry the same bytes. Blocks first move one hop nearer in each round, whichever circuit has the
-    least load. If that takes more time than level loads would, ways are searched that may wait or
-    make a detour: in as many rounds as the longest distance, and in one round more.
+    A *block* is what one rank sends to one other. In a first plan all blocks move one hop nearer
+    in each round, over the circuit that has carried least. It is the answer if all circuits carry
+    about the same number of bytes. Else better ways are searched, on which blocks may wait or make
+    a detour: in as many rounds, and in one round more.
 
     Parameters
     ----------
@@ -236,6 +242,7 @@ def _lay_static(
     Laid
         The fastest plan, timed, whose chunks are the blocks.
     """
+    # The demand has source first, so it is transposed. The farthest block says how many rounds.
     n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
     best = _lay_block_sends(problem, topology, _move_nearer(problem, topology, distance, n_rounds))
     for more_rounds in (0, 1):
@@ -251,10 +258,10 @@ def _lay_static(
 def _move_nearer(
     problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
 ) -> list[tuple[IntArray, IntArray, IntArray]]:
-    """Move each block one hop nearer in each round; list the sends of each round.
+    """List the sends of an all-to-all in which all data go one hop nearer in each round.
 
-    A *block* is what one rank sends to one other. It takes the circuit that carries least in the
-    round among those that lead nearer.
+    A *block* is what one rank sends to one other. In each round it takes a circuit that leads
+    nearer to its destination: the one that has carried the fewest bytes in the round.
 
     Parameters
     ----------
@@ -273,7 +280,8 @@ def _move_nearer(
         By round three int arrays, one entry for each send; a chunk is ``source * ranks +
         destination``.
     """
-    # at[source, destination]: the rank that holds the block; at first its source.
+    # at[source, destination]: the rank that holds the block; at first its source. The kernel
+    # changes it. Blocks whose holder has changed are the sends of the round.
     n = problem.n_ranks
     at = np.repeat(np.arange(n), n).reshape(n, n)
     hops = BlockMoves(distance, at, np.empty(topology.peer.shape))
@@ -328,11 +336,14 @@ class ShiftRoutes(NamedTuple):
 
 @kernel
 def count_shifts(shifts, exponents, distance, loads):
-    """Write every offset as a sum of the fewest shifts; ties go to shifts with lower loads.
+    """Write every number from 1 to n - 1 as a sum of the fewest shifts, modulo n.
 
-    In a circulant rank r has circuits to r + s, modulo n, for each shift s. Data that have to go
-    `offset` places onward take one circuit for each term of a sum of shifts. Breadth-first search
-    from offset 0: 8 ranks with shifts 1 and 3 write 2 as 1 + 1, 4 as 1 + 3, 5 as 1 + 1 + 3.
+    A *shift* is how many places onward a circuit leads, and an *offset* how many places data have
+    to go: they take one circuit for each term of the sum. With shifts 1 and 3 for 8 ranks, 2 is
+    1 + 1, 4 is 1 + 3, and 5 is 1 + 1 + 3. If several sums are shortest, one with shifts that are
+    taken less often is chosen.
+
+    Breadth-first search from offset 0: first all sums of one term, then those of two, and so on.
 
     Parameters
     ----------
@@ -370,9 +381,9 @@ def count_shifts(shifts, exponents, distance, loads):
                 before = (offset - shifts[k]) % n
                 if distance[before] != hops - 1:
                     continue
-                # The way is that to the offset before, and one shift more. Among the
-                # ways with the fewest hops that one is taken whose busiest shift is taken least
-                # often.
+                # The sum is that of the offset before, and this shift. Its load is how often the
+                # busiest shift in it would be taken by all offsets until now; the sum with the
+                # least load is chosen.
                 load = loads[k] + 1
                 for other in range(n_shifts):
                     if exponents[before, other] > 0:
@@ -380,7 +391,7 @@ def count_shifts(shifts, exponents, distance, loads):
                 if best < 0 or load < best_load:
                     best = k
                     best_load = load
-            # The exponents of the offset are those of the offset before, and one more.
+            # Each shift is taken as often as by the offset before, the last one once more.
             if best >= 0:
                 before = (offset - shifts[best]) % n
                 for other in range(n_shifts):
@@ -396,28 +407,31 @@ def count_shifts(shifts, exponents, distance, loads):
 
 
 def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer even all-to-alls over circulants, one after another, with as many shifts as ports.
+    """List plans of an even all-to-all over circuits that change, with their time.
 
-    In a *circulant* each rank r has circuits to r + s, modulo n, for some *shifts* s. The circuits
-    change from one circulant to the next, which has other shifts. A block that has to go 10 places
-    onward may go by the shifts 1 + 1 + 8, each in a round in which the circulant has this shift.
+    At any time each of the n ranks has circuits that lead the same numbers of places onward, its
+    *shifts*: rank r to r + s, modulo n. Such circuits are a *circulant*. Example with two ports
+    and one change: first the shifts 1 and 2, then 4 and 8. Data that have to go 11 places onward
+    go 1 + 2 in the first circulant, and 8 in the second one.
 
-    An *offer* is a plan whose seconds and number of sends are known before it is made. Sets of
-    shifts are chosen first, as many as all circulants together have, and then divided into groups,
-    one for each circulant.
+    For each number of circulants, sets of shifts are chosen first, such as 1, 2, 4 and 8. They are
+    then divided among the circulants: into (1, 2) and (4, 8), or into (1, 4) and (2, 8). Each
+    choice is one offer.
 
     Parameters
     ----------
     problem
-        The all-to-all; nothing is offered if it is uneven.
+        The all-to-all; nothing is offered if ranks send unlike numbers of bytes to others.
     clock
         No more is offered when it has run out.
 
     Yields
     ------
     Offer
-        A plan over one circulant, or over several one after another, whose seconds are counted.
+        Four fields: ``seconds``, the time of the plan; ``n_sends``, the number of its sends;
+        ``name``, that of its circuits; and ``build``, a function that makes the plan.
     """
+    # With a port for every other rank, circuits that change are of no use.
     n = problem.n_ranks
     lanes = problem.lanes  # the ports of a rank
     if problem.demand_bytes is not None or n < 3:
@@ -435,6 +449,7 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
             return
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
             for groups in _group_shifts(shifts, n_circulants):
+                # None: the shifts do not reach all ranks, or do not fit the ports.
                 routes = _route_offsets(problem, groups)
                 if routes is None:
                     continue
@@ -445,11 +460,11 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 
 
 def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
-    """Divide ascending shifts into groups, one for each circulant, in one or two ways.
+    """Divide ascending numbers into equal groups, in one or two ways.
 
-    Either each circulant has shifts that follow each other, or each has small and large ones: the
-    shifts 1, 2, 4 and 8 become (1, 2) and (4, 8), or (1, 4) and (2, 8). Which of them loads the
-    circuits of all rounds more evenly is not known beforehand.
+    The numbers are *shifts*, how many places onward circuits lead; a group has those that are
+    there at the same time. The shifts 1, 2, 4 and 8 become (1, 2) and (4, 8), or (1, 4) and (2,
+    8). Which of them loads circuits more evenly is not known beforehand, so both are tried.
 
     Parameters
     ----------
@@ -461,7 +476,7 @@ def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
     Returns
     -------
     list of int arrays, shape (circulants, shifts of each)
-        One or two ways to divide the shifts; a row of an array has the shifts of one circulant.
+        One or two ways to divide the shifts; a row of an array is one group.
     """
     neighbours = shifts.reshape(n_circulants, -1)
     if n_circulants == 1:
@@ -471,11 +486,11 @@ def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
 
 
 def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:
-    """Yield sets of so many shifts: geometric ones, and those of a hill climb for few hops.
+    """List sets of numbers whose sums of few terms reach all of 1 to n - 1, modulo n.
 
-    The shifts of a set should reach every number of places, from 1 to n - 1, as sums of few terms.
-    A shift is how many places onward a circuit leads; a two-way circuit stands for both
-    directions, so its shifts go up to n / 2.
+    The numbers are *shifts*: how many places onward circuits lead. A two-way circuit leads back as
+    well, so its shift can be subtracted, too, and is n / 2 at most. Two kinds of sets are listed:
+    powers of a base, such as 1, 4 and 16; and results of a hill climb for few terms.
 
     Parameters
     ----------
@@ -491,12 +506,12 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     int array, shape (size,)
         Ascending shifts.
     """
-    # Powers of b up to `size` of them reach all places best for b near the size-th root of the
-    # largest one; twice of it where each shift can be subtracted, too.
+    # The best base is near the size-th root of the largest number; twice that root if shifts can
+    # be subtracted, too. The bases next to it are tried as well.
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
     radix = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
-    # Powers of a base near the root of n; powers that are too large give way to small shifts.
+    # Powers that are too large give way to the smallest numbers that are not in the set yet.
     for base in range(max(2, radix - 1), radix + 2):
         shifts = np.unique([base**k for k in range(size) if base**k <= largest])
         missing = size - len(shifts)
@@ -512,30 +527,37 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
 
 
 def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
-    """Route the blocks of an all-to-all over circulants that follow one another.
+    """Choose the way of all data of an even all-to-all over circuits that change.
 
-    In a *circulant* each rank r has circuits to r + s, modulo n, for some *shifts* s, one for each
-    lane (a port of a rank). All ranks do the same, so blocks, each of which is what one rank sends
-    to one other, are named by their *offset*: how many places onward from its source the
-    destination of a block is. An offset is the sum of few shifts; in each round a block
-    goes one hop, over the lane of one of its shifts that has carried least in this round.
+    At any time each of the n ranks has circuits that lead the same numbers of places onward, its
+    *shifts*. All ranks do the same. Data from one rank to one other are named by their *offset*,
+    how many places onward they have to go: one offset stands for the data of all ranks.
 
-    Example: shifts 1 and 8 of 64 ranks. Offset 10 is 8 + 1 + 1, three hops in this configuration.
+    Each offset becomes a sum of few shifts. With the shifts 1 and 8, offset 10 is 8 + 1 + 1, which
+    takes three rounds. In each round an offset takes one of its shifts that are there: the one
+    that has carried least in this round. Circuits change when nothing has to go over them any
+    more.
 
     Parameters
     ----------
     problem
         The all-to-all, with its ranks and ports.
     groups
-        ``groups[configuration, place]``: the shifts of each configuration, which is one circulant.
+        ``groups[configuration, k]``: the shifts of each configuration, the circuits that are there
+        at one time. With two-way circuits each shift also leads back.
 
     Returns
     -------
     ShiftRoutes or None
-        The circulants; for each round its configuration, and for each lane that is used in it the
-        offsets that it carries and how many places these have come before. None if some circulant
-        has not enough ports, or shifts do not reach all offsets.
+        None if some configuration does not fit the ports, or the shifts do not reach all offsets.
+        Else three fields:
+
+        - ``topologies``: the circuits of each configuration;
+        - ``moves``: for each round, and each port (*lane*) that is used in it, a triple: the lane,
+          the offsets that it carries, and how many places these have come before the round;
+        - ``config_of_round``: the configuration of each round.
     """
+    # Lay the circuits of each configuration. All have to fit, with as many shifts each.
     n = problem.n_ranks
     topologies = []
     for group in groups:
@@ -546,7 +568,8 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     if len({len(topology.shifts) for topology in topologies}) > 1:
         return None
 
-    # exponents[offset, shift]: how often a block of this offset takes the shift.
+    # exponents[offset, k]: how often the data of this offset take shift k, of all shifts of all
+    # configurations in a row.
     shifts = np.array([topology.shifts for topology in topologies])
     n_configs, lanes = shifts.shape
     exponents = np.empty((n, shifts.size), dtype=np.int64)
@@ -555,8 +578,9 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     if count_shifts(shifts.reshape(-1), exponents, distance, loads) >= FAR:
         return None
 
-    # Round by round, until no hop over the present configuration is left. Before each round
-    # distance_gone[offset] says how many places onward the blocks of the offset are by then.
+    # Each configuration stays until all hops over its shifts are made. hops_left[offset,
+    # configuration, lane] counts those that are left, and distance_gone[offset] how many places
+    # onward the data are by now.
     hops_left = exponents.reshape(n, n_configs, lanes)
     distance_gone = np.zeros(n, dtype=np.int64)
     moves = []
@@ -577,11 +601,11 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
 
 
 def _choose_lane_of_offsets(left: IntArray) -> IntArray:
-    """Choose the lane over which the blocks of each offset go in a round, so that loads are level.
+    """Choose over which port data go in a round, so that all ports carry as much.
 
-    A *lane* is a port of every rank. An *offset* stands for the blocks of all ranks that go so
-    many places onward. Offsets without a choice are placed first; the others go where the load is
-    least.
+    All ranks do the same. An *offset* stands for the data of all ranks that have to go so many
+    places onward, and a *lane* for the same port of all ranks. Offsets that have only one lane
+    left to take are placed first; the others take the lane with the fewest offsets so far.
 
     Parameters
     ----------
@@ -594,6 +618,7 @@ def _choose_lane_of_offsets(left: IntArray) -> IntArray:
         The lane of each offset in this round; -1 for offsets that do not move.
     """
     n, lanes = left.shape
+    # choices[offset]: how many lanes it can take. With one choice, argmax finds that lane.
     lane_of = np.full(n, -1)
     choices = (left > 0).sum(axis=1)
     lane_of[choices == 1] = (left > 0).argmax(axis=1)[choices == 1]
@@ -614,10 +639,14 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
     problem
         The all-to-all.
     routes
-        ``topologies``, the circulants one after another, with the shift of each lane (a port of a
-        rank); ``config_of_round``, which of them a round has; and ``moves``, by round for each
-        lane that is used: the lane, the offsets (places that a block has to go) that it carries,
-        and how far these have come. All ranks do the same.
+        All ranks do the same. Three fields:
+
+        - ``topologies``: the circuits, one set after another; ``shifts[lane]`` of each is how many
+          places onward a port (*lane*) of every rank leads;
+        - ``moves``: for each round, and each lane that is used, a triple: the lane, the offsets
+          that it carries (one stands for the data of all ranks that go so many places onward in
+          all), and how many places these have come;
+        - ``config_of_round``: which set of circuits each round has.
 
     Returns
     -------
@@ -632,7 +661,7 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
     seconds = (len(routes.topologies) - 1) * problem.delay_s
     n_sends = 0
     for row, config in zip(routes.moves, routes.config_of_round, strict=True):
-        # Lanes with equal shifts share what goes over all of them.
+        # Count the offsets that go over each shift. Lanes with the same shift share them evenly.
         shifts = routes.topologies[config].shifts
         per_shift: dict[int, int] = {}
         for lane, offsets, _ in row:
@@ -646,17 +675,21 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
 def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
     """Lay out and time an all-to-all over circulants, in which all ranks do the same.
 
-    In a *circulant* each rank has circuits to the ranks some *shifts* onward. An *offset* stands
-    for the blocks of all ranks that go so many places onward in all.
+    In a *circulant* each rank has circuits that lead the same numbers of places onward, its
+    *shifts*. An *offset* stands for the data of all ranks that go so many places onward in all.
 
     Parameters
     ----------
     problem
         The all-to-all.
     routes
-        ``topologies``, the circulants one after another, with the shift of each lane (a port of a
-        rank); ``config_of_round``, which of them a round has; and ``moves``, by round for each
-        lane that is used: the lane, the offsets that it carries, and how far these have come.
+        Three fields:
+
+        - ``topologies``: the circulants, one after another; ``shifts[lane]`` of each is how many
+          places onward a port (*lane*) of every rank leads;
+        - ``moves``: for each round, and each lane that is used, a triple: the lane, the offsets
+          that it carries, and how many places these have come;
+        - ``config_of_round``: which circulant each round has.
 
     Returns
     -------
@@ -671,8 +704,8 @@ def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
         shifts = routes.topologies[config].shifts
         sends = []
         for lane, offsets, distance_gone in row:
-            # Arrays of shape (sources, offsets): the block of source r for the rank `offset`
-            # places onward is at r + distance_gone.
+            # Arrays of shape (sources, offsets). The data from source r to the rank `offset`
+            # places onward are at rank r + distance_gone by now, and go `shift` places further.
             holder = (ranks + distance_gone) % n
             receiver = (holder + shifts[lane]) % n
             chunk = ranks * n + (ranks + offsets) % n

@@ -102,7 +102,7 @@ class CircuitSequence(NamedTuple):
 
 
 class OffsetArrays(NamedTuple):
-    """What `spread_offsets` finds, in arrays that it writes."""
+    """The result of `spread_offsets`, in arrays that it writes."""
 
     round_of: IntArray
     """``round_of[offset, piece]``: when it comes, -1 for the own block."""
@@ -117,7 +117,7 @@ class OffsetArrays(NamedTuple):
 
 
 class BlockArrays(NamedTuple):
-    """What `spread_blocks` finds, and the arrays that it works in."""
+    """The result of `spread_blocks`, and the arrays that it works in."""
 
     round_of: IntArray
     """``round_of[rank, block]``: when it comes, -1 for the own block."""
@@ -167,14 +167,16 @@ class Gather(NamedTuple):
     circulants ``lane_of[offset, piece]``."""
 
     def seconds(self, block_bytes: float, problem: Collective) -> float:
-        """Return the time of the rounds and of the changes between them, in seconds.
+        """Return the seconds of an all-gather: its rounds, and the changes of circuits in between.
+
+        Data are cut into pieces. A round takes as long as the circuit with the most pieces needs.
 
         Parameters
         ----------
         block_bytes
-            The bytes of the block of one rank (its data), padding included.
+            The bytes of the data of one rank, padding included.
         problem
-            Has the costs of rounds, bytes and changes; its first circuits are free here.
+            Has the costs of rounds, bytes and changes. The first circuits cost nothing here.
 
         Returns
         -------
@@ -182,8 +184,8 @@ class Gather(NamedTuple):
             One latency for each round; the pieces on the busiest circuit of each round, at the
             rate of a circuit; and one delay for each change of configurations.
         """
-        # Configurations are numbered in their order: the last number is how many changes there
-        # are.
+        # Sets of circuits are numbered in their order, from 0. The number of the last round is
+        # therefore how often they have changed.
         round_s = problem.alpha_s + (problem.hop_s or 0.0)
         most_bytes = float(self.loads.sum()) * block_bytes / self.pieces
         changes_s = int(self.config_of_round[-1]) * problem.delay_s
@@ -192,36 +194,49 @@ class Gather(NamedTuple):
 
 @kernel
 def spread_offsets(shifts, width, held, most_load, result):
-    """Spread the blocks of a circulant breadth first, as one rank receives them.
+    """Simulate an all-gather over circuits that look alike from every rank.
 
-    In a *circulant* each rank r has circuits to r + s for the same *shifts* s, so all ranks do the
-    same. The block at offset o belongs to the rank o places before the receiver. It comes over the
-    lane of shift s if the neighbour s places before the receiver has it, for which its offset is
-    ``o - s``. A *lane* is a port of every rank, and a *piece* an equal part of a block.
+    Each rank r has circuits to r + s, modulo n, for the same *shifts* s. All ranks do the same,
+    so one receiver, rank 0, is simulated. Each rank owns a *block*. The *offset* of a block is how
+    many places before the receiver its owner is: offset 3 is the block of rank n - 3.
+
+    Over a circuit with shift 1 the receiver hears from the rank before it. Its block of offset 3
+    is the block of offset 2 of that rank. Therefore offset 3 can come in a round if offset 3 - 1
+    came in an earlier round; in general, offset o over shift s needs offset o - s.
+
+    In each round the receiver takes the pieces that can come, each over the circuit that has
+    carried least in this round, until `most_load` is reached.
 
     Parameters
     ----------
     shifts : int array, shape (configurations, lanes)
-        How many places onward each lane of a rank leads, in each configuration of circuits.
+        How many places onward each port of a rank, a *lane*, leads. The rows are sets of circuits
+        that follow each other.
     width : int array, shape (configurations, lanes)
-        How many lanes have the same shift as this one; it stands at the first of them, and the
-        others have 0. Pieces are assigned to the first one, and all of them share its load evenly:
-        shifts 1, 1 and 4 have the widths 2, 0 and 1.
+        Ports with the same shift are parallel circuits, which share their load. The first of them
+        stands for all: it has their number, the others have 0. Shifts 1, 1 and 4 have the widths
+        2, 0 and 1; a piece over shift 1 loads its circuits by 1/2 each.
     held : int array, shape (configurations,)
-        For how many rounds each configuration, a set of circuits, stays; the last one is held
-        until all blocks have come, whatever its number.
+        For how many rounds each set of circuits stays. The last number is not read: the last set
+        stays until all blocks have come.
     most_load : int
-        No circuit carries more pieces in a round. A small limit levels loads, but takes rounds.
+        The most pieces on a circuit in a round. A small limit levels loads, but takes more rounds.
     result : OffsetArrays
-        Out: ``round_of[offset, piece]``, in which round a piece comes, -1 for the own block;
-        ``lane_of[offset, piece]``, over which lane; ``loads[round]``, with zeros at first, the
-        most pieces on a circuit; ``config_of_round[round]``. ``lane_load[lane]`` is scratch.
+        Out:
+
+        - ``round_of[offset, piece]``: the round in which the piece of a block comes; -1 for the
+          block of the receiver itself, offset 0;
+        - ``lane_of[offset, piece]``: the lane over which it comes;
+        - ``loads[round]``: the most pieces on any circuit; has to be 0 before;
+        - ``config_of_round[round]``: the number of the set of circuits that is there;
+        - ``lane_load[lane]``: scratch.
 
     Returns
     -------
     int
         The number of rounds; 0 if some block never comes, or comes too late for the arrays.
     """
+    # At first the receiver has only its own block, that of offset 0.
     n, pieces = result.lane_of.shape
     n_lanes = shifts.shape[1]
     round_of = result.round_of
@@ -230,7 +245,7 @@ def spread_offsets(shifts, width, held, most_load, result):
     n_missing = (n - 1) * pieces
     turn = 0
     config = 0
-    turns_of_config = 0
+    turns_of_config = 0  # for how many rounds the present circuits have been there
     lane_load = result.lane_load
     while n_missing:
         if turn == len(result.loads):
@@ -242,7 +257,8 @@ def spread_offsets(shifts, width, held, most_load, result):
         lane_load[:] = 0
         n_before = n_missing
 
-        # Blocks that only one neighbour can send are placed first; the others level the loads.
+        # In the first pass pieces that only one neighbour can send get their lane. In the second
+        # one those with a choice fill up the lanes with little load.
         for with_choice in range(2):
             for offset in range(n):
                 for piece in range(pieces):
@@ -254,13 +270,15 @@ def spread_offsets(shifts, width, held, most_load, result):
                     if n_choices == 0 or (n_choices > 1) != (with_choice == 1):
                         continue
                     if lane_load[lane] < most_load:
+                        # Parallel circuits share a piece evenly.
                         result.lane_of[offset, piece] = lane
                         round_of[offset, piece] = turn
                         lane_load[lane] += 1.0 / width[config, lane]
                         n_missing -= 1
-        # The last configuration brings nothing new after a round in which it brought nothing.
+        # If the last set of circuits brings nothing in a round, it never will: give up.
         if n_missing == n_before and config == len(shifts) - 1:
             return 0
+        # The busiest circuit decides how long the round lasts.
         for lane in range(n_lanes):
             result.loads[turn] = max(result.loads[turn], lane_load[lane])
         result.config_of_round[turn] = config
@@ -271,20 +289,22 @@ def spread_offsets(shifts, width, held, most_load, result):
 
 @inner_kernel
 def find_lane_of_piece(shifts, width, result, wanted):
-    """Return how many lanes can bring a piece in this round, and the one with the least load.
+    """Return how many circuits can bring a piece in this round, and the one with the least load.
 
-    A *lane* is a port of every rank; over the lane of shift s a rank receives from the rank s
-    places before it. That rank can send a piece if it had the piece before this round.
+    All ranks have circuits that lead the same numbers of places onward, their *shifts*, one for
+    each port (*lane*). Over shift s a rank hears from the rank s places before it. That rank can
+    send the piece if it had the piece before this round.
 
     Parameters
     ----------
     shifts : int array, shape (lanes,)
-        How many places onward each lane of a rank leads in the present configuration.
+        How many places onward each lane of a rank leads at present.
     width : int array, shape (lanes,)
         How many lanes have the same shift, at the first of them; 0 at the others, which are not
         looked at.
     result : OffsetArrays
-        Reads `round_of`, when pieces came, and `lane_load`.
+        Reads ``round_of[offset, piece]``, when pieces came, and ``lane_load[lane]``, the pieces on
+        each circuit in this round.
     wanted : tuple of int
         The offset of the block (how many places before the receiver its owner is), the piece of
         the block, and the round.
@@ -299,7 +319,8 @@ def find_lane_of_piece(shifts, width, result, wanted):
     n_choices = 0
     best = -1
     for lane in range(len(shifts)):
-        # The owner is this many places before the neighbour that the lane comes from.
+        # The neighbour knows the block by another offset: the owner is so many places before it.
+        # All ranks get the block of an offset in the same round.
         neighbour_offset = (offset - shifts[lane]) % n
         if width[lane] == 0 or result.round_of[neighbour_offset, piece] >= turn:
             continue
@@ -311,24 +332,29 @@ def find_lane_of_piece(shifts, width, result, wanted):
 
 @kernel
 def spread_blocks(source, width, arrays):
-    """Spread the blocks of all ranks breadth first over circuits that stay.
+    """Simulate an all-gather over circuits that stay, breadth first.
 
-    A *block* is the data of one rank, cut into pieces, and a *lane* a port of every rank. In each
-    round a rank takes all blocks that it lacks and that a rank which sends to it had before.
-    A block that a neighbour has had for more than a round has come already, so only the blocks
-    that came in the last round are looked at: O(n^2 lanes) in all.
+    Each rank owns a *block*, which is cut into equal pieces. In each round a rank takes all blocks
+    that it lacks and that one of the ranks with a circuit to it had before the round.
+
+    Blocks that a neighbour has had for more than a round have come already. Only the blocks that
+    came to neighbours in the last round are looked at, therefore: O(n^2 lanes) steps in all.
 
     Parameters
     ----------
     source : int array, shape (lanes, n)
-        The rank whose data come in over this port of a rank, -1 if it is dark.
+        The rank whose data come in over this port (*lane*) of a rank, -1 if it is dark.
     width : int array, shape (lanes, n)
         How many ports of the rank have this source, at the first of them; 0 at the others. Pieces
         are assigned to the first one, and all of them share its load evenly.
     arrays : BlockArrays
-        Written: ``round_of[rank, block]``, the round in which a block comes, -1 for the own one;
-        ``lane_of[rank, block, piece]``, over which lane; and ``loads[round]``, the most pieces on
-        a circuit, with zeros at first. All others are scratch.
+        Out:
+
+        - ``round_of[rank, block]``: the round in which a block comes to a rank, -1 for its own;
+        - ``lane_of[rank, block, piece]``: the port of the rank over which a piece comes;
+        - ``loads[round]``: the most pieces on a circuit; has to be 0 before.
+
+        All others are scratch.
 
     Returns
     -------
@@ -376,10 +402,10 @@ def spread_blocks(source, width, arrays):
 
 @inner_kernel
 def list_wanted_blocks(source, width, arrays, rank):
-    """List the blocks that can come to a rank in this round, and count the circuits for each.
+    """List the blocks that can come to a rank in this round, and from how many neighbours.
 
-    A *block* is the data of one rank. It can come from a neighbour that had it before the round.
-    Circuits from the same neighbour count as one.
+    A *block* is the data of one rank. It can come from a neighbour, a rank with a circuit to this
+    one, that had it before the round.
 
     Parameters
     ----------
@@ -388,9 +414,10 @@ def list_wanted_blocks(source, width, arrays, rank):
     width : int array, shape (lanes, n)
         How many ports of the rank have this source, at the first of them; 0 at the others.
     arrays : BlockArrays
-        Reads which blocks came to the neighbours in the last round (`arrived` from `first_new` to
-        `n_before`) and which ones the rank has. Writes `wanted`, the blocks, and `n_choices`, by
-        block, which has to be 0 before.
+        Reads ``arrived[rank, place]``, the blocks of each rank in the order of their arrival.
+        Those of the last round are at the places from ``first_new[rank]`` to ``n_before[rank]``.
+        Reads ``round_of[rank, block]`` too, when a block came. Writes ``wanted[place]``, the
+        blocks, and ``n_choices[block]``, the number of neighbours, which has to be 0 before.
     rank : int
         The rank that receives.
 
@@ -418,12 +445,12 @@ def list_wanted_blocks(source, width, arrays, rank):
 
 @inner_kernel
 def choose_lanes(circuits, arrays, rank, n_wanted, turn):
-    """Choose the lane of each piece of the wanted blocks of a rank, so that loads are level.
+    """Choose over which port of a rank each piece comes in a round, so that all carry as much.
 
-    A *block* is the data of one rank, a *piece* an equal part of it, and a *lane* a port of every
-    rank. A block is *wanted* if the rank lacks it and some rank that sends to it had it before the
-    round. Blocks that only one circuit can bring are placed first; the others go to the lane with
-    the least pieces so far.
+    A *block* is the data of one rank, cut into equal pieces. The blocks that come in this round
+    are known: those that the rank lacks, and that a neighbour had before. Blocks that only one
+    neighbour can send are placed first. Each piece of the others goes to the port (*lane*) with
+    the fewest pieces so far.
 
     Parameters
     ----------
@@ -431,10 +458,10 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
         The rank whose data come in over each port, -1 if it is dark; and how many ports of the
         rank have this source, at the first of them, with 0 at the others.
     arrays : BlockArrays
-        Reads the wanted blocks, `wanted`, ``n_choices[block]``, how many circuits can bring a
-        block, and ``round_of[rank, block]``, when it comes to a rank. Writes ``lane_of[rank,
-        block, piece]``, over which lane it comes, and ``loads[round]``, the most pieces on a
-        circuit. Uses `lane_load` as scratch.
+        Reads ``wanted[place]``, the blocks that come; ``n_choices[block]``, how many neighbours
+        can send a block; and ``round_of[rank, block]``, when it came to a rank. Writes
+        ``lane_of[rank, block, piece]``, the lane over which a piece comes, and ``loads[round]``,
+        the most pieces on a circuit. Uses `lane_load` as scratch.
     rank : int
         The rank that receives.
     n_wanted : int
@@ -442,6 +469,7 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
     turn : int
         The number of the round.
     """
+    # The first pass is for blocks without a choice, the second one for the others.
     source, width = circuits
     n_lanes = source.shape[0]
     arrays.lane_load[:] = 0
@@ -470,20 +498,22 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
 def spread(
     n: int, sequence: CircuitSequence, pieces: int, *, two_way: bool, most_load: int = UNKNOWN
 ) -> Gather | None:
-    """Spread the blocks of an all-gather breadth first over a sequence of circuits.
+    """Simulate an all-gather over given circuits: which data come when, over which port.
 
-    In each round a rank takes from its neighbours all pieces that it lacks and that they had
-    before, as far as `most_load` allows. In a *circulant* circuits lead from each rank the same
-    numbers of places onward, its *shifts*; any other graph of circuits is a *topology* without
-    shifts.
+    In each round a rank takes from its neighbours everything that it lacks and that they had
+    before, as far as `most_load` allows. The circuits are of one of two kinds:
+
+    - *circulants*, in which circuits lead from each rank the same numbers of places onward (its
+      *shifts*). There may be several, one after another;
+    - any other graph of circuits, which stays.
 
     Parameters
     ----------
     n
         The number of ranks, each with one *block*, its data.
     sequence
-        The circuits; either all of them circulants, one after another, each held for some rounds,
-        or one topology that stays.
+        ``topologies``, the sets of circuits, one after another, and ``held``, for how many rounds
+        each but the last one stays.
     pieces
         Each block is cut into so many pieces, which may come from different neighbours.
     two_way
@@ -509,29 +539,32 @@ def spread(
 def _spread_over_circulants(
     sequence: CircuitSequence, pieces: int, source: IntArray, most_load: int
 ) -> Gather | None:
-    """Spread the blocks of an all-gather over circulants, breadth first.
+    """Simulate an all-gather over circuits that look alike from every rank.
 
-    In a circulant rank r sends to r + s for the same shifts s everywhere, so all ranks do the same
-    and one of them is simulated. It names a block by its *offset*: how many places before it the
-    owner of the block is.
+    Each rank r has circuits to r + s for the same *shifts* s. All ranks do the same, so one of
+    them is simulated. It names the data of another rank by their *offset*: how many places before
+    it the other rank is.
 
     Parameters
     ----------
     sequence
-        The circulants, one after another, and for how many rounds each is held.
+        ``topologies``, the sets of circuits that follow each other, with the shift of each port;
+        and ``held``, for how many rounds each but the last one stays.
     pieces
-        Into how many pieces each block is cut.
+        Into how many pieces the data of each rank are cut.
     source
-        ``source[configuration, lane, rank]``: from whom data come over a port.
+        ``source[configuration, lane, rank]``: from whom data come over a port, -1 if it is dark.
+        Only its shape counts; the result has it, too.
     most_load
         The most pieces on a circuit in a round.
 
     Returns
     -------
     Gather or None
-        The rounds and lanes of all pieces by offset; None if some block does not arrive.
+        ``round_of[offset, piece]`` and ``lane_of[offset, piece]``, in which round and over which
+        port a piece comes, with the loads of circuits; None if some data do not arrive.
     """
-    # A simulation that needs more rounds than this is given up.
+    # A simulation that needs more rounds than this is given up. shifts[configuration, lane].
     n_configs, n_lanes, n = source.shape
     most_rounds = 2 * n + n_configs
     shifts = np.array([topology.shifts for topology in sequence.topologies])
@@ -564,23 +597,26 @@ def _spread_over_circulants(
 def _spread_over_one_topology(
     sequence: CircuitSequence, pieces: int, source: IntArray
 ) -> Gather | None:
-    """Spread the blocks of an all-gather breadth first over circuits that stay, rank by rank.
+    """Simulate an all-gather over circuits that stay, rank by rank, since ranks differ.
+
+    In each round a rank takes all *blocks*, the data of other ranks, that it lacks and that its
+    neighbours had before.
 
     Parameters
     ----------
     sequence
-        The one *topology*, a graph of circuits. Its ranks differ, so that each of them is
-        simulated.
+        The one graph of circuits; it becomes a field of the result.
     pieces
-        Into how many equal pieces each block (the data of one rank) is cut.
+        Into how many equal pieces each block is cut.
     source
-        ``source[0, lane, rank]``: from whom data come over a port.
+        ``source[0, lane, rank]``: from whom data come over a port (*lane*), -1 if it is dark.
 
     Returns
     -------
     Gather or None
-        The round of each block and the lane of each of its pieces, at each rank; None if some
-        block does not arrive.
+        ``round_of[rank, block]``, in which round a block comes to a rank; ``lane_of[rank, block,
+        piece]``, over which of its ports; and ``loads[round]``, the most pieces on a circuit. None
+        if some block does not arrive.
     """
     # The kernel writes the first three arrays; the others are what it works in.
     n_configs, n_lanes, n = source.shape
@@ -612,17 +648,24 @@ def _spread_over_one_topology(
 
 
 def list_gather_sends(gather: Gather) -> Rounds:
-    """List the sends of an all-gather, of which it is known when and over which lane data come.
+    """Write out the sends of an all-gather whose simulation says when data come, and from where.
 
-    A *block* is the data of one rank, a *piece* an equal part of it, and a *lane* a port of every
-    rank. In a *circulant* all ranks have circuits to the ranks the same shifts onward.
+    Each rank owns a *block*, which is cut into equal pieces. If circuits lead from all ranks the
+    same numbers of places onward (a *circulant*), the simulation has looked at one rank for all.
+    It names a block by its *offset*, how many places before the receiver its owner is.
 
     Parameters
     ----------
     gather
-        Its circuits; ``round_of`` and ``lane_of``, in which round and over which lane of the
-        receiver each piece comes, by rank and block. Over circulants this is stated once for all
-        ranks, by the *offset* of the block: how many places before the receiver its owner is.
+        These fields count:
+
+        - ``round_of``, in which round data come: ``round_of[offset, piece]`` over circulants, else
+          ``round_of[rank, block]`` for all pieces of a block; -1 for the block of the rank itself;
+        - ``lane_of[offset, piece]`` or ``lane_of[rank, block, piece]``, the port (*lane*) of the
+          receiver over which a piece comes;
+        - ``source[configuration, lane, rank]``, from whom data come over a lane;
+        - ``config_of_round[round]``, which set of circuits a round has;
+        - ``sequence``, the sets of circuits themselves.
 
     Returns
     -------
@@ -638,8 +681,8 @@ def list_gather_sends(gather: Gather) -> Rounds:
     for turn, config in enumerate(gather.config_of_round.tolist()):
         # All arrays of a round get the shape (receivers, pieces), or can be extended to it.
         if gather.sequence.is_circulant:
-            # The block of an offset belongs to the rank so many places before the receiver, and
-            # comes from the rank so many places before it as the lane has for its shift.
+            # One receipt of the simulation becomes one for each receiver: the owner of the block
+            # is `offset` places before it, and the sender `shift` places before it.
             offset, piece = np.nonzero(gather.round_of == turn)
             shifts = np.array(gather.sequence.topologies[config].shifts)
             shift = shifts[gather.lane_of[offset, piece]]
@@ -688,10 +731,10 @@ def run_backwards(gathered: Rounds, *, two_way: bool) -> Rounds:
 
 
 def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
-    """Yield sequences of circuits that are worth a try for a gather over several ports.
+    """List the circuits that are tried for a gather over several ports.
 
-    First come graphs that stay, then circulants that follow one another, each held for some
-    rounds.
+    First come graphs of circuits that stay; then circuits that change a few times, which lead from
+    each rank the same numbers of places onward (*circulants*).
 
     Parameters
     ----------
@@ -701,12 +744,13 @@ def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
     Yields
     ------
     CircuitSequence
-        The circuits of each configuration, and for how many rounds all but the last are held.
+        ``topologies``, the sets of circuits one after another; and ``held``, for how many rounds
+        each of them but the last one stays.
     """
     for topology in list_topologies(problem):
         yield CircuitSequence((topology,), ())
-    # With p ports data can reach p + 1 times as many ranks in a round. Where each round changes
-    # circuits the fewest rounds need so many configurations; one more is tried.
+    # With p ports data can reach p + 1 times as many ranks in each round, if circuits change every
+    # round. That takes log(n) to the base p + 1 sets of circuits; one more is tried.
     n = problem.n_ranks
     most = math.ceil(math.log(n, problem.lanes + 1)) + 1 if n > 1 else 0
     for count in range(2, most + 1):
@@ -714,34 +758,37 @@ def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
 
 
 def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
-    """Yield sequences of circulants that follow one another, each with larger shifts.
+    """List circuits that change `count` - 1 times and first spread data nearby, then far.
 
-    In a *circulant* each rank r has circuits to r + s, modulo n, for some *shifts* s, and a
-    *configuration* is one circulant for some rounds. How many places a block has to go is written
-    with `count` digits to the base m, and configuration c serves digit c: its shifts are those of
-    a circulant of m ranks, times m^c. The base is as small as n allows.
+    At any time each rank r has circuits to r + s, modulo n, for the same few *shifts* s. Example
+    for 64 ranks with two ports, and one change:
 
-    Example: 64 ranks with two ports and two configurations, so m = 8. Shifts (1, 3) reach all
-    distances from 0 to 8 within a few rounds; then the shifts (8, 24) reach all multiples of 8.
+    - first the shifts 1 and 3, whose sums reach the distances 0 to 7 within a few rounds;
+    - then the shifts 8 and 24, eight times as large, which reach 0, 8, 16, ... 56.
+
+    Together they reach all distances from 0 to 63. The 8 is the *base*: a distance is a number of
+    `count` digits to this base, and each set of circuits serves one digit.
 
     Parameters
     ----------
     problem
-        Has the number of ranks and of ports.
+        Has the number of ranks and of ports, and whether circuits are two-way.
     count
-        The number of configurations.
+        The number of sets of circuits that follow each other.
 
     Yields
     ------
     CircuitSequence
-        All of its configurations but the last are held for as many rounds as a digit needs.
+        All of its sets of circuits but the last stay for as many rounds as a digit needs.
     """
-    # The base is the `count`-th root of n, rounded up. Sets of shifts are those of good circulants
-    # of so many ranks, and the smallest shifts. For two-way circuits, each shift of which takes
-    # two ports, they are replaced by other sets.
+    # The base is the `count`-th root of n, rounded up.
     n = problem.n_ranks
     lanes = problem.lanes
     base = math.ceil(n ** (1 / count) - 1e-9)
+
+    # Candidates for the first shifts: the smallest ones, 1, 2, 3, ..., and those of good circuits
+    # of `base` ranks. A two-way circuit takes a port at both ends, so that only half as many
+    # different shifts fit; the candidates are other ones then.
     sets = {
         tuple(sorted(shifts))
         for shifts in [tuple(range(1, lanes + 1)), *list_shift_sets(base, lanes, two_way=False)]
@@ -750,14 +797,16 @@ def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
         half = lanes // 2
         sets = {tuple(range(1, half + 1)), *list_shift_sets(base, lanes, two_way=True)}
     for shifts in sorted(some for some in sets if some):
-        # A set is left out if its sums do not reach all digits, or if one of its multiples is a
-        # multiple of n, which leads nowhere.
+        # scaled[digit] are the shifts for each digit: times 1, the base, its square, ... A set is
+        # left out if its sums do not reach all digits, or if a scaled shift is 0 modulo n: such a
+        # circuit would lead from a rank to itself.
         rounds = _rounds_to_cover(base, shifts, lanes, two_way=problem.two_way)
         scaled = [tuple(base**digit * shift % n for shift in shifts) for digit in range(count)]
         if not rounds or not all(all(each) for each in scaled):
             continue
         laid = [lay_circulant(problem, each) for each in scaled]
-        # All of them have to fit the ports, and to use as many shifts each.
+        # All sets of circuits have to fit the ports (None if one does not). They share one array
+        # of shifts, so each has to have as many shifts as the others.
         kept = tuple(topology for topology in laid if topology is not None)
         if len(kept) == count and len({len(topology.shifts) for topology in kept}) == 1:
             yield CircuitSequence(kept, (rounds,) * (count - 1))
@@ -766,9 +815,9 @@ def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
 def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
     """Return after how many rounds sums of shifts have reached `base` numbers in a row.
 
-    In each round one shift can be added to every number that was reached before; 0 is reached at
-    the start. With shifts 1 and 3 and base 8: 0, 1, 3 and then 2, 4, 6, and 5, 7 and more: 3
-    rounds.
+    At the start 0 is reached. In each round one shift can be added to every number that was
+    reached before. With shifts 1 and 3 and base 8 it takes 3 rounds to reach 0 to 7: 1 and 3 are
+    new in the first one, 2, 4 and 6 in the second one, 5 and 7 in the third one.
 
     Parameters
     ----------
@@ -826,14 +875,19 @@ def block_bytes(problem: Collective, pieces: int) -> float:
 
 
 def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer all-gathers, reduce-scatters and all-reduces over the sequences of circuits.
+    """List plans of a gather or a sum over several ports, with their time, before they are made.
 
-    An *offer* is a plan whose time and number of sends are known before it is made. A sequence of
-    circuits has some configurations, one after another, each held for some rounds. For each
-    sequence an all-gather is simulated, in which the *block* of a rank, its data, is cut into some
-    *pieces*. A reduce-scatter is such an all-gather over the reversed circuits that runs
-    backwards. An all-reduce is both, one after the other; or an all-gather of whole buffers, all
-    of which every rank adds up by itself, so that nothing has to be scattered.
+    For each choice of circuits an all-gather is simulated, which tells its time. The operation
+    then is made of such all-gathers:
+
+    - an all-gather is one of them;
+    - a reduce-scatter is one over the reversed circuits that runs backwards, with sums;
+    - an all-reduce is a reduce-scatter and then an all-gather; or, as a second offer, an
+      all-gather of the whole buffers of all ranks, which each rank adds up by itself. All-reduces
+      over tori are offered, too, before these.
+
+    The block of each rank may be cut into pieces, which come over different ports. A limit of
+    pieces on a circuit in a round may level the loads.
 
     Parameters
     ----------
@@ -846,8 +900,10 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     Yields
     ------
     Offer
-        A plan whose seconds are counted, and that is laid out only on demand.
+        Four fields: ``seconds``, the time of the plan; ``n_sends``, the number of its sends;
+        ``name``, that of its circuits; and ``build``, a function that makes the plan.
     """
+    # An all-reduce sends everything twice: sums, then copies.
     n = problem.n_ranks
     phases = 2 if problem.operation == "all-reduce" else 1
     if problem.operation == "all-reduce":
@@ -857,15 +913,16 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
             n_sends = phases * n * (n - 1) * pieces
             if not is_affordable(n_sends, clock) and pieces > 1:
                 continue
-            # A limit of the pieces on a circuit levels loads, but takes more rounds. Where blocks
-            # do not reach all ranks, other numbers of pieces do not help.
+            # None means that blocks do not reach all ranks over these circuits, or over the
+            # reversed ones. Other numbers of pieces do not help then: the next circuits follow.
             gather = spread(n, sequence, pieces, two_way=problem.two_way, most_load=most_load)
             if gather is None:
                 break
             scatter = _spread_back(problem, gather, most_load)
             if scatter is None:
                 break
-            # The promised seconds are those of all-gathers; one that runs backwards takes as long.
+            # The time of the offer is that of its all-gathers; backwards they take as long.
+            # The name lists the kinds of circuits, each once, in the order of their use.
             size = block_bytes(problem, pieces)
             kinds = sequence.topologies
             name = " then ".join(dict.fromkeys(topology.name for topology in kinds))
@@ -884,10 +941,10 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[tuple[int, int]]:
     """List into how many pieces blocks are cut, and how many pieces a circuit takes in a round.
 
-    A rank with several lanes (ports) can send the pieces of a block over all of them at once. In a
-    circulant all ranks do the same, and many pieces may crowd onto one circuit in a round; limits
-    of 1, 2, 4 and 8 times as many pieces as there are lanes are tried, which take more rounds with
-    shorter loads.
+    A rank with several ports can receive the pieces of a block over all of them at once, so there
+    are as many pieces as ports (or one). If all ranks have circuits that lead the same numbers of
+    places onward, many pieces may crowd onto one circuit in a round. Limits are tried against
+    that; they take more rounds, which are shorter. With 4 ports the limits are 4, 8, 16 and 32.
 
     Parameters
     ----------
@@ -911,10 +968,11 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
 
 
 def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather | None:
-    """Spread an all-gather over the reversed circuits, which a reduce-scatter runs backwards.
+    """Simulate the all-gather that a reduce-scatter is, when it runs backwards.
 
-    In a reduce-scatter that is an all-gather run backwards each send goes the other way. It has to
-    go over circuits as they are, so the all-gather has to be one over the reversed circuits.
+    Backwards each send goes the other way: a send from rank 0 to rank 1 becomes one from 1 to 0.
+    The circuits that a reduce-scatter needs are therefore the reversed ones of the all-gather. To
+    have the circuits as they are in the end, the all-gather has to use them reversed.
 
     Parameters
     ----------
@@ -945,10 +1003,11 @@ def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather 
 
 
 def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
-    """Lay out an all-gather; or a reduce-scatter, or an all-reduce, that are made of all-gathers.
+    """Make the plan of a collective that consists of simulated all-gathers.
 
-    A reduce-scatter is an all-gather that runs backwards, with additions in place of copies; an
-    all-reduce is a reduce-scatter and then an all-gather.
+    There are three cases: an all-gather as it is; a reduce-scatter, which is an all-gather that
+    runs backwards, with sums in place of copies; and an all-reduce, which is the latter and then
+    the former.
 
     Parameters
     ----------
@@ -974,18 +1033,17 @@ def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
 
 
 def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
-    """Offer all-reduces over tori of equal sides, all of whose ports are used at once.
+    """List all-reduces over tori that use all ports at once, with their time.
 
-    An *offer* is a plan whose time and number of sends are known before it is made; only the best
-    offers are made into plans. In a *torus* of d sides of q places, q to the power of d ranks have
-    d coordinates each, and a ring of q ranks leads along each side. The buffer is cut into d
-    parts. Each part goes over all sides, one after another, q - 1 rounds over each, and is added
-    up. The order of the sides is *turned* from part to part: part p begins with side p, so that in
-    every round each side carries one part, and no port idles.
+    In a *torus* with d sides of q places there are q^d ranks. Each rank has d coordinates, and is
+    in d rings of q ranks, one along each side. The buffer is cut into d parts. Each part goes
+    around the rings of one side after another, q - 1 rounds for each, and is added up.
 
-    Each round takes the fixed time of a round, and the bytes of one part over the lanes (ports of
-    a rank) that lead along one side, which share the part evenly. There are d (q - 1) rounds, and
-    in each of them every rank makes d sends.
+    Part p begins with side p. In every round each side therefore carries one part, and no port
+    idles. With d = 2: part 0 goes over side 0 and then 1, part 1 over side 1 and then 0.
+
+    There are d (q - 1) rounds, and every rank makes d sends in each. A round takes its fixed time,
+    and that of the bytes of one part, which the parallel circuits along a side share evenly.
 
     Parameters
     ----------
@@ -1016,18 +1074,18 @@ def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
 
 
 def _offer_one_pass(problem: Collective, gather: Gather, name: str) -> Iterator[Offer]:
-    """Offer an all-reduce in which whole buffers are gathered, and added up by every rank.
+    """Offer an all-reduce in which every rank gets all buffers and adds them up by itself.
 
-    It takes n times the bytes of a buffer, but one pass of rounds in place of two. An *offer* is a
-    plan whose time and number of sends are known before it is made.
+    It takes n times the bytes of a buffer, but half of the rounds, as sums need not be gathered
+    afterwards. An *offer* tells the time of a plan before it is made.
 
     Parameters
     ----------
     problem
         The all-reduce.
     gather
-        When and over which port each block, here the whole buffer of a rank, comes to each other
-        rank.
+        The simulated all-gather: when, and over which port, the data of each rank come to the
+        others. Here the data are whole buffers.
     name
         The name of the circuits, for statistics.
 

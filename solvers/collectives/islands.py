@@ -81,20 +81,25 @@ class _Plan(NamedTuple):
 
 
 def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
-    """Return the fastest plan of all schemes, numbers of waves and orders of waves.
+    """Find a fast plan for ranks in groups, and lay it out for all ranks.
 
-    Ranks of an island have fast links among them, and a rail each to other islands. A *scheme*
-    says what happens to the data of one island: which rails lead how many islands onward, which
-    blocks they carry in which phase, and what islands copy inside. The data may be cut into
-    *waves*, which follow each other: while one is told inside islands, rails carry the next one.
+    The ranks of an *island* have fast links among them, and one circuit each to other islands. The
+    search tries all combinations of three choices, and counts the time of each:
+
+    - a *scheme*: which circuits there are, what they carry, and what islands copy inside;
+    - into how many *waves* the data are cut, parts that travel one behind the other, so that
+      islands copy one of them while circuits carry the next one;
+    - the order of the waves in time.
+
+    The fastest ones then get better sizes of waves.
 
     Parameters
     ----------
     problem
         A collective between islands of ``problem.island`` ranks each.
     clock
-        Plans for which it leaves no time to lay them out and to replay them are left out, but for
-        those of one wave that have about as few sends as any.
+        Plans for which it leaves no time to lay them out and to replay them are left out. Plans of
+        one wave that have about as few sends as any are looked at in any case.
 
     Returns
     -------
@@ -114,7 +119,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
             candidates.append((_time_s(problem, plan), len(candidates), plan))
         else:
             is_cut_short = True
-        # The search ends when there is just the time left to lay out the best plan.
+        # The search ends when the time left is just about enough to lay out the best plan.
         best = min(candidates)[-1]
         if len(plan.waves) > 1 and _effort_s(problem, best) > clock.remaining_s:
             is_cut_short = True
@@ -137,10 +142,12 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
 def _count_sends(problem: Collective, plan: _Plan) -> int:
     """Return the number of sends of all ranks that a plan for the data of one island stands for.
 
-    The scheme of a plan says what happens to the data of one island. It has *moves*, sets of
-    *rows*, each of which is one send. Every row becomes one send for each island (all do the
-    same), for each *wave* (the parts into which data are cut), and for each *pass* over the scheme
-    (one of sums and one of copies in an all-reduce, else one).
+    The sends for one island are the *rows* of the *moves* (groups of sends) of the scheme. Each
+    row becomes several sends of the whole plan, one for each combination of:
+
+    - an island, since all islands do the same;
+    - a wave, one of the parts into which the data are cut;
+    - a pass over the scheme: two in an all-reduce (sums, then copies), else one.
     """
     n_rows = sum(len(move.rows) for move in plan.scheme.moves)
     islands = problem.n_ranks // problem.island
@@ -200,12 +207,13 @@ def _has_few_sends(
 
 
 def _list_plans(problem: Collective) -> Iterator[_Plan]:
-    """Yield the plans of all schemes in all numbers and orders of waves, with sizes by a series.
+    """List the plans that are compared for a collective between islands.
 
-    A *scheme* says what happens to the data of one island, and a *wave* is a part of all data that
-    travels by itself. Sizes of waves are a geometric series. Among plans that differ in the ratio
-    of the series alone, only the fastest is yielded. Plans of few waves come first: they have the
-    fewest sends, and a short limit should have seen each scheme once.
+    A *scheme* says which sends there are for the data of one island. The data are cut into
+    *waves*, parts that travel one behind the other, each of which is smaller than the one before
+    by the same ratio. Among plans that differ in this ratio alone, only the fastest is yielded.
+    Plans of few waves come first: they have the fewest sends, and even a short search should see
+    each scheme once.
 
     Parameters
     ----------
@@ -231,35 +239,37 @@ def _list_plans(problem: Collective) -> Iterator[_Plan]:
 
 
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:
-    """List the orders of `count` waves that are tried for a scheme.
+    """List the orders in time that are tried for parts of the data that follow each other.
 
-    Waves are parts of the data that travel by themselves, and a *phase* is a stage in which each
-    block goes over one circuit between islands at most. An order has three marks:
+    The data are cut into *waves*, equal or unequal parts that travel one behind the other. Each
+    wave goes through the *phases* of the scheme: in each phase it takes one hop between islands.
+    For two waves, a and b, and two phases, 1 and 2, there are three orders on these circuits::
 
-    - ``together``: all waves share one round in each phase but the last; only in the last phase
-      they follow each other. If it is false, they follow each other in all phases;
-    - ``woven``: while one wave is in a phase, later waves are in earlier phases in the same round;
-    - ``mirrored``, of all-reduces alone: waves are gathered in the order in which their sums are
-      ready. If it is false they are gathered in the opposite order, since sums run backwards.
+        round      0      1      2      3
+        no mark    a1     b1     a2     b2
+        together   a1 b1  a2     b2
+        woven      a1     a2 b1  b2
 
-    Example: two waves, and two phases for which nothing has to be copied. Without marks the two
-    waves have the rounds 0 and 1 in the first phase, then 2 and 3. Together they have both round
-    0, then 1 and 2. Woven they have 0 and 1, then 1 and 2.
+    One more mark, ``mirrored``, is for all-reduces alone. An all-reduce first adds up
+    all waves, and then gathers the sums. If it is true, the wave whose sums are ready first is
+    gathered first; if it is false, the one whose sums are ready last.
 
     Parameters
     ----------
     operation
         The name of the collective.
     scheme
-        Has the circuits of each phase, ``scheme.shifts``.
+        ``scheme.shifts[phase][place]`` says how many islands onward the circuit of each rank of an
+        island leads in a phase.
     count
         The number of waves; one wave has one order.
 
     Returns
     -------
     list of _WaveOrder
-        All combinations of marks that are possible.
+        All combinations of the marks that are possible.
     """
+    # One wave follows nobody, so no mark makes a difference.
     if count == 1:
         return [_WaveOrder()]
     mirrorings = [False]
@@ -271,7 +281,7 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
         for mirrored in mirrorings
     ]
 
-    # Phases can share a round, and waves be woven, only if all phases use the same circuits.
+    # In a woven order several phases share a round, so all phases must have the same circuits.
     if len(scheme.shifts) > 1 and len(set(scheme.shifts)) == 1:
         orders += [_WaveOrder(woven=True, mirrored=mirrored) for mirrored in mirrorings]
     return orders
@@ -280,18 +290,18 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
 def _list_geometric_plans(
     operation: str, scheme: Scheme, count: int, wave_order: _WaveOrder
 ) -> list[_Plan]:
-    """List plans of `count` waves whose sizes are geometric series, one for each of `RATIOS`.
+    """List plans that differ only in the sizes of the parts into which the data are cut.
 
-    *Waves* are parts of the data that travel by themselves. With the ratio 0.5 each wave is half
-    as large as the one before it. Ratios with which the last wave would be less than
-    `SMALLEST_RATIO` of the first one are left out; one wave needs one ratio only.
+    The parts, *waves*, travel one behind the other. Each wave is smaller than the one before it by
+    the same ratio; there is one plan for each of `RATIOS`. Ratios with which the last wave would
+    be less than `SMALLEST_RATIO` of the first one are left out. A single wave needs one ratio.
 
     Parameters
     ----------
     operation
         The name of the collective.
     scheme
-        The ways of the data of one island: circuits by phase, and sets of sends.
+        The ways of the data of one island: which circuits there are, and groups of sends.
     count
         The number of waves.
     wave_order
@@ -300,7 +310,8 @@ def _list_geometric_plans(
     Returns
     -------
     list of _Plan
-        The scheme with the sizes of its waves and the round of each set of sends of each wave.
+        For each ratio the sizes of waves, as parts of 1, and the round of each group of sends for
+        each wave.
     """
     if count == 1:
         return [_arrange(operation, scheme, count, RATIOS[0], wave_order)]
@@ -312,20 +323,26 @@ def _list_geometric_plans(
 
 
 def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
-    """Choose the sizes of waves with which the same rounds take the least time in all.
+    """Make a plan faster by other sizes of the parts into which the data are cut.
 
-    A wave is a part of all blocks that travels by itself. The linear programme has the sizes of
-    waves and the lengths of rounds as variables, the latter in units of the time of the plan. It
-    minimises the sum of the lengths; the load of each place in a round, and the latency, have to
-    fit into the length of the round.
+    The parts, called *waves*, travel one behind the other, in rounds that stay as they are. A
+    linear programme chooses the size of each wave and the length of each round. It minimises the
+    sum of the lengths. Each round has to be long enough for its latency and for what each rank
+    sends or receives in it.
 
     Parameters
     ----------
     problem
-        The collective, with the rates and latencies of rails and of links inside islands.
+        The collective, with the rates and latencies of circuits between islands, and of links
+        inside islands.
     plan
-        The plan: the round of each move (a set of sends) of each wave, which stays; the sizes of
-        waves as parts of 1; and the load of each move, in blocks that a place sends or receives.
+        These fields count:
+
+        - ``waves``, the sizes of waves as parts of 1; only they change;
+        - ``turns``, pairs of a kind and ``turn[move, wave]``, the round of each group of sends;
+        - ``scheme.moves``, the groups: ``move.over`` tells whether one goes between islands;
+        - ``scheme.loads[move]``, the blocks that each rank of an island sends in it, then those
+          that each one receives.
 
     Returns
     -------
@@ -340,10 +357,9 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     if count == 1:
         return plan
 
-    # loads[medium, round, end, wave] in blocks: the medium is 0 for links inside islands and 1 for
-    # rails, the circuits between islands; an end is a place of an island (the number of a rank in
-    # it) as a sender, or a place as a receiver. It is the load if a wave were the whole of its
-    # blocks.
+    # loads[medium, round, end, wave]: the blocks, if the wave were all of the data. The medium is
+    # 0 for links inside islands, 1 for circuits between islands. An end is a rank of the island
+    # as a sender, or, in the second half, as a receiver.
     loads = np.zeros((2, plan.n_rounds, len(plan.scheme.loads[0]), count))
     for _, turns in plan.turns:
         for move, load, turn_of_wave in zip(
@@ -352,7 +368,9 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
             for wave, turn in enumerate(turn_of_wave.tolist()):
                 loads[int(move.over), turn, :, wave] += load
 
-    # One row for each round, medium and different load: load * sizes - length <= -latency.
+    # One row of the programme for each round, medium and different load says that the round is
+    # long enough: load * sizes + latency <= length. All times are parts of the present time of
+    # the plan, so that the numbers are near 1.
     plan_s = _time_s(problem, plan)
     block_bytes = problem.size_bytes / problem.n_ranks
     rates_bytes_per_s = (problem.island_rate_bytes_per_s, problem.rate_bytes_per_s)
@@ -370,9 +388,9 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
             rows.append(np.hstack([different, length_factors]))
             limits += [-latency_s / plan_s] * len(different)
 
-    # The variables are the sizes of waves, then the lengths of rounds; `goal` is 0 for the former
-    # and 1 for the latter, so 1 - goal adds up the sizes. These sum up to 1, no wave vanishes, and
-    # no variable gets anywhere near its upper bound.
+    # The variables are the sizes of waves, then the lengths of rounds. `goal` is 0 for sizes and 1
+    # for lengths, whose sum is minimised; 1 - goal is 1 for sizes, whose sum is 1. No wave
+    # vanishes. The upper bounds, 9 and 10, are far above all values.
     variables_of_part = [count, plan.n_rounds]
     goal = np.repeat([0.0, 1.0], variables_of_part)
     lower = np.repeat([LEAST / count, 0.0], variables_of_part)
@@ -388,17 +406,19 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
 def _arrange(
     operation: str, scheme: Scheme, count: int, ratio: float, wave_order: _WaveOrder
 ) -> _Plan:
-    """Give each move of each wave its round, in one or two passes over a scheme.
+    """Choose the round of every send of a collective between islands, and the sizes of waves.
 
-    A *scheme* says what happens to the data of one island: its *moves* are groups of sends that
-    are made together, each over circuits between islands or inside islands. The data are cut into
-    *waves*, which are parts of every block that travel by themselves. A *pass* makes every move
-    once for every wave.
+    A *scheme* lists the sends in groups, called *moves*, that are made together. The data are cut
+    into *waves*, parts that travel one behind the other: each move is made once for each wave, in
+    a round of its own. The operation says how often the list of moves is gone through:
 
-    A gather or an exchange is one pass of copies. A reduce-scatter is a gather that runs
-    backwards: its last round comes first, and every send goes the other way and is added up. An
-    all-reduce is both: a pass of sums, then a pass of copies, which begins as early as possible,
-    such that each wave is gathered only after the last round that sums it up.
+    - an all-gather or an all-to-all: once, with copies;
+    - a reduce-scatter: once, backwards. Its last round comes first, and what comes is added up;
+    - an all-reduce: backwards with sums, then forwards with copies. The copies begin as early as
+      possible, but no wave is copied before its sums are complete.
+
+    Example of sizes, for three waves with the ratio 0.5: 4/7, 2/7 and 1/7 of the data; in a
+    mirrored order 1/4, 1/2 and 1/4.
 
     Parameters
     ----------
@@ -406,39 +426,46 @@ def _arrange(
         The name of the collective: ``"all-gather"``, ``"reduce-scatter"``, ``"all-reduce"`` or
         ``"all-to-all"``.
     scheme
-        The circuits by phase (a stage in which circuits stay), and the moves of each phase.
+        The moves, and the circuits that they need.
     count
         The number of waves.
     ratio
-        The size of each wave, relative to the one before; if mirrored, to its neighbour towards
-        the middle.
+        Each wave has so many times the size of the one before; in a mirrored order, of its
+        neighbour that is nearer to the middle. At most 1.
     wave_order
-        How waves follow each other. If it is mirrored, the pass of copies of an all-reduce takes
-        the waves in the opposite order, and the first and the last wave are the smallest.
+        Three marks: ``together`` and ``woven``, whether waves share rounds, and in which way; and
+        ``mirrored``, whether the copies of an all-reduce take the waves from the last to the
+        first.
 
     Returns
     -------
     _Plan
-        The scheme; the sizes of its waves, as parts of 1; for each pass its kind (COPY or REDUCE)
-        and ``turn[move, wave]``, the rounds of its moves, counted from the start of the first
-        pass; and the number of rounds of all passes.
+        Four fields:
+
+        - ``scheme``, as it is;
+        - ``waves``, the sizes of waves as parts of 1;
+        - ``turns``, for each time that the moves are gone through a kind, COPY or REDUCE, and an
+          array ``turn[move, wave]`` of rounds. All rounds count from the first one of the plan;
+        - ``n_rounds``, the number of rounds.
     """
-    # A mirrored order has its largest waves in the middle, any other its largest wave first.
+    # The largest wave is the first one; in a mirrored order it is the one in the middle. All
+    # others are smaller by the ratio, once for each wave in between.
     distances = [float(wave) for wave in range(count)]
     if wave_order.mirrored:
         middle = (count - 1) / 2
         distances = [abs(wave - middle) for wave in range(count)]
     sizes = np.array([ratio**distance for distance in distances])
 
-    # A reduce-scatter counts the rounds of the gather from its end.
+    # A reduce-scatter is the gather backwards: of 5 rounds, round 0 becomes round 4.
     forward = list(range(count))
     turns = _assign_rounds(scheme, forward, wave_order)
     passes = [(COPY, turns)]
     if operation in ("reduce-scatter", "all-reduce"):
         passes = [(REDUCE, turns.max() - turns)]
 
-    # The sums of an all-reduce are gathered, each wave no earlier than its sums are complete. One
-    # number of rounds is added to the whole gather: the least that is enough for all waves.
+    # In an all-reduce the sums are gathered afterwards. No wave may start before the round that
+    # follows its last sum (`complete`), so the whole gather is put off by the least number of
+    # rounds that is enough for all waves.
     if operation == "all-reduce":
         gather_order = forward
         if wave_order.mirrored:
@@ -451,32 +478,35 @@ def _arrange(
 
 
 def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> NDArray[np.int64]:
-    """Return the round of each move of each wave of a gather or an exchange.
+    """Return the round of each group of sends, for each part of the data.
 
-    *Rails* are circuits between islands, and *links* join the ranks inside an island. A *phase* is
-    a stage in which each block takes one rail at most, and a *wave* is a part of the data that
-    travels by itself. A *move* is a group of sends of a phase, all over rails or all over links.
-    Each wave has in each phase a round on rails, and a round on links in which islands prepare it
-    by copying what the phase before has brought. Its moves take these rounds as follows:
+    The data are cut into *waves*, parts that travel one behind the other. They go through
+    *phases*: in each one a wave takes one hop between islands, over circuits called *rails*.
+    Before that, islands copy inside themselves what the phase before has brought, so that it is at
+    the ranks with the right rails. Each wave has two rounds in each phase, therefore: one for
+    rails, and an earlier one for these copies.
 
-    - a move over rails (``move.over``) takes the round on rails;
-    - an ``early`` move, a copy that needs nothing from earlier phases, the round before that;
-    - any other copy the round on links;
-    - a ``spare`` move, a copy that the rails of its phase do not need, one round more if otherwise
-      the rails would have to wait for it: in the first phase, and where no rounds of other waves
-      lie in between.
+    A *move* is a group of sends of one phase, all over rails or all inside islands. Its round
+    follows from the two rounds of its phase:
+
+    - a move over rails (``move.over``) has the round of rails;
+    - a copy that needs nothing of earlier phases (``move.early``) has the round before that;
+    - any other copy has the round of copies;
+    - a copy that the rails of its phase do not need (``move.spare``) comes one round later, in the
+      first phase, and where no other wave is on rails in the meantime. Else rails would wait.
 
     Parameters
     ----------
     scheme
-        The moves; the circuits of each phase; and for each phase whether its rails wait for
-        copies inside islands.
+        ``scheme.moves``; ``scheme.shifts``, with one entry for each phase; and
+        ``scheme.waits[phase]``, whether rails wait for copies before the phase.
     order
         The numbers of the waves, in the order in which rails carry them.
     wave_order
-        If it is ``together``, all waves of a phase but the last phase travel in one round; if it
-        is ``woven``, a phase of one wave shares rounds with earlier phases of later waves; if it
-        is neither, rails carry each phase of one wave after another, and then the next phase.
+        Has two marks that count here. ``together``: all waves share one round in each phase but
+        the last. ``woven``: while one wave is in a phase, the next wave is in the phase before, in
+        the same round. With neither, rails carry all waves of a phase one after another, and then
+        those of the next phase.
 
     Returns
     -------
@@ -495,8 +525,8 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     if phases:
         link_turn[phases] = rail_turn[phases - 1] + 1
 
-    # A move that the next phase does not need gets the next round, unless rails carry other waves
-    # in the meantime and hide it.
+    # Each move gets the round of its kind. A spare copy costs no time if rails carry another wave
+    # at the same time; if no other wave is there, it comes one round later.
     nothing_hides_it = wave_order.together or len(order) == 1
     turns: list[NDArray[np.int64]] = []
     for move in scheme.moves:
@@ -521,20 +551,21 @@ def _weave_phases(
     rail_turn: NDArray[np.int64],
     link_turn: NDArray[np.int64],
 ) -> None:
-    """Give rounds to waves, such that phases of different waves share the rounds of rails.
+    """Give rounds to parts of the data that follow each other closely, one round apart.
 
-    *Rails* are circuits between islands. A *phase* is a stage of a scheme in which each block
-    takes one rail at most; before it, islands may have to copy blocks to the ranks whose rails
-    carry them. Each wave, a part of the data that travels by itself, starts one round after the
-    wave before it, and goes on to its next phase at once. Two waves and two phases, in which rails
-    need not wait for islands, have the rounds 0 and 1 on rails in the first phase, and 1 and 2 in
-    the second one.
+    The data are cut into *waves*, which go through *phases*: in each one a wave takes one hop over
+    *rails*, the circuits between islands. Before it, islands may have to copy the wave to the
+    ranks whose rails carry it. Each wave starts one round after the wave before it, and goes on
+    to its next phase at once. Two waves, a and b, in two phases without copies::
+
+        round   0    1      2
+        rails   a1   a2 b1  b2
 
     Parameters
     ----------
     scheme
-        What happens to the data of one island; all phases have the same circuits.
-        ``scheme.waits[phase]`` says whether rails wait for copies inside islands before a phase.
+        ``scheme.waits[phase]`` says whether rails wait one round for copies before a phase. All
+        phases have the same circuits, as two phases share a round.
     order
         The waves in the order in which they start.
     rail_turn, link_turn
@@ -558,19 +589,19 @@ def _line_up_phases(
     rail_turn: NDArray[np.int64],
     link_turn: NDArray[np.int64],
 ) -> None:
-    """Give rounds to waves, such that rails carry a phase of all waves before the next phase.
+    """Give rounds to parts of the data, one phase of all of them before the next phase.
 
-    Data are cut into *waves* that travel by themselves. In each *phase* a wave goes over *rails*,
-    the circuits between islands, from islands that have it to others. Before that, islands
-    *prepare* the phase: they copy the wave to the ranks whose rails will carry it. They can do
-    that one round after the phase before has brought the wave. Rails take the next round that is
-    free; but if ``scheme.waits[phase]``, one after the preparation at the earliest.
+    The data are cut into *waves*. In each *phase* a wave takes one hop over *rails*, the circuits
+    between islands. Before that, islands copy the wave to the ranks whose rails will carry it, one
+    round after the phase before has brought it. Rails take the next free round; if
+    ``scheme.waits[phase]``, it has to come after the copies.
 
-    Example: two waves and two phases, of which the second one waits. The two waves have the rounds
-    0 and 1 on rails in the first phase. Islands prepare the second phase in the rounds 1 and 2,
-    one round after each wave has come, and rails carry it in the rounds 2 and 3. While islands
-    prepare wave 1, rails carry wave 0, so nobody waits. A single wave would have round 0 on rails,
-    then round 1 inside islands, in which rails idle, and round 2 on rails.
+    Example: two waves, a and b, and two phases, of which the second one waits. While islands copy
+    b, rails carry a, so that rails never idle; a single wave would leave them idle in round 1::
+
+        round            0    1    2    3
+        rails            a1   b1   a2   b2
+        inside islands        a    b
 
     Parameters
     ----------
@@ -607,32 +638,38 @@ def _line_up_phases(
 
 
 def _time_s(problem: Collective, plan: _Plan) -> float:
-    """Return the seconds that a plan takes, reconfigurations between its rounds included.
+    """Return the seconds that a plan takes, changes of circuits included.
 
-    A round lasts until both its rails and its links are done: the latency, and the bytes of the
-    busiest place over the rate. The delay counts where circuits change between two rounds.
+    Ranks send over circuits between islands (*rails*) and over *links* inside islands, both at the
+    same time. A round lasts until both are done. Each of them takes its latency, and the bytes of
+    the busiest sender or receiver over its rate. A delay is added for each change of circuits.
 
     Parameters
     ----------
     problem
-        The collective, with the rates and latencies of rails and of links inside islands.
+        The collective, with the rates and latencies of rails and of links.
     plan
-        The round of each move (a set of sends) of each wave (a part of all blocks) in each pass
-        over the scheme, the sizes of waves as parts of 1, and the load of each move: how many
-        blocks each place of an island sends and receives in it.
+        These fields count:
+
+        - ``waves``, the sizes of the parts of the data that follow each other, as parts of 1;
+        - ``turns``, pairs of a kind and ``turn[move, wave]``, the round of each group of sends;
+        - ``scheme.moves``, the groups: ``move.over`` tells whether one goes over rails;
+        - ``scheme.loads[move]``, the blocks that each rank of an island sends in it, then those
+          that each one receives.
 
     Returns
     -------
     float
         The sum of the lengths of all rounds, and of one delay for each change of circuits between
-        rounds that use rails, the circuits between islands.
+        rounds that use rails.
     """
-    # Blocks by round and end of a transfer: the places of an island (numbers of ranks in it) as
-    # senders, then as receivers. Rails are circuits between islands, links are inside them.
+    # rail_blocks[round, end] and link_blocks[round, end]: an end is a rank of the island as a
+    # sender, or, in the second half, as a receiver. shifts_of_turn: the circuits of each round.
     ends = len(plan.scheme.loads[0])
     rail_blocks = np.zeros((plan.n_rounds, ends))
     link_blocks = np.zeros((plan.n_rounds, ends))
     shifts_of_turn: dict[int, Shifts] = {}
+    # Add the blocks of each move to the round that it has in each wave.
     for _, turns in plan.turns:
         for move, load, turn in zip(plan.scheme.moves, plan.scheme.loads, turns, strict=True):
             blocks_of_wave = plan.waves[:, None] * load
@@ -642,6 +679,7 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
             else:
                 np.add.at(link_blocks, turn, blocks_of_wave)
 
+    # Rails and links take a latency and the time of the bytes, but nothing where they are idle.
     block_bytes = problem.size_bytes / problem.n_ranks
     busiest_rail = rail_blocks.max(axis=1)
     busiest_link = link_blocks.max(axis=1)
@@ -657,27 +695,27 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
 
 
 def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
-    """Make the sends and circuits of all ranks from a plan for the data of one island.
+    """Write out the sends and circuits of all ranks from a plan for the data of one island.
 
-    A plan says how the data of one island travel, with islands counted from that one. All islands
-    do the same at the same time, so each send of the plan is copied once for each island that
-    owns data, with all island numbers shifted by the number of the owner.
+    A plan says how the data of island 0 travel. All islands do the same at the same time. A send
+    from island 0 to island 2 therefore becomes one send for each island: from 1 to 3 for the data
+    of island 1, and onward around all islands.
 
     Parameters
     ----------
     problem
         The collective.
     plan
-        ``plan.scheme``, whose *moves* are groups of sends over *rails* (circuits between islands)
-        or inside islands; ``plan.waves``, the sizes of the parts into which each block is cut, as
-        parts of 1; and ``plan.turns``, for each pass over the moves its kind, COPY or REDUCE, and
-        ``turn[move, wave]``, the round of each move and wave.
+        These fields count:
+
+        - ``scheme.moves``, groups of sends, and ``scheme.shifts``, the circuits between islands;
+        - ``waves``, the sizes of the parts of the data that follow each other, as parts of 1;
+        - ``turns``, pairs of a kind (COPY or REDUCE) and ``turn[move, wave]``, the rounds.
 
     Returns
     -------
     Laid
-        The plan of all ranks, timed, with the seconds for which each configuration of circuits is
-        held.
+        The plan of all ranks, timed, with the seconds for which each set of circuits stays.
     """
     # A chunk of an all-to-all goes from one rank to one other; else it is the data of one rank.
     n_chunks = problem.n_ranks
@@ -685,7 +723,9 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
         n_chunks = problem.n_ranks**2
     sends, parts = _list_sends_of_ranks(problem, plan)
 
-    # Only changes of circuits are listed: a configuration stays until the next one.
+    # circuits[round, rank] are the peers in each round. Only rounds whose circuits differ from
+    # those of the round before get an entry of their own; the sum below counts changes, which
+    # gives each round the number of its entry.
     circuits = _fill_rounds_without_rails(problem, _list_rail_circuits(problem, plan))
     is_change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
 
@@ -708,17 +748,22 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
 def _list_sends_of_ranks(
     problem: Collective, plan: _Plan
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """List the sends of all ranks, wave by wave, and the bytes of its chunk that each one takes.
+    """List the sends of all ranks, and which bytes of its chunk each of them carries.
+
+    Each chunk is cut into *waves*, parts that travel one behind the other. With waves of 0.75 and
+    0.25, a chunk of 100 bytes has the bytes 0 to 74 in the first wave, and 75 to 99 in the second.
 
     Parameters
     ----------
     problem
         The collective.
     plan
-        The plan for the data of one island. It has one or two *passes* over the moves of its
-        scheme: copies, or the same sends backwards, which add up. In each pass every *move* (a set
-        of sends) has a round for each *wave* (a part of all blocks). ``plan.turns`` lists for each
-        pass its kind, COPY or REDUCE, and ``turn[move, wave]``, the rounds.
+        The plan for the data of one island, which all islands follow. These fields count:
+
+        - ``scheme.moves``, groups of sends that are made together;
+        - ``waves``, the sizes of waves as parts of 1;
+        - ``turns``, pairs of a kind (COPY, or REDUCE for the same sends backwards, which add up)
+          and ``turn[move, wave]``, the rounds.
 
     Returns
     -------
@@ -738,6 +783,7 @@ def _list_sends_of_ranks(
     for kind, turns in plan.turns:
         for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
             source, target, chunk = _ends_and_chunks(problem, move, kind)
+            # In each wave the same sends are made, in another round and of other bytes.
             for wave, turn in enumerate(turn_of_wave.tolist()):
                 columns = np.broadcast_arrays(turn, source, target, chunk, kind)
                 rows = np.stack(columns, axis=-1).reshape(-1, 5)
@@ -748,25 +794,31 @@ def _list_sends_of_ranks(
 
 
 def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
-    """Return the circuits between islands that each round uses; -1 in rounds inside islands.
+    """Return the circuits between islands that each round uses.
 
-    A round with rails has the circuits of the *phase* (a stage of the scheme with fixed circuits)
-    that its moves over rails belong to: all moves over rails of a round agree on them. A *rail* is
-    the one circuit of a rank to another island, and a *move* is a set of sends.
+    Groups of sends, called *moves*, go either between islands or inside them. Each move between
+    islands needs certain circuits. All such moves of one round need the same ones.
 
     Parameters
     ----------
     problem
         The collective, with its ranks and islands.
     plan
-        ``plan.turns`` lists for each pass over the moves its kind and ``turn[move, wave]``, the
-        round of each move for each wave (a part of the data); ``plan.scheme.shifts[phase]`` says
-        how many islands onward rails lead.
+        These fields count:
+
+        - ``scheme.moves``: ``move.over`` tells whether a move goes between islands, and
+          ``move.phase`` which circuits it needs;
+        - ``scheme.shifts[phase][place]``: how many islands onward the circuit of a rank leads, by
+          the number of the rank in its island;
+        - ``turns``, pairs of a kind and ``turn[move, wave]``, the round of each move for each part
+          of the data;
+        - ``n_rounds``, the number of rounds.
 
     Returns
     -------
     int array, shape (rounds, ranks)
-        ``circuits[round, rank]``: the rank to which the rail of a rank leads.
+        ``circuits[round, rank]``: the rank to which the circuit of a rank leads; -1 if it leads
+        nowhere, and for all ranks in rounds in which everything is sent inside islands.
     """
     circuits = np.full((plan.n_rounds, problem.n_ranks), -1)
     for _, turns in plan.turns:
@@ -779,18 +831,19 @@ def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
 def _ends_and_chunks(
     problem: Collective, move: Move, kind: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sources, destinations and chunks of a move, for the data of every island.
+    """Turn sends for the data of one island into the sends of all ranks for all data.
 
-    A *move* is a set of sends that are made together. Each is a row of source island and place,
-    destination island and place, and block, where a *place* is the number of a rank in its island.
-    All islands do the same, so each row stands for one send for the data of each island.
+    A *move* is a list of sends that are made together, stated for the data of island 0. For the
+    data of island k all islands are counted from k. With 4 islands of 2 ranks, a send from rank 1
+    of island 0 to rank 1 of island 1 becomes four sends: from rank 1 to 3, 3 to 5, 5 to 7, 7 to 1.
 
     Parameters
     ----------
     problem
         The collective.
     move
-        Sends that concern the data of one island; its islands count from that one.
+        ``move.rows`` has five columns: source island, source place, destination island,
+        destination place, block. A *place* is the number of a rank in its island.
     kind
         COPY, or REDUCE for sends backwards.
 
@@ -806,7 +859,8 @@ def _ends_and_chunks(
     data_island = np.arange(islands)[:, None]
     from_island, from_place, to_island, to_place, block = np.array(move.rows).T[:, None, :]
 
-    # Sums count islands the other way, so that they go over the same circuits as copies.
+    # Sums go backwards, from target to source. To use the same circuits, which lead one way only,
+    # they count islands the other way: a copy from island 0 to 1 becomes a sum from -1 to 0.
     direction = 1
     if kind == REDUCE:
         direction = -1
@@ -853,7 +907,10 @@ def _peers_over_rails(problem: Collective, shifts: Shifts) -> NDArray[np.int64]:
 def _fill_rounds_without_rails(
     problem: Collective, circuits: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Let rounds inside islands keep the circuits that are up, as nothing has to change for them.
+    """Give rounds that need no circuits those that are up, so that nothing has to change for them.
+
+    Example, with letters for the circuits of all ranks, and - for rounds that need none: the
+    rounds ``- A - - B -`` become ``A A A A B B``.
 
     Parameters
     ----------

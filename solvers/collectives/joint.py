@@ -83,17 +83,18 @@ def find(
     best: Laid | None = None,
     work: float = math.inf,
 ) -> FoundPlan:
-    """Find the fastest plan of whole chunks, each send over one circuit.
+    """Find the fastest plan for few ranks, and prove that it is, by integer programmes.
 
-    A *split* says for how many rounds each configuration of circuits is held, in order, and into
-    how many chunks of which sizes the data are cut. Counting gives each split a lower bound of the
-    time of its plans, ``split.at_least_s``. An integer programme finds the fastest plan of one
-    split that is faster than the best plan so far. Splits are searched by ascending bounds, until
-    the bound of the next one is no less than the time of the best plan: then no other split can
-    be better.
+    Sends carry whole chunks, each over one circuit. The search has two levels:
 
-    A split is *open* if its search was cut short or never begun, because a limit was reached. The
-    least bound of an open split limits what is proved about all of them.
+    - an outline, called a *split*, says for how many rounds each set of circuits stays, and into
+      how many chunks the data are cut. Counting gives it a lower bound of the time of its plans,
+      ``split.at_least_s``;
+    - an integer programme then finds the fastest plan of one split.
+
+    Splits are searched by ascending bounds. When the next bound is no less than the time of the
+    best plan, no other split can be better, and the search ends. A split is *open* if a limit
+    came before the end of its search. The least bound of an open one limits what is proved.
 
     Parameters
     ----------
@@ -112,8 +113,9 @@ def find(
     Returns
     -------
     FoundPlan
-        The fastest plan known; a lower bound of the time of all plans, in seconds; as statistics
-        the lower bound of plans of whole chunks alone; and the limit that ended the search, None
+        Four fields: ``laid``, the fastest plan known; ``stats``, a description of the plans that
+        are searched for (``family``) and a lower bound of their time (``family_bound_s``); a lower
+        bound of the time of all plans, in seconds; and ``limit``, which has ended the search, None
         if it came to its end.
     """
     best_s = math.inf  # the time of the best plan, in seconds
@@ -155,7 +157,8 @@ def find(
         limit = stop.limit
         open_s = min(open_s, reached_s)  # this split and those behind it are open
 
-    # A plan of whole chunks takes no less than the best one, or than the bound of an open split.
+    # No plan of whole chunks takes less time than the best one, or less than the least bound of an
+    # open split, whichever is lower.
     bound_s = min(best_s, open_s)
     most_rounds = _most_rounds(problem)
     stats = {
@@ -202,12 +205,12 @@ def _collect_splits(problem: Collective, most_s: float, clock: Clock) -> list[Sp
 
 
 def _bound_all_plans(problem: Collective, family_bound_s: float) -> float:
-    """Return a lower bound of the time of all plans, from that of the plans searched for.
+    """Return a time that no plan at all can beat, from a bound for the plans searched for.
 
-    The search knows plans with some most rounds, whose sends go over one circuit each. Blocks of
-    an all-to-all are not cut, so all other plans have more rounds, or sends of several hops; the
-    latter are possible only where hops have a time. Other operations can be cut into more chunks,
-    which nothing here bounds.
+    The search looks only at plans of n rounds at most, for n ranks, in which each send goes over
+    one circuit. In an all-to-all whose data are not cut, any other plan has more rounds, or sends
+    over several circuits in a round. The latter is possible only where hops have a time. For other
+    operations nothing is known: their data can be cut into more chunks than were tried.
 
     Parameters
     ----------
@@ -219,8 +222,9 @@ def _bound_all_plans(problem: Collective, family_bound_s: float) -> float:
     Returns
     -------
     float
-        Seconds; 0 if nothing is known. It is the lower of the given bound and of the least time of
-        plans with one round more: their latencies, and the bound of the problem without latency.
+        Seconds; 0 if nothing is known. It is the lower one of two numbers: the given bound, and
+        the least time of plans with one round more. The latter is their latencies, and what the
+        problem would take at least if rounds had no latency.
     """
     if problem.operation != "all-to-all" or problem.hop_s is not None:
         return 0.0
@@ -251,11 +255,15 @@ def _most_rounds(problem: Collective) -> int:
 
 
 def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
-    """List the splits that counting allows and that may take less than `most_s` seconds.
+    """List the outlines of plans that are worth a search, each with a lower bound of its time.
 
-    A *split* says for how many rounds each configuration of circuits is held, in order, and into
-    how many chunks the data are cut: ``held = (2, 1)`` are two rounds over the first circuits, a
-    change, and one round over others.
+    An outline, a *split*, leaves circuits and sends open. It fixes only two things: for how many
+    rounds each set of circuits stays, in order, and into how many chunks the data are cut.
+    Example: ``held = (2, 1)`` are two rounds over some circuits, a change, and one round over
+    other circuits.
+
+    Left out are splits in whose rounds data cannot get to all ranks, and splits for which another
+    one is at least as good.
 
     Parameters
     ----------
@@ -267,7 +275,16 @@ def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
     Yields
     ------
     Split or None
-        None for a split that would take too long, so that the caller can look at the clock.
+        None for a split that would take too long, so that the caller can look at the clock. Else
+        a record of seven fields:
+
+        - ``at_least_s``: the lower bound of the time, in seconds: ``fixed_s + least * unit_s``;
+        - ``held[circuits]``: the number of rounds of each set of circuits;
+        - ``fixed_s``: the seconds of rounds and changes, without any bytes;
+        - ``least``: a lower bound of what the busiest ranks of all rounds send together, in units;
+        - ``there``: whether the first circuits are those that are up at the start;
+        - ``weights[chunk]``: the size of each chunk, in units;
+        - ``unit_s``: the seconds that a rank takes to send one unit.
     """
     n = problem.n_ranks
     operation = problem.operation
@@ -275,34 +292,41 @@ def _list_splits(problem: Collective, most_s: float) -> Iterator[Split | None]:
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     most_rounds = _most_rounds(problem)
 
-    # An even all-to-all that runs backwards is one again, so splits and their reverses are equal.
+    # An even all-to-all that runs backwards is one again: held = (1, 2) is as good as (2, 1).
     is_symmetric = (
         operation == "all-to-all" and problem.demand_bytes is None and not has_start_circuits
     )
+    # An all-to-all has one chunk for each pair of ranks, a gather or a reduce-scatter one for each
+    # rank. An all-reduce and a broadcast are tried with the whole buffer, and with n parts of it.
     chunk_counts = {"all-to-all": (n * n,), "all-reduce": (1, n), "broadcast": (1, n)}
     for count in chunk_counts.get(operation, (n,)):
         weights, unit_s = _weigh_chunks(problem, count)
         for held in _compositions(most_rounds):
             rounds = sum(held)
-            # Without a cost of rounds more rounds are as good, so only the most are listed;
-            # without delays more circuits are, so each configuration has one round. One of a split
-            # and its reverse is enough where they are equal.
+            # Skip splits for which another one is at least as good:
+            # - if rounds cost nothing, fewer rounds than the most are never better;
+            # - if changes cost nothing, circuits that stay for two rounds are never better;
+            # - of a split and its reverse, if they are equal, one is enough.
             if not round_s and rounds < most_rounds:
                 continue
             if not problem.delay_s and max(held) > 1:
                 continue
             if is_symmetric and held > held[::-1]:
                 continue
+            # Rounds and changes alone must take less than the time to beat.
             changes = len(held) - 1
             if changes * problem.delay_s + rounds * round_s >= most_s * (1 - RTOL):
                 yield None
                 continue
+            # A bound of 0 means that data cannot get to all ranks in these rounds.
             least_load = _bound_load(problem, weights, held)
             if not least_load:
                 continue
 
-            # The first circuits are those of the start, or are set up; without circuits at the
-            # start that takes a delay only if the fabric is dark.
+            # Each pair says whether the first circuits are those that are up at the start, and
+            # whether a delay passes before the first round. If circuits are up, there are both
+            # choices: to keep them, or to set up others. Else it depends on whether ports are
+            # dark at the start.
             starts = [(False, problem.start == "dark")]
             if has_start_circuits:
                 starts = [(True, False), (False, True)]
@@ -339,21 +363,22 @@ def _compositions(most: int) -> Iterator[tuple[int, ...]]:
 def _weigh_chunks(problem: Collective, count: int) -> tuple[tuple[int, ...], float]:
     """Return the sizes of `count` chunks in whole units, and the seconds that one unit takes.
 
-    A *chunk* is what one send carries, and a *unit* the measure of all sizes: integer programmes
-    want whole numbers. A chunk that nobody wants has the size 0. Sizes that have no common measure
-    are rounded down, so that loads stay lower bounds.
+    An integer programme wants whole numbers, so sizes in bytes become multiples of a *unit*:
+    chunks of 0, 6 and 10 bytes have 0, 3 and 5 units of 2 bytes. Sizes that have no common measure
+    are rounded down, so that sums of them stay lower bounds.
 
     Parameters
     ----------
     problem
         The collective.
     count
-        Into how many chunks the data are cut; n * n blocks for an all-to-all of n ranks.
+        Into how many chunks the data are cut. An all-to-all of n ranks has n * n, one from each
+        rank to each.
 
     Returns
     -------
     weights : tuple of int
-        ``weights[chunk]``: the size in units. Blocks of 0, 6 and 10 bytes have 0, 3 and 5 units.
+        ``weights[chunk]``: the size in units; 0 of a chunk that nobody wants.
     unit_s : float
         The seconds that a rank takes to send one unit over its port.
     """
@@ -362,97 +387,109 @@ def _weigh_chunks(problem: Collective, count: int) -> tuple[tuple[int, ...], flo
         # Blocks that nobody wants, from a rank to itself for example, have no size.
         sizes = np.where(problem.demand.reshape(-1) > 0, sizes, 0.0)
 
-    # The unit is the size of all chunks, or the greatest common divisor of whole bytes.
+    # The unit is the one size of all chunks; or the greatest common divisor, if sizes are whole
+    # bytes; or a small part of the largest size.
     unit_bytes = float(sizes.max())
     if len(np.unique(sizes[sizes > 0])) > 1:
         if (sizes % 1 == 0).all():
             unit_bytes = float(np.gcd.reduce(sizes.astype(np.int64)))
         else:
             unit_bytes /= DIGITS
+    # The factor keeps 3 units from becoming 2 by the rounding of a division.
     weights = np.floor(sizes / unit_bytes * (1 + 1e-12)).astype(np.int64)
     return tuple(weights.tolist()), unit_bytes / problem.rate_bytes_per_s
 
 
 def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, ...]) -> int:
-    """Bound the sum over rounds of the load of the busiest rank, from below.
+    """Return how much the busiest ranks of all rounds have to send together, at least.
 
-    The load of a rank in a round is the size of the chunks that it sends over its one circuit, and
-    the load of the busiest rank decides how long the round lasts. A *configuration* is a set of
-    circuits, one from each rank, that stays for some rounds. The bound comes from how many ranks
-    data can reach over how many hops in these rounds, from the bytes that have to be sent that
-    often, and from what single ranks have to send and to receive.
+    In each round every rank sends over one circuit. The round lasts until the rank that sends
+    most has done so. The bound is on the sum of these largest amounts over all rounds: if the
+    busiest rank sends 3 units in the first round and 2 in the second one, the sum is 5.
+
+    Operations are bounded in different ways:
+
+    - an all-to-all: by bytes times hops, shared evenly among ranks; and by what the rank that
+      sends or receives most has to send or to receive;
+    - others, whose chunks are all of one unit: by the number of messages.
 
     Parameters
     ----------
     problem
-        The collective.
+        The collective, of n ranks.
     weights
-        ``weights[chunk]``: the size of each chunk as a whole number of units; a unit is the size
-        of all chunks, or a common measure of their sizes.
+        ``weights[chunk]``: the size of each chunk in units, a whole number. A unit is a common
+        measure of the sizes of all chunks. The chunk from s to d of an all-to-all has the number
+        ``s * n + d``.
     held
-        ``held[configuration]``: for how many rounds in a row each configuration is held.
+        ``held[k]``: for how many rounds the k-th set of circuits stays, before they change.
 
     Returns
     -------
     int
-        The bound in units: of an all-to-all by hops and by the bytes of single ranks, of others by
-        the number of messages; 0 if data cannot get everywhere in these rounds.
+        The bound in units; 0 if data cannot get to all ranks in these rounds.
     """
     n = problem.n_ranks
     operation = problem.operation
+    # demand[source, destination] in units. Other operations need it only to count partners.
     demand = 1 - np.eye(n)
     if operation == "all-to-all":
         demand = np.array(weights).reshape(n, n)
 
-    # reached_by_hops[hops]: how many ranks data of one rank can have reached, at most, after all
-    # rounds over exactly that number of hops; with 0 hops, the rank itself. In one configuration
-    # `reach` counts the ranks within a number of hops over one port, and its differences those at
-    # exactly that number. Data go on from each over the next one, hence the convolution.
+    # reached_by_hops[hops]: how many ranks data of one rank can reach, at most, over exactly that
+    # number of hops; with 0 hops it is the rank itself. One set of one-way circuits for two rounds
+    # gives [1, 1, 1]. With a second one for one round, [1, 1], data go on from each of the three
+    # ranks by 0 or 1 hops: the convolution is [1, 2, 2, 1].
     reached_by_hops = np.ones(1, dtype=np.int64)
     for rounds in held:
         reached = [reach(hops, 1, problem.two_way) for hops in range(rounds + 1)]
         reached_by_hops = np.convolve(reached_by_hops, np.diff(reached, prepend=0))
+    # Some rank has so many partners (it sends to them, or receives from them), beside itself.
     most_partners = max(int((demand > 0).sum(axis=axis).max()) for axis in (0, 1))
     if reached_by_hops.sum() <= most_partners:
         return 0
 
     if operation == "all-to-all":
-        # Bytes times hops, shared among all ranks; the largest blocks go over the fewest hops: the
-        # n - 1 others of a rank have the least hops that circuits allow, in ascending order. If
-        # all blocks that are wanted have one size (with the 0 of others these are two weights),
-        # few ranks and two configurations allow to count the fewest hops exactly. No rank sends or
-        # receives less than its own bytes, the sums of rows and columns.
+        # hops[k]: how many hops away the k-th nearest other rank is, with the best circuits. The
+        # sum of units times hops is least if the largest blocks go to the nearest ranks.
         hops = np.repeat(np.arange(len(reached_by_hops)), reached_by_hops)[1:n]
         largest_first = np.sort(demand, axis=1)[:, ::-1][:, : len(hops)]
         total = int((largest_first @ hops).sum())
+        # If blocks are equal, weights are 1, or 0 from a rank to itself: two different numbers.
+        # For few ranks and two sets of circuits, all circuits are tried then, which counts the
+        # hops between all pairs of ranks.
         if len(held) == 2 and n <= TRY_ALL and len(set(weights)) == 2:
             total = max(total, fewest_hops(n, (held[0], held[1])))
+        # All ranks share the total, rounded up. No rank sends less than its row of the demand, or
+        # receives less than its column.
         share = -(-total // n)
         return max(share, *(int(demand.sum(axis=axis).max()) for axis in (0, 1)))
 
-    # A whole buffer as one chunk has the size of one unit, so the bound counts rounds in which it
-    # is sent: data of all ranks can reach a rank of an all-reduce only by doubling, ceil(log2 n)
-    # rounds; any broadcast has at least one round.
+    # The whole buffer is one chunk of one unit, so the bound is the number of rounds in which it
+    # is sent. In an all-reduce a sum of k ranks becomes one of 2 k ranks at most in a round, which
+    # takes ceil(log2 n) rounds. A broadcast has at least one round.
     if len(weights) == 1:
         if operation == "all-reduce":
             return (n - 1).bit_length()
         return 1
 
-    # Otherwise there are n chunks of one unit. An all-reduce is gossip on each chunk, 2 (n - 1)
-    # messages, and n ranks share those of n chunks. The root of a broadcast sends each chunk at
-    # least once. In a gather or a reduce-scatter each chunk takes n - 1 messages, which n ranks
-    # share, too.
+    # Otherwise there are n chunks of one unit, and n ranks share the messages of n chunks, so the
+    # bound is the number of messages of one chunk: 2 (n - 1) in an all-reduce, whose sum has to
+    # come together and to be told; n - 1 in a gather or a reduce-scatter. In a broadcast the root
+    # sends each of the n chunks at least once.
     return {"all-reduce": 2 * (n - 1), "broadcast": n}.get(operation, n - 1)
 
 
 @cache
 def fewest_hops(n: int, held: tuple[int, int]) -> int:
-    """Return the least sum of hops of an all-to-all over two configurations of circuits.
+    """Return the fewest hops that all blocks of an all-to-all take together, with one change.
 
-    Each rank has one circuit in a configuration, so a configuration is a permutation of the ranks.
-    A block takes some hops over the first circuits and then some over the second ones; either
-    number may be 0. All pairs of permutations are tried, up to the names of ranks: few of the n!
-    first ones differ by more than names, and each is tried with all n! second ones.
+    Each rank has one circuit to another rank, before the change and after it. The circuits of all
+    ranks at one time are therefore a permutation of the ranks. A block takes some hops over the
+    first circuits and then some over the second ones; either number may be 0.
+
+    All pairs of permutations are tried, but for those that differ from others only by the names
+    of ranks.
 
     Parameters
     ----------
@@ -465,12 +502,15 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
     Returns
     -------
     int
-        The sum over all ordered pairs of ranks. A pair that a configuration does not join counts
-        n squared, so that a sum with such a pair is more than any other one.
+        The sum over all ordered pairs of ranks. A pair that circuits do not join counts n squared,
+        so that a sum with such a pair is more than any other one.
     """
+    # all_circuits[permutation, rank]: the rank to which a circuit leads.
     all_circuits = np.array(list(permutations(range(n))))
 
-    # second_hops[permutation, source, target]: hops over each choice of the second circuits.
+    # second_hops[permutation, source, target]: hops over each choice of the second circuits; n
+    # squared where the target is not reached in time. All sources follow their circuits hop by
+    # hop; the first time that a rank is reached counts.
     second_hops = np.full((len(all_circuits), n, n), n * n)
     by_permutation = np.arange(len(all_circuits))[:, None]
     source = np.arange(n)
@@ -480,11 +520,12 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
         second_hops[by_permutation, source, reached_rank] = np.minimum(known, hop)
         reached_rank = np.take_along_axis(all_circuits, reached_rank, axis=1)
 
-    # If all ranks are renamed in both configurations, the sum stays the same. Ranks of first
-    # circuits can be renamed in the order in which their cycles are followed: then each rank sends
-    # to the next number, or back to the first one of its cycle, and never to more than the next.
-    # Permutations with this property are enough, therefore, as first circuits.
+    # The names of ranks do not matter. Let the ranks along each cycle of the first circuits have
+    # ascending numbers: each rank then sends to the next number, or back to the first one of its
+    # cycle. As first circuits, permutations that never lead further than one up are enough.
     is_representative = (all_circuits <= np.arange(n) + 1).all(axis=1)
+    # Each block takes the best of all ways: k hops over the first circuits, to the rank `relay`,
+    # and the rest over the second ones.
     fewest = n**4
     for next_rank in all_circuits[is_representative]:
         hops = second_hops
@@ -515,9 +556,9 @@ class _Model(ExactModel[Laid]):
     uses_relaxations = False
 
     def __init__(self, problem: Collective, split: Split, below_s: float) -> None:
-        """Make the variables of all rounds, then the goal, then the rules of the operation.
+        """Make the integer programme for one outline of a plan: variables, goal and rules.
 
-        A *split* says for how many rounds each configuration of circuits is held, and how large
+        The outline, a *split*, says for how many rounds each set of circuits stays, and how large
         each chunk of the data is, in units. Chunks of size 0 are wanted by nobody and left out.
 
         Parameters
@@ -525,11 +566,12 @@ class _Model(ExactModel[Laid]):
         problem
             A collective of few ranks with one port.
         split
-            ``split.held[configuration]`` are its rounds, ``split.weights[chunk]`` the units of a
-            chunk.
+            ``split.held[k]``: for how many rounds the k-th set of circuits stays;
+            ``split.weights[chunk]``: the size of a chunk in units.
         below_s
             Plans must take less than so many seconds; infinite if all may be found.
         """
+        # The rules below name ranks, chunks, rounds and sets of circuits by their numbers.
         super().__init__()
         self.problem = problem
         self.split = split
@@ -537,6 +579,7 @@ class _Model(ExactModel[Laid]):
         self.chunks = [chunk for chunk, weight in enumerate(split.weights) if weight]
         self.epoch = np.repeat(np.arange(len(split.held)), split.held)
         """``epoch[round]``: the number of its configuration."""
+        # The variables that say what a plan does: which circuits are up, and what is sent.
         self.circuits = [
             self._add_configuration(first=epoch == 0) for epoch in range(len(split.held))
         ]
@@ -544,6 +587,7 @@ class _Model(ExactModel[Laid]):
         self.sent = self._new_variables(0)
         """``sent[round, rank, chunk]``: whether the rank sends the chunk."""
 
+        # The goal, and rules that leave out plans that differ from others only in numbers.
         self._minimise_loads(below_s)
         if problem.operation in ("all-reduce", "broadcast"):
             self._order_pieces_of_root()
@@ -557,12 +601,14 @@ class _Model(ExactModel[Laid]):
             self._add_copies()
 
     def _minimise_loads(self, below_s: float) -> None:
-        """Minimise the sum over rounds of the load of the busiest rank, in units of chunk sizes.
+        """Set the goal of the programme: the least time of all sends.
 
-        The *load* of a rank in a round is the size of the chunks that it sends. Each round gets an
-        integer variable that is no less than the load of any rank. Plans that are no faster than
-        `below_s` seconds are left out, and so is what counting forbids: sums below the bound of
-        the split.
+        A round lasts until the rank that sends most has done so. Each round gets an integer
+        variable that is no less than what any rank sends in it; the sum of these variables is
+        minimised. Chunks have sizes in whole units, ``self.split.weights[chunk]``.
+
+        The sum is limited on both sides: it is not below ``self.split.least``, which counting has
+        shown, and small enough for a plan that takes less than `below_s` seconds.
 
         Parameters
         ----------
@@ -578,18 +624,22 @@ class _Model(ExactModel[Laid]):
             )
             model.add(rank_load <= loads[turn])
         model.add(sum(loads) >= split.least)
-        # The time to beat without the fixed time of rounds and changes, in units.
+        # The time to beat, without the fixed time of rounds and changes, and in units of
+        # ``unit_s`` seconds. The sum is a whole number below it.
         if math.isfinite(below_s):
             load_to_beat = (below_s * (1 - RTOL) - split.fixed_s) / split.unit_s
             model.add(sum(loads) <= math.ceil(load_to_beat) - 1)
         model.minimize(sum(loads))
 
     def _order_pieces_of_root(self) -> None:
-        """Let the root send the pieces of a buffer in the order of their numbers: they are alike.
+        """Let the root send the equal pieces of a buffer in the order of their numbers.
 
-        Plans that differ only in the numbers of pieces would be searched again and again. A piece
-        may be sent only if the one before it was sent in this round or earlier.
+        Plans that differ only in the numbers of pieces would be searched again and again. The root
+        may send a piece only if it sends the piece with the number before in this round or has
+        sent it earlier. Keys of ``self.sent`` are a round, a rank that may send, and a chunk (the
+        number of a piece).
         """
+        # Each clause: the piece is not sent, or the one before it was, in a round up to this one.
         for (turn, rank, chunk), sent in self.sent.items():
             if rank == self.problem.root and chunk:
                 previous = (self.sent[before, rank, chunk - 1] for before in range(turn + 1))
@@ -612,13 +662,14 @@ class _Model(ExactModel[Laid]):
         return {key: self.model.new_bool_var("") for key in keys}
 
     def _add_configuration(self, *, first: bool) -> dict[tuple[int, int], Literal]:
-        """Add a configuration: one circuit from each rank, and one to each rank.
+        """Add the variables of one set of circuits: one from each rank, and one to each rank.
 
         Parameters
         ----------
         first
-            Whether it is the first configuration. That one is either given by the start of the
-            problem, or its ranks may be renamed where they are all alike.
+            Whether they are the circuits of the first round. These are fixed if the plan keeps
+            the circuits that are up at the start (``self.split.there``). Else, where all ranks are
+            alike, their numbers are chosen such that fewer equal plans are searched.
 
         Returns
         -------
@@ -676,30 +727,41 @@ class _Model(ExactModel[Laid]):
         return self.problem.root
 
     def _add_copies(self) -> None:
-        """Add the constraints of operations that only copy: where each chunk is in each round.
+        """Add the rules of operations that only copy data: where each chunk is in each round.
 
-        After a round a rank has what it had before, and what is sent to it over a circuit that is
-        up. In a gather or a broadcast every rank has every chunk in the end. A block of an
-        all-to-all is kept at one place at a time, and ends at its destination.
+        After a round a rank has what it had before, and what came over a circuit. In the end:
 
-        The variables ``self.sent[round, rank, chunk]``, whether the rank sends the chunk, and
-        ``self.circuits[epoch][source, target]``, whether a circuit is up, are there already; an
-        *epoch* are the rounds of one configuration of circuits. New variables say whether a rank
-        has a chunk before each round. ``self.receipts`` gets an entry for each round, rank and
-        chunk: that the rank has it after the round, and that it had it before.
+        - in an all-gather or a broadcast every rank has every chunk;
+        - in an all-to-all chunk ``s * n + d``, which goes from rank s to rank d of n ranks, is at
+          rank d. Such a chunk is at one rank at a time.
+
+        These variables of the integer programme are there already, each true or false:
+
+        - ``self.sent[round, rank, chunk]``: the rank sends the chunk in the round;
+        - ``self.circuits[k][source, target]``: the circuit is up in the rounds whose
+          ``self.epoch[round]`` is k. A circuit from a rank to itself means that it has none.
+
+        New are ``has[round, rank, chunk]``: the rank has the chunk before the round. For each
+        round, rank and chunk ``self.receipts`` gets a triple, by which `read` tells what has come:
+        whether the rank has the chunk afterwards; whether it had it before; and whether the chunk
+        has replaced a sum, which is 0 (never), because nothing is summed up here.
         """
         model = self.model
         n = self.problem.n_ranks
         moves_blocks = self.problem.operation == "all-to-all"
         has = self._new_variables(1)  # before each round, and after the last one
         last = len(self.epoch)
+        # Before the first round only the owner has a chunk; after the last one it is where it is
+        # wanted. The destination of chunk s * n + d of an all-to-all is its remainder, d.
         for rank, chunk in product(self.ranks, self.chunks):
             model.add(has[0, rank, chunk] == (rank == self._owner(chunk)))
             if not moves_blocks or rank == chunk % n:
                 model.add(has[last, rank, chunk] == 1)
 
-        # A rank sends only what it has. It has a chunk after a round only if it had it before, or
-        # if each rank whose circuit leads to it sends the chunk; it cannot send to itself.
+        # A rank sends only what it has. A clause of `add_bool_or` holds if one of its literals is
+        # true; the first one reads: if the rank has the chunk afterwards, did not have it before,
+        # and the circuit from `source` is up, then `source` sends the chunk. A rank sends nothing
+        # to itself, so a rank without a circuit gets nothing.
         for (turn, rank, chunk), sent in self.sent.items():
             is_up = self.circuits[self.epoch[turn]]
             before = has[turn, rank, chunk]
@@ -711,32 +773,38 @@ class _Model(ExactModel[Laid]):
                 if source != rank:
                     is_sent = self.sent[turn, source, chunk]
                 model.add_bool_or(~after, before, ~is_up[source, rank], is_sent)
-                # A block is at one place, so it can only come from where it was.
+                # A block is at one rank at a time: if another rank had it before, and this one has
+                # it afterwards, the circuit between them is up.
                 if moves_blocks and source != rank:
                     model.add_bool_or(~has[turn, source, chunk], ~after, is_up[source, rank])
+            # Once for each round and chunk (at rank 0): exactly one rank has the block.
             if moves_blocks and rank == 0:
                 model.add_exactly_one(has[turn + 1, other, chunk] for other in self.ranks)
 
     def _add_sums(self) -> None:
-        """Add the constraints of operations that add up: whose data each sum contains.
+        """Add the rules of operations that add up: whose data each sum contains in each round.
 
-        A chunk at a rank is a sum of the data of some ranks, at first of its own alone, and in the
-        end of all. Data that are sent to a rank are added to its sum, in which no rank may count
-        twice; in an all-reduce they may also replace the sum (a copy). New variables say for each
-        rank, the *origin*, whether its data are in a sum before each round. In a reduce-scatter
-        each rank has to have the whole sum of its own chunk in the end.
+        Every rank has a sum for each chunk. At first it contains the data of this rank alone. Data
+        that come are added to it, and no rank may count twice; in an all-reduce, what comes may
+        also replace the sum (a copy). In the end the sums contain the data of all ranks: in an
+        all-reduce every sum, in a reduce-scatter the sum for chunk r at rank r.
+
+        ``self.sent[round, rank, chunk]`` and ``self.circuits``, the variables for sends and
+        circuits, are there already. New are variables that say whose data are in a sum.
         """
         model = self.model
         is_everywhere = self.problem.operation == "all-reduce"
         last = len(self.epoch)
 
-        # contains[origin][round, rank, chunk]: whether the sum has the data of the rank origin.
+        # contains[origin][round, rank, chunk]: whether the sum that the rank has for the chunk
+        # before the round contains the data of the rank `origin`; of round `last`: at the end.
         contains = {origin: self._new_variables(1) for origin in self.ranks}
         for rank, chunk, origin in product(self.ranks, self.chunks, self.ranks):
             model.add(contains[origin][0, rank, chunk] == (origin == rank))
             if is_everywhere or chunk == rank:
                 model.add(contains[origin][last, rank, chunk] == 1)
 
+        # A step is a round, a rank that may receive, and a chunk.
         for step in self.sent:
             gets, is_copied = self._add_receipt(step)
             for origin in self.ranks:
@@ -745,8 +813,9 @@ class _Model(ExactModel[Laid]):
     def _add_receipt(self, step: Step) -> tuple[Literal, Literal]:
         """Add variables that say whether a rank gets a chunk in a round, and whether as a copy.
 
-        A *literal* is a Boolean variable of the programme, or a constant 0 or 1. The rank can
-        get the chunk only from the rank whose circuit leads to it, if that one sends the chunk.
+        The rank can get the chunk only from the rank whose circuit leads to it, if that one sends
+        the chunk. A *copy* replaces what the rank had; anything else is added to it. The triple
+        of the step in ``self.receipts`` is set.
 
         Parameters
         ----------
@@ -756,7 +825,7 @@ class _Model(ExactModel[Laid]):
         Returns
         -------
         gets : Literal
-            Whether the rank gets the chunk in the round.
+            Whether the rank gets the chunk in the round: a Boolean variable of the programme.
         is_copied : Literal
             Whether what comes replaces the sum of the rank instead of being added to it; 0 where
             nothing may be replaced, in a reduce-scatter.
@@ -769,33 +838,37 @@ class _Model(ExactModel[Laid]):
         if self.problem.operation == "all-reduce":
             is_copied = model.new_bool_var("")
             model.add_implication(is_copied, gets)
-        # A receipt tells the reader of a solution: the chunk has come, was not there before, and
-        # whether it is a copy.
+        # By this triple `read` tells whether the chunk has come; whether it was there before (0,
+        # never, because each arrival changes the sum); and whether it replaced the sum.
         self.receipts[turn, rank, chunk] = (gets, 0, is_copied)
         for source in self.ranks:
             is_sent: Literal = 0
             if source != rank:
                 is_sent = self.sent[turn, source, chunk]
+            # If the rank gets it, and the circuit from `source` is up, then `source` sends it.
             model.add_bool_or(~gets, ~is_up[source, rank], is_sent)
         return gets, is_copied
 
     def _add_origin(
         self, step: Step, contains: dict[Step, Literal], gets: Literal, is_copied: Literal
     ) -> None:
-        """Add the constraints that say when the data of one rank are in a sum after a round.
+        """Add the rules for when the data of one rank, the *origin*, are in a sum after a round.
 
-        A chunk at a rank is a sum of the data of some ranks. Data that come are either added to
-        it, or replace it as a *copy*. The data of one rank, the *origin*, are in the sum
-        afterwards if they come in this round, or were in it before and are not replaced. They may
-        not come if they are in a sum that stays, because nothing may be added twice.
+        A rank has a sum of the data of some ranks. Data that come are either added to this sum, or
+        replace it, as a *copy*. After the round the data of the origin are in the sum:
+
+        - if they come in this round;
+        - or if they were in it before, and no copy has replaced the sum.
+
+        They may not come if they are in a sum that stays: nothing is added twice.
 
         Parameters
         ----------
         step
             The round, the rank that has the sum, and the chunk.
         contains
-            ``contains[round, rank, chunk]``: whether the data of that one rank (the origin) are in
-            the sum before the round; of the number of rounds: at the end.
+            ``contains[round, rank, chunk]``: whether the data of the origin are in the sum before
+            the round. The number of rounds, as a round, stands for the end.
         gets, is_copied
             Literals (Boolean variables of the programme, or a constant 0): whether the rank gets
             the chunk in this round, and whether it replaces the sum.
@@ -805,42 +878,53 @@ class _Model(ExactModel[Laid]):
         is_up = self.circuits[self.epoch[turn]]
         before = contains[turn, rank, chunk]
         after = contains[turn + 1, rank, chunk]
-        comes = model.new_bool_var("")
+        comes = model.new_bool_var("")  # whether data of the origin come in this round
 
-        # The data that come are in the sum afterwards; nothing else is new, and only a copy
-        # displaces what was there.
+        # Data come only with a chunk, and are in the sum afterwards. All that is there afterwards
+        # was there before or came. All that was there stays, unless a copy replaces it.
         model.add_implication(comes, gets)
         model.add_implication(comes, after)
         model.add_bool_or(~after, before, comes)
         model.add_bool_or(~before, is_copied, after)
 
-        # No rank counts twice.
+        # Data in the sum cannot come again, unless a copy replaces the sum. After a copy the sum
+        # has only what came.
         model.add_bool_or(~before, is_copied, ~comes)
         if self.problem.operation == "all-reduce":
             model.add_bool_or(~after, ~is_copied, comes)
 
-        # Exactly the data of the sender come.
+        # A chunk brings all data of the sum of its sender, and no others: data of the origin come
+        # only if they are in that sum, and then they always come.
         for source in self.ranks:
             at_source = contains[turn, source, chunk]
             model.add_bool_or(~is_up[source, rank], ~comes, at_source)
             model.add_bool_or(~is_up[source, rank], ~gets, ~at_source, comes)
 
     def read(self, outcome: Outcome) -> Laid:
-        """Read the plan from a solution of the programme.
+        """Make the plan that a solution of the integer programme stands for.
+
+        These variables of the programme are read, each of which is true or false:
+
+        - ``self.circuits[k][source, target]``: the circuit is up in the rounds whose
+          ``self.epoch[round]`` is k. A circuit from a rank to itself means that it has none;
+        - ``self.receipts[round, rank, chunk]``: a triple, whether the rank has the chunk after the
+          round, whether it had it before, and whether the chunk replaced a sum (a copy). Where
+          ranks add up, the first one says whether the chunk comes, and the second one is 0.
+
+        Each key of ``self.sent`` is a round, a rank that may send, and a chunk.
 
         Parameters
         ----------
         outcome
-            The values of the variables: which circuits are up, and which rank sends which chunk in
-            which round. ``outcome.holds(literal)`` tells whether one of them is true.
+            The solution: ``outcome.holds(variable)`` tells whether a variable is true.
 
         Returns
         -------
         Laid
-            The plan, timed; without sends that change nothing and rounds that have no sends.
+            The plan, timed; without sends that change nothing and rounds that have no sends. It
+            has as many chunks as ``self.split.weights`` has sizes.
         """
-        # circuits[configuration, port, rank] with one port; a circuit from a rank to itself stands
-        # for none.
+        # circuits[k, port, rank]: the peer of a rank over its one port, -1 for none.
         problem = self.problem
         circuits = np.full((len(self.circuits), 1, problem.n_ranks), -1)
         for epoch, is_up in enumerate(self.circuits):
@@ -848,7 +932,9 @@ class _Model(ExactModel[Laid]):
                 if source != target and outcome.holds(circuit):
                     circuits[epoch, 0, source] = target
 
-        # A send counts only if it changes something at its receiver.
+        # A send counts only if its receiver has the chunk afterwards, and had it not before. A
+        # sender without a circuit has the receiver -1, for which there is no triple: it sends
+        # nothing, as (0, 0, 0) says. A row is round, source, destination, chunk, kind.
         rows = []
         for turn, source, chunk in self.sent:
             target = int(circuits[self.epoch[turn], 0, source])
@@ -862,6 +948,7 @@ class _Model(ExactModel[Laid]):
         sends = np.array(rows)
 
         # Rounds that cost nothing may have no sends; the plan leaves them and their circuits out.
+        # The rounds and the sets of circuits that are left are numbered anew, without gaps.
         turns, sends[:, 0] = np.unique(sends[:, 0], return_inverse=True)
         used, configuration_of_round = np.unique(self.epoch[turns], return_inverse=True)
         return assemble(

@@ -74,12 +74,13 @@ def _run(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Solve a problem by the method of a name.
+    """Solve a problem by the method with a given name.
 
     Parameters
     ----------
     name
-        The method. Where nothing is to be sent, all methods give the same plan.
+        ``"best"`` for the fastest plan of all methods, ``"ilp"`` for a search that improves on it,
+        or the name of a single method. If nothing is to be sent, all give the same plan.
     problem
         The collective.
     limits
@@ -131,6 +132,8 @@ def suits(problem: Collective, name: str) -> bool:
         Between islands of several ranks it is true of `islands` alone; if the problem lists its
         steps, of `overlap` and `ilp`, which share them out among the planes.
     """
+    # Methods with rules of their own come first; any other one is asked by the table of methods,
+    # and takes all problems if the table does not name it.
     if problem.island > 1 or name == "islands":
         return problem.island > 1 and name == "islands"
     if name in ALGORITHMS:
@@ -235,10 +238,11 @@ _TAKES: dict[str, Callable[[Collective], bool]] = {
 
 
 def single_rounds(problem: Collective) -> dict[str, Rounds]:
-    """List the rounds of all algorithms that fit, with one partner for each rank in a round.
+    """List the rounds of all known algorithms that fit, as if each rank had one port.
 
-    Ranks with several ports are taken to have one, so that no algorithm uses ports for different
-    partners.
+    With one port a rank sends to one other rank in a round, whereas some algorithms would send to
+    several ones over several ports. If there are several ports, circuits at the start do not
+    count.
 
     Parameters
     ----------
@@ -248,7 +252,8 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
     Returns
     -------
     dict
-        By the name of the algorithm its sends: rows of round, source, destination, chunk and kind.
+        ``rounds[algorithm]``, by the name of the algorithm. Its ``sends`` have five columns:
+        round, source, destination, chunk and kind.
     """
     alone = problem
     if problem.lanes > 1:
@@ -279,10 +284,11 @@ def _follow_algorithm(name: str, problem: Collective, clock: Clock) -> FoundPlan
 
 
 def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
-    """Change circuits only where it pays; take the fastest of all algorithms.
+    """Follow a known algorithm, but change circuits only where it pays.
 
-    For each algorithm whose ranks send to one other in a round, the circuits of each round are
-    chosen: the ones that it asks for, or others over which its sends are forwarded.
+    Each round of an algorithm asks for circuits. Either they are set up, which takes time; or the
+    old ones stay, and sends are forwarded over several of them, which takes time as well. The best
+    choice for all rounds is made for each algorithm, and the fastest algorithm is taken.
 
     Parameters
     ----------
@@ -308,17 +314,19 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let some planes change circuits while others send; take the fastest of all algorithms.
+    """Let some switches change their circuits while others send.
 
-    A *plane* is a switch of its own, to which each rank has ports. A *step* is a round with its
-    circuits and its bytes, which the planes share out among them in such parts that they end at
-    the same time.
+    There are several switches side by side, *planes*; each rank has ports to all of them. A *step*
+    is a round: circuits, and the bytes to send over them. The planes share the bytes of a step in
+    such parts that all end at the same time; a plane that changes its circuits meanwhile takes
+    fewer bytes, or none.
 
     Parameters
     ----------
     problem
-        The collective. If it lists its steps, these are shared out among the planes and a lower
-        bound is proved; else the rounds of each algorithm are its steps.
+        The collective. If its steps are given (`steps` is not None), the planes share these, and a
+        lower bound is proved. Else the rounds of each known algorithm are taken as steps, and the
+        fastest plan counts.
     clock
         The limits of the search.
 
@@ -334,12 +342,13 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
         shares, bound_s = share(read_steps(problem, None), clock)
         return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
 
-    # An algorithm is left out whose steps take too long even if no change of circuits cost time.
+    # An algorithm is left out if its steps would take too long even without time for changes of
+    # circuits. times_s[algorithm]: the seconds of each plan that was made.
     best: Laid | None = None
     best_name = ""
     times_s: dict[str, float] = {}
     for name, rounds in single_rounds(problem).items():
-        # `steps.at_least_s` is such a time; the shares say which plane does which part, and when.
+        # `steps.at_least_s` is that time. The shares say which plane does which part, and when.
         steps = read_steps(problem, rounds)
         if best is not None and steps.at_least_s >= best.plan.time_s:
             continue
@@ -354,11 +363,12 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let the other ranks scatter sums while they wait, then spread the data of the late rank.
+    """Plan an all-reduce in which one rank comes late, and the others do not just wait.
 
-    Example: 4 ranks, of which rank 1 is late. Ranks 0, 2 and 3 scatter the sums of three chunks,
-    one each. When rank 1 is ready it meets each of them, and both have a whole chunk, which all
-    copy to each other.
+    Example: 4 ranks, of which rank 1 is late. The buffer is cut into three chunks. While they
+    wait, ranks 0, 2 and 3 add up their data, so that each has the sum of one chunk. When rank 1
+    is ready, it exchanges data with each of them in turn; after each meeting both have a whole
+    sum. Whole sums are copied to all ranks meanwhile.
 
     Parameters
     ----------
@@ -370,14 +380,14 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     Returns
     -------
     FoundPlan
-        The plan; its statistics have the fewest rounds that are possible after the late rank is
-        ready.
+        The plan. Its statistics are the name of the method, and ``fewest_rounds_late``, the fewest
+        rounds that any plan needs after the late rank is ready.
     """
     with uncounted():
         from optmatch.solvers.collectives.stragglar import schedule
 
-    # The other ranks are n - 1, and so are the chunks, one for each of them. First they add up
-    # their data (`scatter`), then the late rank joins in (`spread`).
+    # There are n - 1 other ranks, and one chunk for each of them. First these ranks add up their
+    # data (`scatter`), then the late rank joins in (`spread`).
     n = problem.n_ranks
     others = Collective("reduce-scatter", n - 1, problem.size_bytes, two_way=problem.two_way)
     scatter = list_rounds(others, "direct" if problem.two_way else "ring")
@@ -385,8 +395,9 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     scatter = scatter._replace(matchings=None, chunk_count=spread.chunk_count)
     rounds = one_after_another(scatter, spread)
 
-    # Both are made for rank n - 1 as the late one, so the rank that is late last takes its part.
-    # The columns 1 and 2 of sends are source and destination.
+    # Both are made for rank n - 1 as the late one. Ranks are renamed by the time when they are
+    # ready, so that the latest one gets this part. Columns 1 and 2 of sends are source and
+    # destination.
     rank_of = np.argsort(problem.late, kind="stable")
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
     stats = {"algorithm": "stragglar", "fewest_rounds_late": fewest_late_rounds(n)}
@@ -394,11 +405,11 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
-    """Scatter sums while several ranks are late, and copy what is whole while they send.
+    """Plan an all-reduce in which several ranks come late, and the others do not just wait.
 
-    The ranks that are in time add up their data, so that each has the sums of one part of the
-    buffer. Late ranks then send it their data; a part that has all of them is whole, and is copied
-    to all ranks meanwhile.
+    The ranks that are in time first add up their data, so that each has the sum of one part of the
+    buffer. Late ranks then send their data to it, when they are ready. As soon as a part has the
+    data of all ranks, it is copied to all of them, while other parts still wait.
 
     Parameters
     ----------
@@ -419,10 +430,11 @@ def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
-    """Gather, and scatter sums, in the fewest rounds that so many configurations allow.
+    """Plan a gather, or a collective made of gathers, with few rounds and few changes of circuits.
 
-    A *configuration* is a set of circuits, the same number of places onward from each rank, that
-    is held for some rounds. The number of them is chosen by the time of rounds and of changes.
+    All circuits of a time lead the same number of places onward, and stay for some rounds. With
+    more changes of circuits fewer rounds are enough. The number of changes is chosen such that
+    the time of rounds and of changes together is the least.
 
     Parameters
     ----------
@@ -445,11 +457,15 @@ def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
-    """Scatter sums over some sides of a torus, and pass data on over the other sides.
+    """Plan an all-reduce over the rings of a torus, each side in the better one of two ways.
 
-    The ranks are the places of a *torus*, with a ring of ranks along each side. Over a scattered
-    side data are added up and, in the end, gathered again, which takes two passes of rounds. Over
-    a passed side each rank passes on what comes and adds it up at once: one pass, of more bytes.
+    The ranks are the places of a *torus*, with a ring of ranks along each side. Along a side data
+    can be summed up in one of two ways:
+
+    - in parts: each rank adds up a part, and in the end the parts are gathered. This takes two
+      times around the ring, with few bytes;
+    - as a whole: each rank passes on all that comes, and adds it up by itself. This takes one time
+      around the ring, with more bytes.
 
     Parameters
     ----------
@@ -472,10 +488,13 @@ def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:
-    """Make an all-reduce of other collectives, each by its own best method; take the fastest.
+    """Make an all-reduce of other collectives, each planned by its own best method.
 
-    Two ways are tried: an all-gather of whole buffers, which every rank adds up by itself (n times
-    the bytes, but half of the rounds); and a reduce-scatter followed by an all-gather.
+    Two ways are tried, and the faster plan is taken:
+
+    - an all-gather of whole buffers, which every rank adds up by itself. This is n times the
+      bytes, but half of the rounds;
+    - a reduce-scatter followed by an all-gather.
 
     Parameters
     ----------
@@ -508,10 +527,11 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
 
 
 def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float) -> list[Laid]:
-    """Return all-reduces made of a reduce-scatter and the all-gather that follows it.
+    """Make all-reduces, each of a reduce-scatter and an all-gather that follows it.
 
-    Both have to cut the buffer alike. For each cut that reduce-scatters have, the fastest of them
-    is joined to the fastest all-gather that begins with the circuits with which it ends.
+    Two plans can be joined only if they cut the buffer into as many chunks. All methods are tried
+    for the reduce-scatter. For each number of chunks the fastest of these plans is joined to the
+    fastest all-gather with this number, which begins with the circuits that are up by then.
 
     Parameters
     ----------
@@ -525,8 +545,8 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
     Returns
     -------
     list of Laid
-        One all-reduce for each cut, which is a number of chunks and whether planes change circuits
-        by themselves; none for cuts that no all-gather has.
+        One all-reduce for each *cut*: a number of chunks, and whether planes (switches side by
+        side) change circuits by themselves. None for cuts that no all-gather has.
     """
     with uncounted():
         from optmatch.solvers.collectives.passing import join, last_circuits
@@ -570,10 +590,10 @@ def _cut_of(found: FoundPlan) -> tuple[bool, int]:
 
 
 def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let blocks of an uneven all-to-all go by several ways, and choose circuits for that.
+    """Plan an uneven all-to-all whose data are cut into parts that go different ways.
 
-    A *block* is what one rank sends to one other. Linear programmes cut blocks into parts, each of
-    which takes its own way.
+    The data from one rank to one other may be cut; each part takes a way of its own. Circuits are
+    chosen by a search, and the parts by linear programmes.
 
     Parameters
     ----------
@@ -620,10 +640,10 @@ def _find_skewed(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_circulant(problem: Collective, clock: Clock) -> FoundPlan:
-    """Choose shifts and routes of an all-to-all together.
+    """Plan an all-to-all over circuits that lead the same number of places onward from each rank.
 
-    In each configuration of circuits all ranks send as many places onward, its *shift*. A block,
-    what one rank sends to one other, goes over shifts that add up to the places between the two.
+    This number, the *shift*, changes a few times. Data that have to go 5 places onward may go over
+    the shifts 1 and 4: shifts and ways are chosen together.
 
     Parameters
     ----------
@@ -646,7 +666,10 @@ def _find_circulant(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_over_topologies(problem: Collective, clock: Clock) -> FoundPlan:
-    """Use each port for another peer, over a graph that stays or changes a few times.
+    """Plan a collective of ranks with several ports, each of which leads to another rank.
+
+    The circuits are a graph that stays, or that changes a few times. Many graphs are compared by
+    their time before a plan is made.
 
     Parameters
     ----------
@@ -702,10 +725,11 @@ def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
-    """Let islands hand on what has come over rails, while rails carry more.
+    """Plan a collective of ranks in groups, which copy inside while circuits between them send.
 
-    An *island* is a group of ranks with fast links among them, and a *rail* the one circuit of a
-    rank to another island.
+    An *island* is a group of ranks with fast links among them. Each rank has one circuit to
+    another island besides. Data that have come over it are copied inside the island, while the
+    circuits carry the next part of the data.
 
     Parameters
     ----------
@@ -750,7 +774,7 @@ FINDERS: dict[str, Find] = {
 
 
 def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
-    """Send what a former plan sends, where nothing but sizes and times has changed.
+    """Use the plan of a former solution again, if nothing but sizes and times has changed since.
 
     Parameters
     ----------
@@ -762,17 +786,23 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     Returns
     -------
     FoundPlan or None
-        The former sends over the former circuits, timed anew. None if more than sizes, rates,
-        latencies and delays has changed, or if the plan cuts chunks or shares rounds among planes
-        (switches side by side, to all of which ranks have ports).
+        The former sends over the former circuits, timed anew, with the name of their method. None
+        if there is no former plan that can be used:
+
+        - more than sizes, rates, latencies and delays has changed;
+        - or the plan sends parts of chunks;
+        - or it shares rounds among planes (switches side by side, to all of which ranks have
+          ports);
+        - or its ranks store what they receive apart, before it is summed up (`places`).
     """
     former: Any = start.problem
     plan: Any = start.answer
-    # Sends may be forwarded inside a round only where hops have a time. Plans with shares of
-    # planes, parts of chunks or places of sums are not taken up.
+    # Whether hops have a time decides which sends are allowed, so that must not change. A plan
+    # with shares of planes, parts of chunks or places of sums is not used again.
     same = plan is not None and (former.hop_s is None) == (problem.hop_s is None)
     if not same or len(plan.shares_bytes) or len(plan.parts) or len(plan.places):
         return None
+    # With the former sizes and times the problem has to be the former one.
     times = ("size_bytes", "alpha_s", "hop_s", "rate_bytes_per_s", "delay_s")
     if replace(problem, **{name: getattr(former, name) for name in times}) != former:
         return None
@@ -788,7 +818,7 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
 
 
 class _Tries(NamedTuple):
-    """What a row of methods found."""
+    """The plans that a row of methods has found."""
 
     found: dict[str, FoundPlan]
     """The plans, by the name of the method; none of a method that found no plan."""
@@ -807,9 +837,9 @@ def _try_all(
     """Find a plan by each method that suits a problem, while there is time.
 
     Each method makes a *promise* beforehand: the least seconds that its plan can take, and the
-    seconds of CPU to make it. A method is left out if its promise is no better than the best plan
-    so far, and if it takes longer than there is time. The quickest one is tried in any case: there
-    should be some plan.
+    seconds of CPU to make it. A method is left out in two cases: if it promises nothing better
+    than the best plan so far, or if there is not enough time for it. If there is not enough time
+    for any method, the quickest one is tried all the same, so that there is some plan.
 
     Parameters
     ----------
@@ -836,6 +866,7 @@ def _try_all(
     KeyboardInterrupt, TimeUp
         If the search is stopped before there is any plan.
     """
+    # Which methods there is time for, in the order of their promises.
     found = dict(known or {})
     promises = {name: promise(problem, name) for name in FINDERS if suits(problem, name)}
     order = _order_by_promise(promises)
@@ -854,6 +885,7 @@ def _try_all(
             continue
 
         # An interrupt, or the end of the time, ends the tries if there is any plan by then.
+        # The method that composes plans of other plans wants to know the time to beat.
         find = FINDERS[name]
         if name == "composed":
             find = partial(_find_composed, below_s=best_s)
@@ -871,6 +903,7 @@ def _try_all(
             break
         # A method that a limit has stopped was not tried to its end.
         skipped = skipped or plan.limit is not None
+        # Within link budgets ranks exchange their roles; the plan is gone if no order is allowed.
         if within_budgets:
             plan = keep_to_budgets(problem, plan, clock)
         if plan.laid is not None:
@@ -881,8 +914,9 @@ def _try_all(
 def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
     """Return the names of methods in the order in which they are tried.
 
-    Methods whose time a formula tells come first, the fastest plan first: it is the best of them,
-    so that the others need not be tried. Searches follow, those that end soonest first.
+    First come methods for whose plans a formula tells the exact time. The fastest of them is tried
+    first; the others cannot be better and will be left out. Then come searches, of whose plans
+    only the least time is known: those that end soonest are tried first.
 
     Parameters
     ----------
@@ -923,7 +957,9 @@ def _fastest(found: dict[str, FoundPlan]) -> Laid:
 def _find_best(
     on_event: OnEvent, start: Solution | None, problem: Collective, clock: Clock
 ) -> FoundPlan:
-    """Try all methods that fit, and take the fastest.
+    """Find the fastest plan of all methods that fit a problem; for few ranks, improve on it.
+
+    The plan of a former solution is a candidate, too, if it still holds.
 
     Parameters
     ----------
@@ -939,10 +975,16 @@ def _find_best(
     Returns
     -------
     FoundPlan
-        The fastest plan, None if none keeps to the link budgets; the names and times of the
-        others in its statistics; and a lower bound in seconds if the problem lists its steps
-        (rounds with given circuits and bytes), else 0.
+        Four fields:
+
+        - ``laid``, the fastest plan; None if none keeps to the link budgets (what light may lose
+          at most on its way through the switch);
+        - ``stats``, the name of its method and its statistics, and the names and times of the
+          other plans (``runners_up``);
+        - ``lower_bound``, in seconds, if the rounds of the problem are given (`steps`); else 0;
+        - ``limit``, why the search ended early; None if it did not.
     """
+    # A former plan that can be taken up is the first candidate.
     known: dict[str, FoundPlan] = {}
     former = None if start is None else _take_up(problem, start)
     if former is not None and former.laid is not None:
@@ -982,23 +1024,23 @@ def _find_best(
 
 
 def _improve_jointly(problem: Collective, clock: Clock, known: Laid) -> FoundPlan | None:
-    """Return a faster plan than a known one by integer programmes; None if none is found.
+    """Look for a faster plan than a known one, for a short time, by integer programmes.
 
     Parameters
     ----------
     problem
         A collective of few ranks.
     clock
-        The limits. Each of the ten searches takes `JOINT_WORK_S` at most besides, in seconds as
-        the solver counts them.
+        The limits. Besides, there are ten searches at most, each of `JOINT_WORK_S` seconds at most
+        as the solver counts them.
     known
         The fastest plan so far.
 
     Returns
     -------
     FoundPlan or None
-        The plan that the search found, if it keeps to the link budgets (what light may lose at
-        most on its way through the switch). It has no statistics of the search.
+        A faster plan, without the statistics of the search. None if none was found, or none that
+        keeps to the link budgets (what light may lose at most on its way through the switch).
     """
     with uncounted():
         from optmatch.solvers.collectives.joint import find
@@ -1015,48 +1057,53 @@ def _improve_jointly(problem: Collective, clock: Clock, known: Laid) -> FoundPla
 
 
 def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:
-    """Search circuits, routes and rounds together for a plan that is faster than all others.
+    """Improve on the plans of all other methods by an integer programme.
 
-    The search is an integer programme. It knows plans alone whose sends carry whole blocks, where
-    a block is what one rank sends to one other or contributes to a gather. It begins with the
-    fastest plan of this kind that other methods find.
+    The programme chooses circuits, routes and rounds together. It begins with the fastest plan of
+    the other methods, and looks only for faster ones.
+
+    It cannot cut *blocks*, a block being what one rank sends to one other or contributes to a
+    gather. A plan that cuts blocks may be faster than all that the programme can find, so that it
+    would find nothing. The programme then begins with the fastest plan that cuts no blocks.
 
     Parameters
     ----------
     on_event
         Is told of better plans.
     best
-        Finds the plan to beat: the fastest of the other methods.
+        A function that finds the fastest plan of the other methods.
     problem
-        The collective. If it lists its steps (rounds with given circuits and bytes), nothing is
-        left to search but how the planes, switches side by side, share the bytes of each step.
+        The collective. If its rounds are given, with their circuits and bytes (`steps` is not
+        None), there is another method for it: how switches side by side share these bytes.
     clock
         The limits of the search.
 
     Returns
     -------
     FoundPlan
-        The plan of the search, with the bound that it proves and its statistics; the plan with
-        which it began if it is stopped. A plan that was not improved keeps the statistics of the
-        method that found it.
+        The fastest plan of the programme, with the bound that it proves and its statistics; if
+        the search is stopped, the plan with which it began. A plan that was not improved keeps
+        the statistics of the method that found it.
     """
     if problem.steps is not None:
         return _find_overlapped(problem, clock)
     with uncounted():
         from optmatch.solvers.collectives.joint import find
 
-    # The programme can begin only with a plan that it could have found itself: one that sends
-    # parts of blocks may be faster than any plan that it knows, and would hide all of them.
+    # Find the plan to begin with. `parts` lists the parts of blocks that are sent; it is empty if
+    # no block is cut.
     known = best(problem, clock)
     if known.laid is not None and len(known.laid.plan.parts):
         known = _find_fastest_of_whole_blocks(problem, clock)
+    # Search, unless the user has stopped it already; an interrupt ends the search.
     if clock.stopped:
         return known
     with stoppable() as stop:
         found = find(problem, clock, on_event, known.laid)
     if stop.limit is not None:
         return known._replace(limit=stop.limit)
-    # A plan as fast as the one to begin with is that one: nothing better was found.
+    # If the time is that of the plan to begin with, nothing better was found: the statistics of
+    # that plan stay, and those of the search are added.
     stats: dict[str, Any] = {"algorithm": "joint", "runners_up": []}
     if found.laid is not None and found.laid.plan.time_s == _fastest_s({"known": known}):
         stats = known.stats
@@ -1064,10 +1111,11 @@ def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clo
 
 
 def _find_fastest_of_whole_blocks(problem: Collective, clock: Clock) -> FoundPlan:
-    """Try all methods; return the fastest plan none of whose sends carries a part of a block.
+    """Try all methods; return the fastest plan that cuts no blocks.
 
     A *block* is what one rank sends to one other, or contributes to a gather. A plan that cuts
-    blocks lists the part of each send (``plan.parts``); a plan of whole blocks has none.
+    blocks lists for each send which part of a block it carries (``plan.parts``); this list is
+    empty in any other plan.
 
     Parameters
     ----------
