@@ -455,10 +455,11 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
         hops = np.repeat(np.arange(len(reached_by_hops)), reached_by_hops)[1:n]
         largest_first = np.sort(demand, axis=1)[:, ::-1][:, : len(hops)]
         total = int((largest_first @ hops).sum())
-        # If blocks are equal, weights are 1, or 0 from a rank to itself: two different numbers.
-        # For few ranks and two sets of circuits, all circuits are tried then, which counts the
-        # hops between all pairs of ranks.
-        if len(held) == 2 and n <= TRY_ALL and len(set(weights)) == 2:
+        # If every rank sends the same block to every other one, hops between all pairs of ranks
+        # count. For few ranks and two sets of circuits, all circuits are tried then. Where some
+        # blocks are missing, the circuits need not join these pairs.
+        all_alike = np.array_equal(demand, 1 - np.eye(n))
+        if len(held) == 2 and n <= TRY_ALL and all_alike:
             total = max(total, fewest_hops(n, (held[0], held[1])))
         # All ranks share the total, rounded up. No rank sends less than its row of the demand, or
         # receives less than its column.

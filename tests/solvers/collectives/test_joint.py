@@ -92,3 +92,26 @@ def test_a_limit_leaves_the_plan_that_is_known() -> None:
 
 def test_fewest_hops_that_were_enumerated() -> None:
     assert [-(-fewest_hops(n, (n - 1, n - 1)) // n) for n in (4, 5, 6)] == [4, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("rows", "delay_s"),
+    [
+        (((0, 1, 0, 1), (0, 0, 1, 0), (1, 0, 0, 1), (0, 1, 1, 0)), 0.0),
+        (((0, 0, 0, 1), (0, 0, 0, 0), (1, 1, 0, 0), (1, 1, 0, 0)), 1e-7),
+        (((0, 0, 0, 1), (0, 0, 1, 1), (1, 1, 0, 0), (0, 0, 1, 0)), 1e-7),
+    ],
+)
+def test_circuits_need_not_join_pairs_without_a_block(
+    rows: tuple[tuple[int, ...], ...], delay_s: float
+) -> None:
+    """Equal blocks between some pairs only: hops between the other pairs do not count."""
+    problem = om.Collective(
+        "all-to-all", 4, 0, demand_bytes=1000.0 * np.array(rows), alpha_s=1e-6,
+        rate_bytes_per_s=1e9, delay_s=delay_s,
+    )  # fmt: skip
+    exact = om.solve(problem, "ilp", seed=0)
+    quick = om.solve(problem, seed=0)
+    assert exact.objective is not None and quick.objective is not None
+    assert exact.objective <= quick.objective * (1 + 1e-9)
+    assert exact.lower_bound <= quick.objective * (1 + 1e-9)
