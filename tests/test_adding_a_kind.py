@@ -43,6 +43,21 @@ if importlib.util.find_spec("matplotlib"):
     assert "<iframe" in solution._repr_html_()
 print("fine")
 """
+CONTRACT = """
+import numpy as np
+from optmatch.fabrics import IdealSwitch
+from optmatch.problems import SingleSlot
+from optmatch.testing import SolverContract
+
+class TestAssignment(SolverContract):
+    method = "assignment"
+    examples = 4
+    problems = [
+        SingleSlot(IdealSwitch(4), np.random.default_rng(seed).integers(0, 9, (4, 4)))
+        for seed in range(4)
+    ]
+"""
+"""The method of the page under the contract of all methods."""
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -76,6 +91,7 @@ def test_the_page_adds_a_kind(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_text(apply(path.read_text("utf-8"), change))
     here = os.environ | {"PYTHONPATH": str(tmp_path)}
+    (tmp_path / "test_contract.py").write_text(CONTRACT)
     run = [sys.executable, "-m", "optmatch"]
     for command in (
         [*run, "generate", "single-slot", "--size", "4", "-o", "single.json"],
@@ -86,6 +102,7 @@ def test_the_page_adds_a_kind(tmp_path: Path) -> None:
             if find_spec("matplotlib")
             else []
         ),
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_contract.py"],
         [sys.executable, "-c", PROGRAM],
     ):
         done = subprocess.run(

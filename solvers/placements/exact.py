@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Bound, Limits, NewBest, OnEvent, Solution, ignore
+from optmatch.model import Bound, Limits, OnEvent, Solution, ignore
 from optmatch.problems import HostPlacement
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.exact_models import ExactModel, draw_seed
@@ -213,6 +213,4 @@ def _minimise_total(search: PlacementSearch, work_s: float) -> None:
     if bound_db > search.bound_db:
         search.bound_db = bound_db
         search.bound_by = "cp-sat"
-    if search.best is not None:
-        search.on_event(NewBest(search.best_db))
     search.on_event(Bound(search.bound_db))

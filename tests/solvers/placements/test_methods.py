@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.model import Event, NewBest
 from optmatch.problems import HostPlacement
 from optmatch.solvers.placements.circuits import Circuits
 from optmatch.solvers.placements.conflicts import ConflictState, reduce_conflicts
@@ -73,6 +74,19 @@ def test_ilp_agrees_with_all_placements() -> None:
         assert om.verify(solution).valid
         objective = np.inf if solution.objective is None else solution.objective
         assert objective == pytest.approx(best_of_all(problem))
+
+
+@pytest.mark.parametrize("method", ["best", "ilp"])
+@pytest.mark.parametrize("objective", ["worst-loss-db", "total-loss-db"])
+def test_each_better_placement_is_told_once(method: str, objective: Any) -> None:
+    loss_db = np.random.default_rng(5).normal(*NORMAL_DB, (7, 7)).clip(0.1).round(2)
+    switch = om.Faulty(om.IdealSwitch(7, loss_db=loss_db, budget_db=2.3), dead_ports=[0])
+    problem = HostPlacement(switch, 3, objective=objective)
+    events: list[Event] = []
+    solution = om.solve(problem, method, seed=0, on_event=events.append)
+    bests = [event.objective for event in events if isinstance(event, NewBest)]
+    assert bests == sorted(set(bests), reverse=True)
+    assert bests[-1] == solution.objective
 
 
 def large(n_ports: int, budget_share: float | None, **fields: Any) -> HostPlacement:
