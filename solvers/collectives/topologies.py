@@ -463,7 +463,12 @@ def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
     """Split a regular directed multigraph into perfect matchings of senders and receivers.
 
     By Koenig's theorem a graph whose ranks all send and receive `degree` circuits is a union of so
-    many matchings; one after another is found by Hopcroft and Karp's algorithm.
+    many matchings. One after another is found as an assignment of the fewest pairs that have no
+    circuit left, which is 0 of them.
+
+    SciPy's search for a matching of a sparse graph is not used: on Kautz graphs of 512 ranks and
+    12 circuits it does not end within minutes. The assignment takes O(ranks^3) at most, and a few
+    milliseconds on such graphs.
 
     Parameters
     ----------
@@ -478,13 +483,12 @@ def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
         ``peer[lane, rank]``: the rank to which each port leads.
     """
     with uncounted():
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import maximum_bipartite_matching
+        from scipy.optimize import linear_sum_assignment
 
     left = counts.copy()
     peer = np.empty((degree, len(counts)), dtype=np.int64)
     for lane in range(degree):
-        peer[lane] = maximum_bipartite_matching(csr_array(left > 0), perm_type="column")
+        peer[lane] = linear_sum_assignment(left == 0)[1]
         left[np.arange(len(counts)), peer[lane]] -= 1
     return peer
 

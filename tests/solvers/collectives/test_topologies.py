@@ -65,6 +65,16 @@ def test_a_regular_graph_is_split_into_matchings() -> None:
     assert (again == counts).all()
 
 
+def test_large_kautz_graphs_are_split_at_once() -> None:
+    """512 ranks with 12 circuits, on which a search of SciPy for matchings did not end."""
+    problem = om.Collective("broadcast", 512, 1e6, ports=6, planes=2)
+    topologies = list(list_topologies(problem))
+    kautz = next(topology for topology in topologies if topology.name == "kautz")
+    for row in kautz.peer:
+        linked = row[row >= 0]
+        assert len(set(linked.tolist())) == len(linked) >= 510
+
+
 def list_offers(problem: om.Collective) -> list[Offer]:
     """List all that topologies offer for a problem."""
     clock = Limits().start()
