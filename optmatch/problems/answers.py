@@ -112,16 +112,26 @@ def _check_assignment(problem: PortSharing, answer: Assignment) -> None:
 
 
 def _check_transition(problem: Reroute, answer: Transition) -> None:
-    """Refuse changes that name units, circuits, ports or parts of routes that do not exist.
+    """Refuse a repair of a failure that names units, circuits, ports or fibres that do not exist.
 
     Parameters
     ----------
     problem
-        The running state and its failure. Its units are the chips of a rack or the ports of a
-        switch.
+        The running state and its failure. Its units, which spares replace, are the chips of a rack
+        or the ports of a switch.
     answer
-        The changes: which unit moves to which spare, which circuits change, their new ports and
-        routes, and the steps to carry that out.
+        The repair. All of its fields are checked:
+
+        - ``moves``: rows of a lost unit and the spare that takes over;
+        - ``changed``: the circuits that change; ``circuits`` and ``routes``: the two ports, and
+          the fibres or terminals of cells, that each of them gets;
+        - ``steps``: rows of a kind, a cell or circuit, and a state. `SET` puts a cell into a
+          state, `DROP` switches a circuit off, and `RAISE` switches one on by its new route.
+
+    Raises
+    ------
+    InputError
+        Naming the field and the first wrong number.
     """
     n_circuits = len(problem.circuits)
     _check_below("moves", answer.moves, problem.n_units, problem.units.unit_name)

@@ -373,30 +373,38 @@ class HostNeeds:
         return cls(n_out, n_in, candidates)
 
     def port_costs(self, problem: HostPlacement) -> NDArray[np.float64]:
-        """Return what the circuits of each host lose at least, if it is on each port.
+        """Bound from below the loss that each host causes on each port it might get.
 
-        A host needs circuits to and from its partners. Those to hosts without a port of their own
-        yet end at any free ports, so the cheapest ones count; those to hosts with a port are
-        known.
+        Hosts are to be placed on the ports of a switch, some have a port already. A host needs
+        circuits to and from its partners. The loss to a partner with a port is known. A partner
+        without one may get any open port, hence the cheapest open ports are assumed. For example,
+        a host that sends to 2 such partners, from a port with losses of 3, 1 and 2 dB, loses 1 and
+        2 dB at least.
 
         Parameters
         ----------
         problem
-            The placement of which these are the needs.
+            The placement of which these are the needs. The fields that are read here:
+
+            - ``usable_loss_db[source port, destination port]``: infinite where no circuit may be;
+            - ``held[host]``: the port that a host has already, `FREE_HOST` if it has none;
+            - ``pairs``: ``source host, destination host`` of each circuit that is needed;
+            - ``objective``: ``"total-loss-db"`` adds losses up; else the worst one counts.
 
         Returns
         -------
         ndarray, shape (hosts, ports)
             ``cost_db[host, port]``: the loss of its worst circuit, or half of the sum of all, by
-            the objective. Infinite where the host may not get the port, or the port has too few
-            circuits.
+            the objective; half, since each circuit is counted at both of its hosts. Infinite where
+            the host may not get the port, or the port has too few circuits.
         """
         loss_db = problem.usable_loss_db
         held_port = np.array(problem.held or (FREE_HOST,) * problem.n_hosts)
         is_held = held_port != FREE_HOST
         open_ports = np.setdiff1d(problem.fabric.live_ports, held_port[is_held])
 
-        # Circuits to and from hosts without a port end at open ports: the cheapest ones count.
+        # Losses from each port to all open ports, and from these to it, ascending. For the total,
+        # column d is then the sum of the d + 1 cheapest ones.
         out_db = np.sort(loss_db[:, open_ports], axis=1)
         in_db = np.sort(loss_db[open_ports, :], axis=0).T
         total = problem.objective == "total-loss-db"

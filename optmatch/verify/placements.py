@@ -484,26 +484,32 @@ class PortOptions:
         return self._narrow(self.of_host, set(range(len(self.of_host))))
 
     def _narrow(self, options: list[int], stale_hosts: set[int]) -> bool:
-        """Remove ports that hosts cannot have, until nothing follows any more.
+        """Remove the ports that hosts cannot have, and whatever follows from that.
 
-        Propagation of the circuits (a host keeps the ports that fit to some port of each partner)
-        and of all-different (a host with one port takes it from all others).
+        Hosts are placed on different ports. Partners are hosts that need a circuit between them.
+        This is constraint propagation, by three rules, until none of them removes a port:
+
+        1. A host keeps a port only if each of its partners may have a port that it can reach.
+        2. A host that has one port left takes it from all others.
+        3. All hosts together need as many ports as they are.
 
         Parameters
         ----------
         options
-            ``options[host]``: the ports that a host may still have, as a whole number with bit
-            `port` set for each of them; changed in place.
+            ``options[host]``: the ports that a host may still have, as a whole number whose bit p
+            is 1 for port p. For example, 5 means the ports 0 and 2. Changed in place.
         stale_hosts
-            The hosts to begin with, such as the partners of one whose ports have changed; emptied.
-            Partners have a circuit with each other.
+            The hosts to begin with, such as the partners of one whose ports have changed; emptied
+            if the result is True.
 
         Returns
         -------
         bool
-            False if some host has no port left, or the hosts together have fewer than they are.
+            False if there is no placement: some host has no port left, or there are fewer ports
+            than hosts. True says only that these rules do not exclude one.
         """
         while stale_hosts:
+            # Rule 1: a host that loses ports makes its partners look again.
             while stale_hosts:
                 host = stale_hosts.pop()
                 before = options[host]

@@ -107,21 +107,28 @@ def _replay(problem: RailSharing, answer: object, findings: Findings) -> bool:
 def _check_share(
     problem: RailSharing, job: RailJob, share: RailShare, place: str, findings: Findings
 ) -> bool:
-    """Check that a job may have a share, and replay its plan with that.
+    """Check that a training job may have the share of the network that it is given, and its plan.
+
+    Several jobs share a network. A *replica* is one copy of a job's model, on GPUs of its own. The
+    share of a job is a number of ports for each of its GPUs and a number of replicas, perhaps less
+    than it asks for. Its plan is replayed as if it had asked for that share.
 
     Parameters
     ----------
     problem
-        The sharing; ``by`` says what is divided: ``"ports"``, ``"servers"`` or ``"time"``. By
-        ports a job may have fewer ports for each GPU, by servers fewer replicas, by time all.
+        The sharing. ``by`` says what is divided:
+
+        - ``"ports"``: a job may have fewer ports for each GPU, at least one;
+        - ``"servers"``: it may have fewer replicas, a divisor of their number;
+        - ``"time"``: it has everything, in turns.
     job
         The job with all that it asks for.
     share
-        Its ports of each GPU, its replicas, and the plan.
+        ``ports_per_gpu``, ``replicas`` and ``plan``: the share, and the plan of a training step.
     place
-        The place of the share in the answer, for messages.
+        The place of the share in the answer, for messages, such as ``"beside[2]"``.
     findings
-        What is wrong is added to it.
+        The report, to which violations are added.
 
     Returns
     -------
@@ -182,20 +189,25 @@ def _count_gpus(job: RailJob) -> dict[int, int]:
 
 
 def _check_ports(problem: RailSharing, answer: RailShares, findings: Findings) -> bool:
-    """Check that the ports of each job are on its rails, exist, and belong to no other job.
+    """Check that each job has ports of its own on the right switches, as many as it needs.
 
-    The GPUs of a job have consecutive ports of the switch of a rail, from
-    ``first_port[job, rail]`` on (-1 where the job has no GPU), as many each as the share of the
-    job says. Jobs that take turns may have the same ports.
+    A *rail* is a switch that joins GPUs of the same place in all servers. Several training jobs
+    share the rails. On a rail, the GPUs of a job have consecutive ports. For example, a job with
+    3 GPUs on a rail, 2 ports each and first port 4 has the ports 4 .. 9.
 
     Parameters
     ----------
     problem
-        The jobs, and the number of ports of each switch.
+        The jobs; ``radix``, the number of ports of each switch; and ``by``. If that is ``"time"``,
+        jobs take turns and may have the same ports.
     answer
-        The shares, of which every one is allowed.
+        What each job gets. The shares are known to be allowed. The fields that are read here:
+
+        - ``first_port[job, rail]``: the first port of the job there, -1 if it has no GPU there;
+        - ``beside[job]``: its share beside all others: ports of each GPU, and replicas;
+        - ``alone[job]``: its share if it had all switches to itself.
     findings
-        What is wrong is added to it.
+        The report, to which violations are added.
 
     Returns
     -------
@@ -242,20 +254,28 @@ def _check_ports(problem: RailSharing, answer: RailShares, findings: Findings) -
 
 
 def _check_times(problem: RailSharing, answer: RailShares, findings: Findings) -> None:
-    """Check steps and turns, and count the stretch of each job anew.
+    """Check how long training steps take when jobs share the network, and compute the objective.
 
-    The stretch of a job is the time from one of its steps to the next beside the others, over the
-    least time that a step can take. Jobs that share time take turns of several steps each; a round
-    is one turn of each job, with a rest after each turn.
+    Either all jobs run at once on ports of their own, or they take turns with all ports. A turn
+    is some steps of one job and a rest; a *round* is one turn of each job. The *stretch* of a job
+    is how much slower it is: time from step to step, over the least time that a step can take. For
+    example, in a round of 12 s a job with 3 steps has a step every 4 s; if a step takes 2 s at
+    least, its stretch is 2. The objective is the largest stretch.
 
     Parameters
     ----------
     problem
-        The jobs, what is divided, the time between turns and the longest round.
+        The jobs; ``by``, which is ``"time"`` if they take turns; ``round_s``, the longest round in
+        seconds, which only rounds of one step each may exceed.
     answer
-        The shares, of which every one is allowed, with plans that hold.
+        What each job gets; its plans have been checked. The fields that are read here:
+
+        - ``alone[job].plan.step_s``: the time of a step with all ports;
+        - ``beside[job].plan.step_s``: the time of a step with the share of the job;
+        - ``steps[job]``: the steps of a turn; 1 if jobs run at once.
     findings
-        What is wrong is added to it, and the figures ``objective`` and ``round_s``.
+        The report, to which violations are added, and the figures ``objective`` (the largest
+        stretch) and, with turns, ``round_s``.
     """
     alone_s = np.array([share.plan.step_s for share in answer.alone])
     own_s = np.array([share.plan.step_s for share in answer.beside])

@@ -217,10 +217,11 @@ def _check_separation(
 def _check_job(
     problem: Tenancy, job: int, plan: TenancyPlan, schedule: Schedule, findings: Findings
 ) -> None:
-    """Verify the part of a job on its ports as an answer to its own question.
+    """Check what one job of a shared switch gets, as if the job had the switch alone.
 
-    The question is a collective, a demand, or all pairs; the answer is the schedule restricted to
-    the ports of the job, without the slots in which it has no circuit.
+    A job asks for a collective operation, for a demand of bytes, or for a circuit between each two
+    of its ports. The schedule of all jobs is cut down to the ports of this job, and slots in which
+    it has no circuit are left out. That has to be a right answer to the job alone.
 
     Parameters
     ----------
@@ -233,7 +234,7 @@ def _check_job(
     schedule
         The circuits of all jobs.
     findings
-        Those of this job; violations are added to it.
+        The report of this job, to which violations are added.
     """
     ports = list(plan.ports[job])
     try:

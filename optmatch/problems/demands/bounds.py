@@ -404,12 +404,13 @@ def order_groups(
     weights: NDArray[np.float64],
     due: NDArray[np.float64],
 ) -> tuple[list[int], float]:
-    """Order groups for the concurrent open shop, and bound the weighted lateness of all orders.
+    """Order groups of transfers to be late as little as possible, and bound what any order costs.
 
-    In a concurrent open shop each group needs some time of every machine, and is complete when
-    the last machine has served it. A machine is here a pair of lines, one for the circuits and
-    one for the delays, since no schedule ends before the ticks of the former and the delays of
-    the latter are over. The same line may be both.
+    A *group* (coflow) is complete when all of its transfers are. Its cost is its weight times the
+    time from its deadline to its completion. A *line* is a port that sends or one that receives.
+    The problem is the concurrent open shop: each group needs some time of every machine, and is
+    complete when the last machine has served it. A machine is here a pair of lines, one for its
+    ticks of circuits and one for its delays. The same line may be both.
 
     While there are more than `EXACT` groups, the primal-dual rule of [1]_ finds the last one:
 
@@ -507,11 +508,12 @@ def _order_exactly(
 ) -> tuple[list[int], float]:
     """Find the best order of few groups by dynamic programming over sets (Held and Karp).
 
-    A group (coflow) is a set of entries that is complete when all of them are; a line is a source
-    or a destination.
-
-    The last group of a set ends when all lines have served the whole set. The best cost of a set
-    is the least, over its last group, of the cost of the others and that of the last one.
+    A *group* (coflow) is a set of transfers that is complete when all of them are. A *line* is a
+    port that sends or one that receives. The last group of an order ends when every line has
+    served all groups of the order, whichever order it is. The cost of a set of groups is therefore
+    the least, over the choice of the last one, of the cost of the others in their best order plus
+    the cost of the last one. Sets are numbers: group k is in set s if bit k of s is 1; for
+    example, set 5 has the groups 0 and 2.
 
     Parameters
     ----------

@@ -667,24 +667,30 @@ def even_out(
     quantum_s: float | None = None,
     symmetric: bool = False,
 ) -> Scaled:
-    """Round a matrix again, up or down, where its lines agree in sum but not in ticks.
+    """Round a demand such that all its rows and columns have exactly the same sum.
 
-    A line is a row or a column of the demand; a tick is the unit of time in which entries are
-    whole numbers.
+    A *tick* is the unit of time in which all entries are whole numbers. The demand was given with
+    rows and columns of one sum, but each entry was then rounded up to ticks, and the sums differ
+    a little. A decomposition into permutations needs equal sums. For example, rows of
+    1/2, 1/2, 0 and of 1/3, 1/3, 1/3 s agree, but rounded up to ticks of 0.1 s they have 10 and 12
+    ticks.
 
-    A decomposition into permutations needs lines of exactly one sum, which rounding up destroys.
-    Without a quantum, entries become the decimal numbers that they were before they were added up,
-    or get a tick of 1e-12 of a line that divides the delay. Nothing changes if lines have the same
-    sum, or differ by more than rounding. Zeros stay zero.
+    The entries are rounded again, up or down:
+
+    - if no tick and no delay were given, and entries are short decimal numbers, as these;
+    - else to the given tick, or to one of 1e-12 of the sum of a row that divides the delay.
+
+    Nothing changes if the sums are equal already, or differ by more than rounding does: then they
+    are meant to differ. Zeros stay zero.
 
     Parameters
     ----------
     scaled
-        The matrix in ticks, rounded up.
+        The matrix in whole ticks, rounded up (``demand``), and whether these are exact.
     demand_bytes
         The matrix as it was given, ``demand_bytes[source, destination]``, shape (n, n).
     rate_bytes_per_s
-        The rate of a circuit.
+        The rate of a circuit, in bytes per second.
     delay_s, min_slot_s
         The delay and the shortest slot in seconds.
     quantum_s
@@ -696,7 +702,7 @@ def even_out(
     Returns
     -------
     Scaled
-        The matrix whose lines agree, perhaps in other ticks; or `scaled` itself.
+        The matrix with equal sums, perhaps in other ticks; or `scaled` itself.
     """
     # Both directions of a pair share a circuit: the larger one counts.
     ticks = np.maximum(scaled.demand, scaled.demand.T) if symmetric else scaled.demand
@@ -829,18 +835,24 @@ def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] 
 
 
 def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | None:
-    """Give each line its sum by changes of large entries only.
+    """Change a matrix slightly, such that all rows and columns have the same sum.
 
-    Lines are the nodes of a graph, rows first, then columns, and entries are its edges. In a
-    spanning tree of large entries (Prim's algorithm) each line, from the leaves on, gets what it
-    misses from the entry that joins it to the tree, which passes the lack on to the next line.
+    Only few, large entries are changed. Think of rows and columns as the nodes of a graph, and of
+    entries > 0 as its edges. A spanning tree of the largest entries is found (Prim's algorithm).
+    From the leaves on, the entry that joins a node to the tree is changed by what the node's sum
+    misses. The node on its other side then misses as much less.
+
+    As an example, ``[[5, 1], [0, 5]]`` is to have sums of 6. Row 1 misses 1, and so does column 0.
+    The tree has the three entries > 0. Settled one after the other they become
+    ``[[6, 0], [0, 6]]``.
 
     Parameters
     ----------
     ticks
-        Whole ticks, shape (n, n), whose lines have nearly the sum `total`; changed in place.
+        int64, shape (n, n): whole ticks >= 0 (units of time), whose rows and columns have nearly
+        the sum `total`; changed in place.
     total
-        The sum that each line has to have.
+        The sum that each row and column has to have, in ticks.
 
     Returns
     -------
@@ -848,6 +860,8 @@ def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | N
         `ticks`, with all lines of this sum; None if a connected part of the graph cannot have it,
         or if an entry would be negative.
     """
+    # Lines are rows (0 .. n - 1) and columns (n .. 2 n - 1). `weight[line]` is the largest entry
+    # that joins a line to the tree so far, -1 if none does.
     n = len(ticks)
     missing = total - np.concatenate([ticks.sum(axis=1), ticks.sum(axis=0)])
     nearest = np.zeros(2 * n, dtype=np.int64)  # the best line of the tree to join

@@ -149,24 +149,34 @@ def list_passed(routes: Routes) -> Passed:
 
 
 def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> Passed:
-    """Check that each route leads over fibres of its own from server to server.
+    """Check that each circuit has a connected route of fibres that no other circuit uses.
 
-    Units are chips, on servers that fibres join; a fibre leads one way. A route is the list of
-    fibres that a circuit passes; it may pass other servers only where light passes chips.
+    Servers hold chips, and fibres join servers. A fibre leads from one server to another, one way.
+    The route of a circuit is the list of fibres that its light passes. For example, a circuit from
+    server 0 to server 2 may have the route (fibre 0 -> 1, fibre 1 -> 2), if light may pass
+    server 1.
 
     Parameters
     ----------
     rack
-        The units, and the fibres between their servers.
+        The chips, servers and fibres. The fields that are read here:
+
+        - ``ports_per_unit``: ports of a chip; ``server_of_unit[chip]``: the server of a chip;
+        - ``n_fibres``: how many fibres there are; ``edge_of_fibre[fibre]``: its bundle;
+        - ``edges[bundle] = from, to``: what a bundle of fibres joins; numbers below
+          ``n_servers`` are servers, higher ones switches;
+        - ``through``: whether light may pass through other servers on its way.
     circuits
-        ``circuits[k] = source, destination``.
+        ``circuits[k] = source port, destination port``, shape (circuits, 2).
     routes
-        ``routes[k]``: the fibres that circuit k passes, in order.
+        ``routes[k]``: the numbers of the fibres that circuit k passes, in order. It is empty if
+        both ends are in one server.
 
     Returns
     -------
     Passed
-        The fibres of all routes one after another, and the circuit of each.
+        The fibres of all routes one after another (``part``), and the circuit that passes each
+        (``circuit``).
 
     Raises
     ------
@@ -319,26 +329,38 @@ def follow_light(
 
 
 def assess(state: RunningState, passed: Passed) -> Damage:
-    """Find which circuits the failures of a state hit, and which units are lost.
+    """Find which circuits do not work after failures, and what has to be replaced by a spare.
 
-    A unit is a chip of a rack with its ports, or a port of a switch. It is lost if it has failed,
-    or has fewer live ports than circuits; a spare has to take over all its circuits. A stuck cell
-    hits the circuits that need it in the other state.
+    A *unit* is what a spare replaces as a whole: a chip of a rack with all its ports, or a single
+    port of a switch. A unit is lost if its working ports are fewer than its circuits. For example,
+    a chip with 4 ports and 3 circuits is lost when a second port fails.
 
     Parameters
     ----------
     state
-        The running state with its failures.
+        What runs: circuits, their routes, spare units, and what has failed: chips, ports, fibres
+        and cells. A cell is dead (no light passes) or stuck in a state.
     passed
-        The fibres, or the terminals, that its circuits pass.
+        What the circuits pass: entry k says that circuit ``circuit[k]`` passes ``part[k]``. A part
+        is a fibre, or, if the switch consists of cells, a terminal at which light enters a cell
+        (its cell is ``part // 4``).
 
     Returns
     -------
     Damage
-        Dead ports, the circuits that are hit, the units that are lost, and the spares that work.
+        With the fields
+
+        - ``dead_ports``: ports that have failed, alone or with their chip;
+        - ``hit[circuit]``: whether it ends at a dead port or a lost unit, or passes a failed
+          fibre, a dead cell, or a cell that is stuck in another state than the circuit needs;
+        - ``lost``: the lost units, ascending;
+        - ``spares``: the spare units with at least one working port.
     """
+    # Where light cannot pass through servers, whole racks are replaced.
     if not state.units.through:
         return _assess_racks(state, passed)
+
+    # Which ports are dead, and how many ports of each unit work.
     n_units = state.units.n_units
     per_unit = state.units.ports_per_unit
     is_dead = np.zeros(state.fabric.n_ports, dtype=np.bool_)  # by port
@@ -348,21 +370,24 @@ def assess(state: RunningState, passed: Passed) -> Damage:
     is_dead[list(state.failed_ports)] = True
     n_live = per_unit - is_dead.reshape(n_units, per_unit).sum(axis=1)  # by unit
 
-    # A bidirectional port serves a circuit of either end; other ports have two sides.
+    # Units that have more circuits than working ports are lost. A bidirectional port serves one
+    # circuit, whichever end is there; other ports serve one that starts and one that ends there.
     unit_of_end = state.circuits // per_unit  # (circuits, 2)
     sides = [unit_of_end] if state.fabric.bidirectional else list(unit_of_end.T)
     n_circuits = np.max([np.bincount(side.ravel(), minlength=n_units) for side in sides], axis=0)
     is_lost = n_circuits > n_live
     hit = (is_dead[state.circuits] | is_lost[unit_of_end]).any(axis=1)
 
-    # The fibre of each part of a route; -1 where it is none.
+    # A circuit that passes a failed fibre is hit. Parts that are no fibre have number -1, and find
+    # the last entry of `has_failed`, which is False.
     fibre: NDArray[np.integer] = passed.part
     if state.cell_states is not None:
         fibre = state.units.fibre_of_terminal[passed.part]
-    has_failed = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)  # the last entry is no fibre
+    has_failed = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)
     has_failed[list(state.failed_fibres)] = True
     hit[passed.circuit[has_failed[fibre]]] = True
 
+    # A circuit that passes a dead cell is hit, or one that is stuck in another state.
     if state.cell_states is not None:
         is_broken = np.zeros(len(state.cell_states), dtype=np.bool_)  # by cell
         is_broken[list(state.dead_cells)] = True

@@ -55,26 +55,36 @@ class Classes:
 
 
 def classify(resources: Resources, jobs: Jobs) -> Classes:
-    """Find the classes of resources and the groups of jobs.
+    """Sort resources and jobs by who may serve whom, to count them instead of looking at each.
 
-    A class is a set of resources that may serve the same jobs, and a group a set of jobs that the
-    same resources may serve: solvers count by class and group instead of one by one.
+    A resource has attributes, such as memory; a job has a lower bound for each. A resource may
+    serve a job if no attribute is below its bound, and if it leaves after the job has arrived. A
+    *class* is a set of resources that may serve the same jobs. A *group* is a set of jobs that the
+    same resources may serve.
 
-    A resource may serve a job if no attribute is below the bound of the job, and if it leaves
-    after the job has asked: its departure is one more attribute, the arrival of the job its bound.
-    Each attribute is cut at the distinct bounds; a resource lies in one cell of that grid, and the
-    cells in which the same jobs are served are one class. So each resource is looked at once for
-    each attribute, and all else costs cells x jobs.
+    Each attribute is cut at the bounds that occur, which makes a grid. Resources in the same cell
+    of the grid may serve the same jobs. Cells that serve the same jobs are one class. For example,
+    with bounds 0, 3 and 7 of one attribute, resources with 8 and 9 are in one cell. Each resource
+    is looked at once for each attribute; all else takes time in proportion to cells x jobs.
 
     Parameters
     ----------
-    resources, jobs
-        With the same attributes.
+    resources
+        ``attributes[attribute][resource]``; ``departure_s``, when each leaves, in seconds, or None
+        if none leaves.
+    jobs
+        ``bounds[attribute][job]``, with as many attributes; ``arrivals_s``, when each asks.
 
     Returns
     -------
     Classes
-        Classes in the order of the grid, groups in that of their first job.
+        With the fields
+
+        - ``class_of[resource]`` and ``group_of[job]``: numbers of classes and groups; groups are
+          in the order of their first job;
+        - ``eligible[class, group]``: whether resources of the class may serve jobs of the group;
+        - ``plane[class]``: the plane of all its resources; 0 if jobs have no caps on planes;
+        - ``sizes[class]``: how many resources it has.
 
     Raises
     ------

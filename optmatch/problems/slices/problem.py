@@ -214,24 +214,28 @@ class SliceAllocation(Displayed):
     def candidates(
         self, source: int, destination: int, weight: int, loads: NDArray[np.int64] | None = None
     ) -> list[tuple[int, ...]]:
-        """Return the routes offered to circuits between two servers, best first.
+        """List the routes that circuits between two servers may take, the best one first.
 
-        An edge is a bundle of fibres from one server to another, and its load the number of
-        circuits on it. A route is a list of edges, offered only if each has enough free fibres.
+        An *edge* is a bundle of fibres from one server to another. Its *load* is the number of its
+        fibres in use. A route is a list of edges. It is offered only if each edge has a free fibre
+        for each circuit. Routes are sorted by their length, then by the load of the busiest edge.
 
         Parameters
         ----------
         source, destination
-            Servers, of one rack unless racks are joined.
+            The numbers of the servers. If they are in different racks and the racks are not
+            joined, there is no route.
         weight
-            How many circuits.
+            How many circuits are to take the route together.
         loads
-            `loads`, for many calls in a row.
+            int64, (edges,): the load of each edge. None takes `self.loads`, which is computed anew
+            by each call; hand it over for many calls in a row.
 
         Returns
         -------
         list of tuple of int
-            The edges passed.
+            For each route the edges that it passes, in order; at most `self.routes` of them, and
+            none if there are too few free fibres.
 
         Examples
         --------
@@ -319,29 +323,42 @@ def connect(
     servers: ArrayLike,
     routes: Sequence[Any],
 ) -> Allocation:
-    """Give every circuit of a slice its ports and, on each edge, the first free fibre.
+    """Give every circuit of a slice its two ports, and the fibres that its light passes.
 
-    A slice is a torus of chips on whole servers; a *slot* is one of its servers, and a *pair* two
-    slots that exchange light. An edge is a bundle of fibres from one server to another. The
-    circuits of a pair take one route of edges together, and the next free fibres of each edge.
+    A slice is a torus of chips that one user gets, on whole servers. Its servers are numbered
+    0, 1, ... as its *slots*. Two slots that exchange light are a *pair*, which has one circuit or
+    several. An *edge* is a bundle of fibres from one server to another. All circuits of a pair
+    pass the same edges, and each takes a free fibre of every edge. For example, if two circuits
+    pass an edge whose fibres 7, 8 and 9 are free, they get 7 and 8.
 
     Parameters
     ----------
     fabric
-        The racks.
+        The racks: servers, chips of a server, ports of a chip, and the edges with their fibres.
     lit
-        ``lit[fibre]``: whether another slice has it; it stays as it is.
+        bool, (fibres,): whether another slice uses a fibre; the array is not changed.
     plan
-        The slice as it is turned.
+        The slice. The fields that are read here:
+
+        - ``circuits[circuit]``: slot, chip of the server and port of the chip at one end, then the
+          same three numbers of the other end;
+        - ``pair_of[circuit]``: its pair, -1 if both ends are in one slot (no fibre is needed);
+        - ``shape``: chips along x, y and z.
     servers
-        ``servers[slot]``: the server of each slot.
+        ``servers[slot]``: the server on which each slot is placed.
     routes
-        ``routes[pair]``: the edges that the circuits of a pair of slots pass, in order.
+        ``routes[pair]``: the numbers of the edges that the circuits of a pair pass, in order, at
+        least one.
 
     Returns
     -------
     Allocation
-        The servers, and the ports, fibres and routes of all circuits.
+        With the fields
+
+        - ``shape`` and ``servers``: as given;
+        - ``circuits[circuit]``: the ports of its two ends, numbered through all chips;
+        - ``fibres[k] = circuit, fibre``: each use of a fibre by a circuit;
+        - ``routes[pair]``: the servers that the light passes, the first and the last included.
 
     Raises
     ------
@@ -357,20 +374,22 @@ def connect(
     chip = server_of_slot[slot] * fabric.chips_per_server + chip_of_server
     circuits = chip * fabric.ports_per_chip + port_of_chip
 
-    # Fibres are numbered edge by edge: the dark ones of an edge stand together in `dark_fibres`.
+    # The free fibres of an edge stand together in `dark_fibres`, since fibres are numbered edge by
+    # edge. They are at `next_dark[edge]` .. `end_dark[edge] - 1`.
     end_of_edge = np.cumsum(fabric.edge_fibres)
     dark = np.flatnonzero(~lit)
     next_dark = np.searchsorted(dark, end_of_edge - fabric.edge_fibres).tolist()
     end_dark = np.searchsorted(dark, end_of_edge).tolist()
     dark_fibres = dark.tolist()
 
-    # The circuits of a pair stand together in `circuits_by_pair`.
+    # The circuits of a pair stand together in `circuits_by_pair`, at `bounds[pair]` ..
+    # `bounds[pair + 1] - 1`; those without a pair (-1) come before them.
     by_pair = np.argsort(plan.pair_of, kind="stable")
     bounds = np.searchsorted(plan.pair_of[by_pair], np.arange(len(routes) + 1)).tolist()
     circuits_by_pair = by_pair.tolist()
 
-    # All circuits of a pair take the same route, and successive dark fibres on each of its
-    # edges.
+    # Pair after pair, the circuits take the next free fibres of each edge of their route; then
+    # `next_dark` moves on behind them.
     edge_ends = fabric.edges.tolist()
     fibre_uses: list[tuple[int, int]] = []
     server_routes: list[tuple[int, ...]] = []
@@ -506,10 +525,11 @@ def draw_occupancy(
 
 
 def _draw_allocation(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | None:
-    """Put a slice on random servers, and the circuits of each pair of them on a random route.
+    """Put a slice on random free servers, and its circuits on random routes.
 
-    A slice is a torus of chips cut into slots, one server each; a pair is two slots that exchange
-    light over a route of edges, which are bundles of fibres.
+    A *slice* is a torus of chips that one user gets. It is cut into blocks of the size of a
+    server, its *slots*. Two slots that exchange light are a *pair*; all circuits of a pair take
+    one route of *edges*, which are bundles of fibres between servers.
 
     Parameters
     ----------

@@ -139,23 +139,28 @@ def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> flo
 
 
 def _bound_together(problem: Demand) -> float:
-    """Bound the objective by all ports together.
+    """Return a value that no schedule is below, by counting what all ports together have to do.
 
-    A *line* is a row of the demand, a port that sends, or a column, a port that receives. Where
-    all circuits change together ("all-stop"), the busiest line carries its ticks, and meanwhile
-    pass the delays of all the slots that the line with most partners needs. Where ports are
-    bidirectional, what all pairs need is divided by the number of pairs that have circuits side by
-    side.
+    A *line* is a row of the demand (a port that sends) or a column (a port that receives). A
+    *tick* is the unit of time. A slot is a matching that lasts some ticks, with a delay before it.
+
+    - The busiest line needs as many ticks as its sum, and the line with most partners as many
+      slots. Where all circuits stop at each change ("all-stop"), no line carries anything in the
+      delay of a slot. Hence the ticks of the one and the delays of the other add up.
+    - If ports are bidirectional, n ports have n / 2 circuits at once (rounded down). All pairs
+      together need as many ticks, and slots, as their sum divided by that.
 
     Parameters
     ----------
     problem
-        A demand in ticks, and the switches (``planes``, side by side) that serve it.
+        A demand. ``ticks[source, destination]`` is the time that each pair needs; ``planes`` is
+        the number of switches side by side that share it.
 
     Returns
     -------
     float
-        A number of matchings where these are counted, else seconds; 0 with a packet network.
+        A number of matchings where these are counted, else seconds. 0 if there is no demand, or a
+        packet network that may carry it.
     """
     if problem.packet_share > 0:
         return 0.0
@@ -170,7 +175,9 @@ def _bound_together(problem: Demand) -> float:
     n_slots: int = max(partners_of_line)
     needed_ticks = busy_ticks
     if problem.fabric.bidirectional:
-        # Each pair stands in four lines, and each port in two.
+        # A pair has two entries, each in a row and a column: sums over all lines count it four
+        # times. Each port with partners is two lines, hence a quarter of these lines (rounded
+        # down) is the number of circuits at once.
         side_by_side = int(np.count_nonzero(partners_of_line)) // 4
         n_pairs = sum(partners_of_line) // 4
         pair_ticks = sum(ticks_of_line) // 4
@@ -253,11 +260,14 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
 
 
 def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
-    """Bound the completion time by prices of the circuits: a solution of the dual linear program.
+    """Check prices that prove a lower bound of the completion time, and return the bound.
 
-    A slot *earns* the prices of all ticks that its circuits carry, and *takes* its duration and
-    one delay. By weak duality, if no slot earns more than it takes, all slots together take at
-    least as long as the whole demand earns.
+    Each tick (unit of time) that a circuit carries is paid a price, which depends on its ports. A
+    slot connects some pairs for some time. It *earns* the prices of the ticks that it carries, and
+    *takes* its duration plus one delay. If no possible slot earns more than it takes, all slots of
+    a schedule take at least what the whole demand earns. This is weak duality of linear programs.
+    For example, if each entry of one row has price 1 and all others have 0, the bound is the sum
+    of that row.
 
     Parameters
     ----------
@@ -293,7 +303,8 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     if max(int(duals.max()) * n_ports**2, units) * largest_ticks >= LARGEST:
         raise ProofError("prices times ticks overflow")
 
-    # Between these durations the worth of a matching is linear, so no other one fails first.
+    # No possible slot earns more than it takes. Between two successive durations of this list the
+    # worth of a matching grows linearly, hence it is enough to test these.
     held_circuits = _list_held(problem.fabric)
     for duration in np.unique(np.maximum(ticks, shortest_ticks)).tolist():
         worth = duals * np.minimum(ticks, duration)
@@ -410,11 +421,12 @@ def count_groups(numbers: list[int]) -> int:
 
 
 def weigh_heaviest(weights: NDArray[np.int64]) -> int:
-    """Return the weight of the heaviest matching of rows and columns.
+    """Return the largest sum of entries of a square matrix, one from each row and each column.
 
-    The Hungarian method after Jonker and Volgenant: rows enter one by one, each by a shortest
-    augmenting path of reduced costs to a free column; prices of rows and columns keep reduced
-    costs >= 0. Time O(n^3).
+    This is the assignment problem, solved by the Hungarian method after Jonker and Volgenant, in
+    time O(n^3). A cost is a negative weight. Rows are matched one by one. A new row takes the
+    cheapest path to a free column: it may push other rows to other columns on the way. Costs are
+    compared as reduced costs, cost less the prices of row and column, which stay >= 0.
 
     Parameters
     ----------
@@ -427,11 +439,12 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
     int
         The sum of the weights of the matching.
     """
+    # Column n does not exist: each search begins there, with the new row.
     n = len(weights)
     cost = -weights.astype(np.int64)
     row_price = np.zeros(n, dtype=np.int64)
     column_price = np.zeros(n + 1, dtype=np.int64)
-    row_of_column = np.full(n + 1, -1)  # column n is where each search begins
+    row_of_column = np.full(n + 1, -1)  # -1: the column is free
     infinite = np.iinfo(np.int64).max // 2
     for new_row in range(n):
         # Dijkstra from the new row: `distance` is that of the cheapest path to each column, and
@@ -457,7 +470,8 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
             distance -= step
             column = nearest
 
-        # Along the path every row goes to the next column.
+        # Back along the path, each column takes the row of the column before it; the first column
+        # of the path takes the new row.
         while column != n:
             former_column = int(before[column])
             row_of_column[column] = row_of_column[former_column]
@@ -594,22 +608,25 @@ def _list_group_work(problem: Demand) -> GroupWork:
 
 
 def bound_weighted(problem: Demand) -> float:
-    """Bound the total cost of all groups, each its weight times its lateness.
+    """Return a cost that no schedule can be below: the sum of weight times lateness of all groups.
 
-    The primal-dual method for concurrent open shop. A line is a port that sends or a port that
-    receives. In each slot a line has one circuit, hence it carries one group at a time, and each
-    of its entries in the matrix needs a slot with a delay of its own. No port sends during a
-    delay. Therefore the ticks for which one line carries some groups, plus the delays that any
-    line needs for the same groups, are a time before which these groups are not all complete. The
-    method takes the line that carries most and the line with most delays. Both together are like a
-    single machine that works on one group after another: a group occupies it for its ticks on the
-    first line plus its delays on the second one.
+    A *group* (coflow) is a set of entries of the demand that is complete when all are sent. Its
+    lateness is the time from its deadline to its completion. A *line* is a port that sends or a
+    port that receives. It carries one group at a time, and each entry needs a delay of its own.
+    No port sends during a delay.
 
-    Each round raises the price of a tick of this machine. A group pays the price for each of its
-    own ticks out of its budget, which is its weight at first. The price is as high as all budgets
-    allow, and the group whose budget it uses up leaves. The prices are a solution of the dual
-    linear program, hence what they earn is a bound. The last `EXACT` groups are bounded by trying
-    all their orders with what is left of their budgets.
+    The method is the primal-dual one for concurrent open shop. Each round goes as follows:
+
+    1. Take the line that carries most and the line that needs most delays. Together they are like
+       one machine: a group occupies it for its ticks on the first plus its delays on the second.
+    2. Each group has a budget, at first its weight. It pays a price for each of its ticks on the
+       machine. The price is as high as all budgets allow, and what all pay is added to the bound.
+    3. The group that has used up its budget leaves.
+
+    The last `EXACT` groups are bounded by trying all their orders with their last budgets. As an
+    example, groups of weight 1 need 2 and 6 ticks of one machine. The price is 1/6. Both together
+    pay 1/6 * (8**2 + 2**2 + 6**2) / 2 = 8 2/3, and the second one leaves. The first one has a
+    budget of 2/3 left for its 2 ticks. The bound is 8 2/3 + 2/3 * 2 = 10.
 
     Parameters
     ----------

@@ -47,27 +47,31 @@ class HeldCircuits:
         self._terminals: list[int] = fabric.source_terminals.tolist()
 
     def earn_more(self, worth: NDArray[np.int64], most: int) -> bool:
-        """Tell whether circuits that the cells can hold together are worth more than a limit.
+        """Tell whether the switch can connect, at one time, pairs worth more than a limit.
 
-        Branch and bound: ports are looked at one by one, and each is paired with a free port or
-        with none. Once pairs are worth too much, the light decides: cells must connect all of them
-        at once.
+        Each port is in one pair at most. Each pair is worth something, and the sum counts. Not all
+        sets of pairs can be connected: the cells of the chip must have paths for all of them at
+        once.
+
+        The search is branch and bound: port after port is paired with a free one, or with none.
+        Where pairs together are worth more than the limit, it is tried whether cells can connect
+        them.
 
         Parameters
         ----------
         worth
-            ``worth[port, port]`` >= 0, shape (ports, ports); a circuit of bidirectional ports
-            counts in both directions.
+            ``worth[source, destination]`` >= 0, shape (ports, ports). A pair of ports is connected
+            in both directions, hence it is worth the sum of both entries.
         most
             The limit, in the unit of `worth`.
 
         Returns
         -------
         bool
-            True if some set of circuits that is held is worth more.
+            True if there are pairs that can be connected at once and are worth more than `most`.
         """
-        # The worth of a pair of ports in both directions, at [smaller port, larger port]; and the
-        # most that all ports from each one on can add.
+        # `rows[a][b]`: the worth of the pair of ports a < b, in both directions, else 0.
+        # `to_come[a]`: no pairs with a smaller port >= a are worth more than this together.
         worth_of_pair = np.triu(worth + worth.T, 1)
         rows = worth_of_pair.tolist()
         ports = range(len(rows))

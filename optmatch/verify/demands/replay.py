@@ -57,9 +57,10 @@ class ServedPlane(NamedTuple):
 
 
 def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
-    """Apply all rules to the schedules of all planes; tell whether they define what is served.
+    """Check the schedules that carry a demand, and compute when all of it has been carried.
 
-    Planes are switches side by side, each with a schedule of its own, which share the demand.
+    A *plane* is a switch. Planes stand side by side and share the demand; each has a schedule of
+    its own. Each schedule is checked by itself, and what all of them carry is added up.
 
     Parameters
     ----------
@@ -297,10 +298,12 @@ def _check_completion(
 def verify_demand(
     problem: Demand, subject: Schedule | PlaneSchedules | Solution, findings: Findings
 ) -> None:
-    """Check an answer to a demand, and what a solution claims about it.
+    """Check schedules that are to carry a demand, and the claims of a solution about them.
 
-    A solution claims an objective, a lower bound with its certificate, a status and statistics;
-    `check_solution` compares each claim with a value that is computed here anew.
+    A demand says how many bytes each port sends to each other one. A *plane* is a switch; several
+    planes side by side share the demand, and each has a schedule. A solution claims more: the
+    value of its objective, a lower bound with a certificate, a status, and statistics. Each claim
+    is compared with a value that is computed anew.
 
     Parameters
     ----------
@@ -309,7 +312,8 @@ def verify_demand(
     subject
         The schedule of one plane, the schedules of several, or a solution that has them.
     findings
-        The report in the making, to which violations, notes and figures are added.
+        The report, to which violations, notes and figures are added. The figure
+        ``lower_bound_recomputed`` is a bound of the objective that needs no certificate.
     """
     # The objective is a multiple of a step: packets alone may end between two ticks.
     if problem.objective == "matchings":

@@ -219,23 +219,30 @@ def _worst_of_band(
     band_power: NDArray[np.float64],
     frequencies_hz: NDArray[np.float64],
 ) -> BandFigures | None:
-    """Find the worst loss and crosstalk of all circuits of all states.
+    """Find the circuit and the frequency with the worst loss, and those with the worst crosstalk.
+
+    A state sets all cells of the chip, and thereby connects sources to destinations: its circuits.
+    All sources send at once. The crosstalk of a circuit is the power that its destination gets
+    from all other sources.
 
     Parameters
     ----------
     fabric
         The chip.
     cell_states
-        (states, cells): 0 bar, 1 cross, 2 half turned.
+        int8, (states, cells): 0 bar, 1 cross, 2 half turned.
     band_power
-        (states, frequencies, sources, destinations): NaN where it is not known.
+        (states, frequencies, sources, destinations): the part of a source's power that arrives;
+        NaN where it is not known.
     frequencies_hz
         (frequencies,): optical frequencies.
 
     Returns
     -------
     BandFigures or None
-        None if the power of no circuit is known.
+        ``insertion_loss`` has the largest loss, and ``signal_to_crosstalk`` the smallest ratio of
+        signal to crosstalk, both in dB, each with its state, source, destination and frequency.
+        The ratio is infinite without crosstalk. None if the power of no circuit is known.
     """
     losses: list[BandFigure] = []
     ratios: list[BandFigure] = []

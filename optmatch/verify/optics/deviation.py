@@ -70,30 +70,34 @@ _CELLS_AT_ONCE = 42  # bounds memory (each is computed three times together), ch
 
 
 def choose_states(fabric: Fabric, count: int, *, seed: int = 0) -> NDArray[np.int8]:
-    """Choose states of all cells, ``cell_states[k, cell]``, in which to measure a chip.
+    """Choose the settings of all cells in which to measure a chip, to tell its cells apart.
 
-    A greedy choice: states are chosen one after the other, each the best of 128 drawn ones.
+    A *setting* puts each cell into bar or cross. A *beam* is the light of one source on its way to
+    a destination. Two cells that the same beams pass in all settings cannot be told apart by
+    measured powers. The method is greedy: settings are chosen one after the other, each the best
+    of 128 random ones.
 
-    A beam is the light of one source on its way to a destination. Two cells can be told from one
-    another only if different beams have passed them. All pairs of a cell and a state of it are
-    therefore sorted into classes: in one class are those that the same beams have passed in the
-    same chosen states, or none. The best state is that after which the sum of the squared sizes of
-    all classes is least. Among equal ones it is that in which the fewest pairs have little light,
-    by the sum of 1 / (1 + number of beams).
+    1. Pairs (cell, bar or cross) that the same beams have passed in the settings chosen before are
+       one class. At first all pairs are in one class.
+    2. The best setting is the one after which the sum of the squared sizes of all classes is
+       least: four classes of one pair cost 4, one class of four pairs costs 16.
+    3. Among equal settings, the best one leaves the fewest pairs with little light: the sum of
+       1 / (1 + number of beams) over all pairs is least.
 
     Parameters
     ----------
     fabric
-        The chip.
+        The chip, a switch with cells.
     count
-        The number of states, at least 1.
+        The number of settings to choose, at least 1.
     seed
-        Of the drawn states.
+        The seed of the random settings, at least 0.
 
     Returns
     -------
     NDArray
-        int8, shape (count, cells): 0 bar, 1 cross.
+        int8, shape (count, cells): the state of each cell in each setting, 0 bar, 1 cross. Stuck
+        cells are in the state in which they are stuck.
 
     Raises
     ------
@@ -530,25 +534,33 @@ class _ChipModel:
     def _fit_together(
         self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64], steps: int
     ) -> _Fit:
-        """Fit cells by Levenberg and Marquardt, as many together as memory allows.
+        """Fit the light through each of several cells to measured powers, one changed cell a time.
 
-        The two states of a cell have no common value, hence each is a problem of two amplitudes,
-        with its own damping.
+        For each cell it is assumed that all others are as modelled. Fitted are its amplitudes: how
+        much light passes it straight and across, in bar and in cross. Bar and cross have no value
+        in common; each is a problem of two amplitudes. All problems are solved side by side by the
+        method of Levenberg and Marquardt: Gauss-Newton steps, shortened by a damping that falls
+        after a step that helps and rises after one that does not.
 
         Parameters
         ----------
         cells
-            (tried,): the cells, each of which differs alone.
+            (tried,): the numbers of the cells.
         amplitudes
-            (tried, bar or cross, straight or across): where the fit starts.
+            float64, (tried, 2, 2), by cell, bar or cross, and straight or across: the start.
         steps
-            The number of steps of the iteration; each computes the changed light three times.
+            The number of steps; each computes the light of the changed chip three times.
 
         Returns
         -------
         _Fit
-            The best amplitudes on the way, and their weighted squares by cell and state. The
-            sensitivity, (tried, bar or cross, loss or leak), is that at the start.
+            With the fields
+
+            - ``amplitudes``: the best ones on the way, of the same shape;
+            - ``squares``: what they leave, as weighted sums of squares, (tried, bar or cross);
+            - ``sensitivity``, (tried, bar or cross, 2): by how much the squares grow with a change
+              of an amplitude by 1, at the start; first for the wanted way (loss), then for the
+              other one (leak).
         """
         best = amplitudes
         best_squares = np.full((len(cells), 2), np.inf)
@@ -786,21 +798,32 @@ class _CellSearch(NamedTuple):
 
 
 def _search_changed_cell(model: _ChipModel) -> _CellSearch:
-    """Fit every cell alone, and test whether the best one explains more than noise does.
+    """Find the one cell of a chip that best explains why measured powers are not as modelled.
 
-    The weights of pairs depend on the noise, and the noise is known only after a fit, so both are
-    repeated until the noise stays the same. An F test decides in the end.
+    Each cell is fitted alone, as if all others were as modelled. A cell explains more the less its
+    fit leaves unexplained, as a sum of squares. An F test tells whether noise alone could make
+    some cell explain as much as the best one does.
+
+    In the sum each measured pair of ports has a weight that depends on the noise. The noise is
+    known only after a fit; hence fit and weights are repeated until the noise stays the same.
 
     Parameters
     ----------
     model
-        The chip and what was measured; its weights are set anew.
+        The chip and what was measured. Its weights are set anew.
 
     Returns
     -------
     _CellSearch
-        The cells that explain most, the best first, the noise that the best one leaves, and the
-        probability that noise alone lets some cell explain as much.
+        With the fields
+
+        - ``cells``: the cells that explain most, the best first, and ``fit``, their fits;
+        - ``off_db``: how far measured powers still are from each fit, a root mean square in dB;
+        - ``noise_db``: the noise of lit pairs that the best cell leaves, in dB;
+        - ``chance``: a bound of the probability that noise alone lets some cell explain as much:
+          that of one cell times the number of cells, perhaps above 1;
+        - ``is_seen``, (all cells, bar or cross, loss or leak): whether a change of the cell would
+          have been noticed.
     """
     nominal = model.amplitudes
     for _ in range(_NOISE_ROUNDS):

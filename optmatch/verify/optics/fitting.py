@@ -628,28 +628,38 @@ def _cell_matrices(
     heat_turn_rad: NDArray[np.float64],
     factor: NDArray[np.complex128],
 ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
-    """Return the matrices of all cells, and their derivatives by the values.
+    """Compute what each cell of a chip does to light, and how that depends on its fitted values.
 
-    The formula is that of the module. Amplitudes are of light from end a of a cell to end b.
+    A cell is an interferometer with two arms. Light enters at one of two sides and leaves at one
+    of two sides. Its matrix is a gain times a phase times ``[[sin t, cos t], [cos t, -sin t]]``.
+    The angle t is pi/2 in an ideal bar state (light stays on its side) and 0 in an ideal cross
+    state.
 
     Parameters
     ----------
     values
-        (cells, values): in dB and rad, see `BAR_LOSS` and so on.
+        float64, (cells, 7): the fitted values of each cell. The columns are
+
+        - ``BAR_LOSS``, ``CROSS_LOSS``: the loss in bar and in cross, in dB;
+        - ``HALF_LOSS``: the loss that is added when the cell is half turned, in dB;
+        - ``BAR_TILT``, ``CROSS_TILT``: how far t is from pi/2 in bar, and from 0 in cross, in rad;
+        - ``TURN``: half the difference of the phase errors of both arms, in rad;
+        - ``COMMON``: the mean of the phase errors of both arms, in rad.
     states
         (cells,): 0 bar, 1 cross, 2 half turned.
     heat_turn_rad
-        (cells,): by how much heat of other cells turns half the difference of the phases.
+        (cells,): what heat of other cells adds to t, in rad.
     factor
-        (cells, 2, 2): what the circuit of a cell makes of an interferometer's matrix, which is
-        multiplied with it from the right.
+        complex128, (cells, 2, 2): the effect of the cell's own circuit. The matrix is multiplied
+        with it from the right.
 
     Returns
     -------
     matrices
-        ``T[cell, side left by, side entered]``.
+        complex128, ``T[cell, side left by, side entered]``: amplitudes from end a to end b.
     slopes
-        ``dT[cell, value, side left by, side entered]``: derivatives per dB and per rad.
+        complex128, ``dT[cell, column, side left by, side entered]``: the derivatives of T by each
+        of the seven values, per dB or per rad.
     """
     # The angle, the leaked power and the loss of each cell in its state.
     share = np.array([1.0, 0.0, 0.5])[states]  # of the way from cross to bar
@@ -1221,14 +1231,18 @@ def _minimise(
     noise: Noise,
     most_steps: int = _MOST_STEPS,
 ) -> NDArray[np.float64]:
-    """Minimise the objective by Levenberg and Marquardt.
+    """Find values of all cells for which modelled powers are nearest to measured ones.
+
+    The values are the losses (dB) and phases (rad) of each cell. The sum of weighted squares is
+    minimised by the method of Levenberg and Marquardt. That is Gauss-Newton with a damping: a
+    large damping makes steps short. It grows when a step makes things worse.
 
     Parameters
     ----------
     fit
-        The objective.
+        The least-squares problem: its sum of squares, gradient and normal matrix at given values.
     start
-        (cells, values): where the iteration starts.
+        float64, (cells, values): where the iteration starts.
     floor
         The power that is added to all powers before they are compared, as a part of what goes in.
     noise

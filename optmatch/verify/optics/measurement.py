@@ -72,7 +72,9 @@ def measure_optics(
     Returns
     -------
     Optics
-        Powers, and all figures.
+        By slot: the power at each free terminal and the lost part, for each frequency and source
+        port; cells, length and delay of each circuit; closed loops; heater power and settling
+        time. Its `figures` sum them up, such as the worst insertion loss.
 
     Raises
     ------
@@ -114,10 +116,12 @@ def measure_optics(
     chip = _build_chip(fabric, graph, cells, integer("seed", seed, at_least=0))
     slots = [_solve_slot(chip, row, frequencies, fabric.source_terminals) for row in states]
 
-    # All cells change before the first slot, but for those that are stuck.
+    # Which cells change before each slot: before the first one all, but for those that are stuck.
     changes = np.ones(states.shape, dtype=bool)
     changes[1:] = states[1:] != states[:-1]
     changes &= graph.stuck == FREE
+
+    # Powers are listed by free terminal, in the order of the perimeter: where ports are in it.
     place_in_perimeter = np.full(len(graph.mate), -1)
     place_in_perimeter[graph.perimeter] = np.arange(len(graph.perimeter))
 
@@ -314,34 +318,49 @@ def _solve_slot(
     frequencies_hz: NDArray[np.float64],
     inputs: NDArray[np.int32],
 ) -> _Slot:
-    """Solve one slot at every frequency.
+    """Compute where light goes on a chip in one time slot, at every frequency.
+
+    Each cell of the chip has four terminals: two at end a, two at end b. Waveguides join terminals
+    of different cells; the terminals on the perimeter are free. Light of each source is followed
+    alone, over all leaks and loops, as the solution of one linear system for each frequency.
 
     Parameters
     ----------
     chip
-        The fabric with its device.
+        The chip with its device. The fields that are read here:
+
+        - ``graph``: cells and joins; ``mate[terminal]`` is the terminal that a waveguide joins to
+          it, negative if it is free; ``stuck[cell]`` says whether a cell is dead;
+        - ``cells``: the device of each cell, with losses, heat and delay;
+        - ``errors_rad``: the phase errors of both arms of each cell, shape (cells, 2);
+        - ``waveguide_amplitude[link]``: the amplitude that is left behind a waveguide.
     states
-        (cells,): 0 bar, 1 cross.
+        (cells,): the state of each cell in the slot, 0 bar, 1 cross.
     frequencies_hz
-        (frequencies,): distances from the central one.
+        (frequencies,): optical frequencies, as distances from the central one.
     inputs
-        (sources,): terminals at which light enters.
+        (sources,): the terminal at which the light of each source enters.
 
     Returns
     -------
     _Slot
-        Powers as parts of what goes in, facets not counted: what leaves at each free terminal and
-        what is lost, by frequency and source; the closed loops of cells, and the most light that
-        is in any of them.
+        Powers, as parts of the power that a source sends; losses at facets are not counted:
+
+        - ``power``: what leaves at each free terminal, (frequencies, sources, free terminals);
+        - ``lost``: what cells and waveguides absorb, (frequencies, sources);
+        - ``loops``: the cells of each closed loop that no port leads into;
+        - ``loop_power``: the most power in any of these loops, over all frequencies and sources.
     """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 
-    # Heat of other cells turns the difference of the phases of both arms.
+    # Heat of other cells turns the difference of the phases of both arms: half of it is added to
+    # the phase of one arm, and half taken from that of the other.
     graph = chip.graph
     heat_rad = heat_turns(graph, chip.cells, states)[:, None] / 2 * np.array([1, -1])
     errors_rad = chip.errors_rad + heat_rad
 
-    # What a waveguide absorbs of light that leaves a cell at a terminal.
+    # The part of the power that a waveguide absorbs, by the terminal at which light leaves a cell;
+    # 0 at a free terminal.
     left_of_power = chip.waveguide_amplitude[graph.links.of_terminal] ** 2
     faded = np.where(graph.mate < 0, 0.0, 1 - left_of_power)
 

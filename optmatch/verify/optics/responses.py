@@ -274,33 +274,55 @@ def model_states(
     *,
     with_returns: bool = True,
 ) -> list[MeasuredState]:
-    """Solve the model in each measured state.
+    """Compute the light of a chip by its model, for each setting of the cells that was measured.
+
+    A cell is an interferometer with two waveguides. Light that enters by one of them leaves by the
+    same one (straight) or by the other one (across). The model says with which amplitude.
 
     Parameters
     ----------
-    fabric, measured
-        The chip, and what was measured of its cells and ports.
+    fabric
+        The chip.
+    measured
+        The measurement, of which two arrays are read:
+
+        - ``cell_states[k, cell]``: the state of each cell in setting k: 0 bar, 1 cross;
+        - ``power[k, source, destination]``: the measured part of the power that gets from port to
+          port; NaN where nothing was measured.
     cells
-        Waveguides, facets and heat of the chip.
+        The device: losses of waveguides and facets, phase errors of the cells, and how much the
+        heat of a cell turns the phase of other cells.
     amplitudes
-        ``amplitudes[cell, state, straight or across]`` of its cells, without heat.
+        float64, (cells, 2 states, 2): the real amplitude of light that passes a cell in bar or
+        cross straight ([..., 0]) and across ([..., 1]), while no other cell is heated.
     with_returns
-        Whether `MeasuredState.returning` is wanted, which takes most of the time: one solution for
-        each terminal of each cell. Without it only small changes follow, to first order.
+        Whether the field `returning` of the results is wanted: the light that comes back to a cell
+        by loops. It takes most of the time, one solution for each terminal of each cell. If
+        False it is 0, and the results tell the effect of a changed cell to first order only.
 
     Returns
     -------
     list of MeasuredState
-        One for each measured state, in its order.
+        One for each setting, in their order: the states of the cells, the light of the model
+        (amplitudes at the destinations, and in each cell), and the measured powers in dB to
+        compare it with.
     """
     graph = graph_of(fabric)
     every_cell = np.arange(graph.n_cells)
+
+    # What the matrix of a cell is multiplied with in each state: the phase error that both of its
+    # arms share, and the effect of its own circuit. Shape (cells, states, 2, 2).
     factors = state_factors(fabric, cells)
     solved = []
     for row, power in zip(measured.cell_states, measured.power, strict=True):
-        # Heat depends on the states of all cells, hence the amplitudes are turned anew here.
+        # A stuck cell is in the state in which it is stuck. Compared are the pairs of ports that
+        # were measured.
         states = set_stuck_cells(graph, row)
         compared = compared_pairs(fabric, power)
+
+        # The matrix of each cell in its state. The heat of all other cells turns its amplitudes,
+        # and differs from setting to setting. `KEPT`, a little below 1, is a loss that keeps
+        # closed loops solvable.
         factor = factors[every_cell, states]
         turn_rad = heat_turns(graph, cells, states) / 2
         heated = turn_amplitudes(amplitudes[every_cell, states], turn_rad)

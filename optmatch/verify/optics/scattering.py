@@ -175,21 +175,33 @@ def _solve_reached_terminals(
 def _eliminate(
     pattern: _Pattern, entries: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Solve :math:`(I - C S) x = b` for each input by sparse elimination (LU without pivots).
+    """Find the light that enters each cell of a chip, for light that is sent in at one terminal.
+
+    The amplitudes x at all joined terminals solve the linear system :math:`(I - C S) x = b`. S
+    leads light through cells, C through waveguides to the next cell, and b is the light that is
+    sent in. The system is sparse; it is solved by LU elimination without pivots, once for all
+    inputs.
 
     Parameters
     ----------
     pattern
-        The places of the entries in the sparse matrix, and the order of elimination.
+        What all systems of this chip have in common. Its fields are
+
+        - ``terminal_of_unknown``: the joined terminal of each unknown, in elimination order;
+        - ``unknown_of_terminal``: the unknown of each terminal, -1 for a free one;
+        - ``entered_before`` and ``entered_next``, for each entry of C S: light that has entered
+          a cell at the former terminal enters the next cell at the latter one;
+        - ``order``, ``row_indices`` and ``column_starts``: the sparse matrix by columns.
     entries
-        (entries,): those of C S, as `_Pattern` lists them.
+        complex128, (entries,): the amplitude behind cell and waveguide for each entry of C S.
     inputs
         (inputs,): terminals at which light of amplitude 1 enters, each for itself.
 
     Returns
     -------
     NDArray
-        complex128, (inputs, unknowns): the amplitudes x that enter cells at joined terminals.
+        complex128, (inputs, unknowns): the amplitudes x that enter cells at joined terminals, a
+        row for each input.
 
     Raises
     ------
@@ -303,21 +315,34 @@ def _find_lit_terminals(
 
 @lru_cache(maxsize=16)
 def _prepare_pattern(graph: CellGraph) -> _Pattern:
-    """Lay out the sparse system of a graph, and choose the order of elimination.
+    """Lay out the sparse linear system of the light on a chip, before its numbers are known.
 
-    The order is that of minimum degree, which SuperLU finds for a matrix of the same pattern. The
-    result depends on the joins alone, not on states or devices, and is kept for later calls.
+    An unknown is the amplitude of light that enters a cell at a terminal which a waveguide joins
+    to another cell. That light has passed the other cell, and has entered it at one of two
+    terminals. Each unknown therefore depends on two others: two entries of the matrix.
+
+    The unknowns are put into the order of minimum degree, in which elimination adds few entries.
+    SuperLU finds it for any matrix with entries at the same places. The result depends on the
+    waveguides alone, not on states or devices, and is kept for later calls.
 
     Parameters
     ----------
     graph
-        The cells and their joins.
+        The cells. ``mate[terminal]`` is the terminal at the other end of its waveguide, -1 if it
+        is free. Cell k has the terminals 4 k .. 4 k + 3.
 
     Returns
     -------
     _Pattern
-        The unknowns, two entries of C S for each of them, and the places of all entries in a
-        sparse matrix by columns.
+        With the fields
+
+        - ``terminal_of_unknown``, ``unknown_of_terminal``: unknowns and their terminals (-1 for a
+          free terminal);
+        - ``entered_before``, ``entered_next``: for each of the two entries of an unknown, where
+          light enters the cell before, and where it enters the next one;
+        - ``order``: which entries the matrix has, column by column, as places in the list of the
+          ones of the diagonal followed by all entries;
+        - ``row_indices``, ``column_starts``: the sparse matrix by columns, as SciPy has it.
     """
     # An unknown for each joined terminal. Light enters there that has left the cell of its mate,
     # after it has entered that cell at one of the two terminals of its other end.
@@ -327,6 +352,8 @@ def _prepare_pattern(graph: CellGraph) -> _Pattern:
     entered_before = (4 * (left // 4)[:, None] + EXITS[left % 4]).ravel()
     unknown_of_terminal = np.full(len(graph.mate), -1)
     unknown_of_terminal[joined] = np.arange(len(joined))
+
+    # Unknowns are numbered anew in the order of elimination, which SuperLU chooses.
     if len(joined):
         is_inside = graph.mate[entered_before] >= 0
         diagonal = np.arange(len(joined))

@@ -67,11 +67,15 @@ class SweepFit(NamedTuple):
 
 
 def fit_sweep(volts: ArrayLike, power: ArrayLike, is_cross: tuple[bool, ...]) -> SweepFit:
-    """Fit the sweep of one heater by least squares.
+    """Find how the phase of a cell depends on the voltage of its heater, from measured powers.
 
-    The model is ``P = m + s A cos(a + b V**2)`` with a mean m and an amplitude A for each output,
-    and s = 1 for an output of cross, -1 for one of bar. The phase a and the rate b are common to
-    all outputs.
+    The voltage V is swept, and the powers P at outputs of the cell rise and fall. The curve
+    ``P = m + s A cos(a + b V**2)`` is fitted by least squares. Its symbols are
+
+    - a: the phase in rad without voltage, the same for all outputs;
+    - b: the rate in rad per square volt, the same for all outputs;
+    - m and A: the mean power and the amplitude, for each output its own;
+    - s: 1 for an output that gets light when the cell is in cross, -1 for one in bar.
 
     Parameters
     ----------
@@ -85,11 +89,14 @@ def fit_sweep(volts: ArrayLike, power: ArrayLike, is_cross: tuple[bool, ...]) ->
     Returns
     -------
     SweepFit
-        The phase a in rad and the rate b in rad per square volt, with their covariance. The
-        visibility of an output is abs(A) / m. `noise` is the standard deviation of the residuals
-        in the unit of the powers: their sum of squares over the degrees of freedom, as a root.
-        `factor` times the standard deviation of the phase at a voltage is half the width of the
-        95 % confidence band there.
+        With the fields
+
+        - ``a_rad``, ``b_rad_per_v2``: the phase a, within -pi .. pi, and the rate b > 0;
+        - ``covariance``: of a and b, in this order, shape (2, 2);
+        - ``visibility``: abs(A) / m for each output;
+        - ``noise``: the standard deviation of the residuals, in the unit of the powers;
+        - ``factor``: times the standard deviation of the phase at a voltage, it is half the width
+          of the 95 % confidence band there.
 
     Raises
     ------

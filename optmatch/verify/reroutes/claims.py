@@ -236,14 +236,20 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
 
 
 def check_block(failure: Failure, proof: BlockProof) -> None:
-    """Check a block: more circuits of some chips must use some links than there are links.
+    """Check a proof that a failure cannot be repaired, as some chips have too few links left.
 
-    All light that working cells let through is followed, in whatever states they are.
+    A *link* is a waveguide between two cells, which serves one circuit. The proof names chips and
+    links. It holds if all light that leaves these chips (or all that comes to them) has to pass
+    these links, and the chips have more circuits than there are links. For example, 2 links cannot
+    serve the 3 circuits that leave a chip.
+
+    Light is followed through all cells that work, in both states of each, but not through the
+    links that are named. No port on the other side may be reached.
 
     Parameters
     ----------
     failure
-        The state after the failure, of racks with cells.
+        The state after the failure, of racks with cells: circuits, dead ports and lost chips.
     proof
         ``chips``, which are not lost; ``links``, numbers of waveguides without faults, each of
         which serves one circuit; ``leaving``: True if all light from the chips has to pass the
@@ -329,15 +335,25 @@ def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Ite
 
 
 def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
-    """Bound the levels of the objective: hit circuits change, and take the shortest routes.
+    """Bound the cost of any repair after a failure from below, level by level.
 
-    The best handover of lost units to spares counts. Where there are too many, none is looked at:
-    each end of a circuit may then be any spare by itself.
+    A *unit* is what a spare replaces: a chip, or a port of a switch. A repair hands the circuits
+    of each lost unit over to a spare, and gives the circuits that are hit new routes. A *handover*
+    says which spare takes over each lost unit. Costs are compared level by level: a later level
+    counts only between equal earlier ones. Each hit circuit is assumed to get its shortest route.
+
+    All handovers are tried, and the best one counts. If there are too many, each end of a circuit
+    in a lost unit may be at any spare, whichever is nearest; that is a bound too.
 
     Parameters
     ----------
     failure
-        The state after the failure: hit circuits, lost units and spares.
+        The state after the failure. The fields that are read here:
+
+        - ``problem``: the fabric, its units, and ``circuits[k] = source port, destination port``;
+        - ``hit``: the circuits that do not work any more;
+        - ``lost`` and ``spares``: units to be replaced, and units that can take over;
+        - ``per_unit``: ports of a unit.
 
     Returns
     -------
@@ -357,6 +373,9 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     end_ports = problem.circuits[hit].astype(np.int64)
     end_units = end_ports // failure.per_unit  # (circuits, 2)
 
+    # The handovers to be tried: for each one, the units that replace the lost ones. Where no light
+    # passes through servers, a rack moves as a whole, and its chips stay as far apart as before.
+    # With too many handovers, the least lengths to any spare are used, and none is tried.
     handovers: Iterable[tuple[int, ...]] = [tuple(lost)]
     if problem.units.through:
         if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
@@ -368,8 +387,8 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
                 stated_losses = _shorten_to_any(stated_losses, lost, spares)
         else:
             handovers = permutations(spares, len(lost))
-    # Without light through chips a rack moves as a whole, and its chips stay as far apart.
 
+    # The best handover; one with a circuit that has no route is left out.
     best: tuple[int, int] | None = None
     unit_after = np.arange(problem.units.n_units)
     for handover in handovers:

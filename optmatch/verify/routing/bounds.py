@@ -275,12 +275,17 @@ def _measure_routes(
 def _search_breadth_first(
     graph: CellGraph, starts: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Search the shortest walks from all ports side by side, one step of all walks at a time.
+    """Find how few cells the light of each port has to pass to get to each terminal of the chip.
+
+    Light that enters a cell leaves it by one of two terminals, one in bar and one in cross, and
+    goes on at the terminal that is joined to it. The search is breadth-first, for all ports side
+    by side: after round d all terminals that can be reached through d cells are known.
 
     Parameters
     ----------
     graph
-        The cells and the links between their terminals.
+        The cells. ``exits[terminal]`` are the two terminals by which light leaves that enters at
+        a terminal; ``mate[terminal]`` is the terminal joined to it, negative if it is free.
     starts
         ``starts[port]``: the terminal where the light of a port enters its first cell.
 
@@ -294,6 +299,8 @@ def _search_breadth_first(
     n_terminals = len(graph.mate)
     cells = np.zeros((len(starts), n_terminals), dtype=np.int32)
     entered = np.full_like(cells, -1)
+
+    # The walks of the current round: whose light it is, and where it enters its next cell.
     port = np.arange(len(starts))
     terminal = starts.astype(np.int64)
     distance = 0
@@ -304,6 +311,7 @@ def _search_breadth_first(
         entry = np.repeat(terminal, 2)
         left = graph.exits[terminal].ravel()
 
+        # A walk ends where light of the same port has left by the terminal in an earlier round.
         new = cells[port, left] == 0
         port = port[new]
         left = left[new]

@@ -26,17 +26,21 @@ class Quality(NamedTuple):
 
 
 def measure_quality(light: Light, cells: CellDevice) -> Quality:
-    """Follow the beams, and add up at each cell what the other beam there leaks into this one.
+    """Compute the loss and the crosstalk of each beam of a schedule.
 
-    A beam leaks to the other output at the end by which it leaves. There its leak joins the beam
-    that entered beside it, and loses from there on what that beam loses. Its share of that beam's
-    signal is therefore the leak of the cell times the ratio of both powers where they enter it.
+    A *beam* is the light of one source in one time slot. It passes cells, and each takes some of
+    its power. If a second beam passes the same cell, each of them leaks a little into the other.
+    A leak goes on with the beam that it has joined, and loses the same from there on. Its share
+    of that beam's power therefore stays what it is in the cell. For example, if a cell leaks 1 %,
+    and the other beam enters it with twice the power of this one, it adds 2 % to the crosstalk.
 
     Parameters
     ----------
     light
-        The beams of a schedule: one entry for each passage of a beam through a cell, with its
-        slot, beam, and the terminals by which it enters and leaves the cell.
+        The passages of beams through cells, beam after beam, in order. Entry k is one passage:
+        ``slot[k]`` and ``beam[k]`` (its source) say whose, ``entered[k]`` and ``left[k]`` by which
+        terminals. Cell c has the terminals 4 c .. 4 c + 3; bit 0 of the number is the side of the
+        cell. ``arrived`` has the shape (slots, sources).
     cells
         The device of each cell: loss in dB and leak as a ratio of powers, by cell and state.
 
@@ -61,7 +65,9 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     n_cells_of_beam = np.diff(np.append(first_of_beam, len(beam)))
     before_db -= np.repeat(before_db[first_of_beam], n_cells_of_beam)
 
-    # The passage, if any, that entered the same cell in the same slot at the same end.
+    # For each passage the one, if any, that enters the same cell beside it: in the same slot, at
+    # the other terminal of the same end, whose number differs in bit 0. A beam that meets itself
+    # makes no crosstalk.
     place = light.slot * (4 * cells.n_cells) + light.entered
     receiver_of = _find_places(place, place ^ 1)
     leaker = np.flatnonzero(receiver_of >= 0)

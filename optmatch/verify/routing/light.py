@@ -34,19 +34,25 @@ class Traced(NamedTuple):
 
 
 def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Traced:
-    """Trace every circuit both ways through the stated cells, and apply all rules of light.
+    """Check that the light of every circuit of a schedule gets to its partner, and back.
 
-    Loops of light break no rule, and are notes. On a switch without cells the link budgets of the
-    circuits are checked.
+    The cells of the switch are put into the states that the schedule says, slot by slot, and light
+    is followed through them. Circuits may not share a link, and stuck cells have to be stated as
+    they are. Closed loops of cells break no rule; they are noted. A switch without cells has no
+    paths to follow; the losses of its circuits are compared with their budgets instead.
 
     Parameters
     ----------
     fabric
         The switch.
     schedule
-        A schedule that has the shapes of the fabric, and matchings in all slots.
+        The schedule; its shapes are known to fit the switch. The fields that are read here:
+
+        - ``matchings[slot, source]``: the destination, `IDLE` (-1) for none;
+        - ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; None without cells.
     findings
-        The report, to which violations, notes and figures are added.
+        The report, to which violations, notes and figures are added, such as ``cells_used_max``:
+        the most cells with light in a slot.
 
     Returns
     -------
@@ -66,6 +72,8 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     idle = matchings == IDLE
     starts = np.where(idle, -1, fabric.source_terminals)
     ends = np.where(idle, -1, fabric.destination_terminals[matchings])
+
+    # Forth and back: light must come out where it is expected.
     light = trace(graph, states, starts)
     _check_arrival(fabric, matchings, LIGHT_ARRIVES, light, ends, findings)
     light_back = trace(graph, states, ends)
@@ -77,6 +85,7 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     _check_circuits(fabric, states, findings)
     _note_loops(graph, states, findings)
 
+    # Which cells have light, by slot and cell.
     lit = np.zeros(states.shape, dtype=bool)
     lit[light.slot, light.entered // 4] = True
     findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))

@@ -255,18 +255,20 @@ class ProofChecker:
     def _sum_of_circuits_in_float(
         self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts
     ) -> float:
-        """Add up the cheapest walks of all circuits by the shortest paths of SciPy.
+        """Add up the costs of the cheapest walks of all circuits, by Dijkstra's method of SciPy.
 
-        These are computed in floats, which are exact for whole numbers below 2**53. The nodes of
-        the graph are the terminals, for leaving a cell there, and one more for each start, in
-        front of the link where light enters the fabric.
+        A walk passes cells and links, and pays for each. SciPy computes in floats, which are exact
+        for whole numbers below 2**53. It is given a graph with a node for each terminal t (light
+        has left a cell there) and one for each start (light is about to enter the chip). An edge
+        leads through the next cell, and costs that cell and the link behind it.
 
         Parameters
         ----------
         circuits
-            The circuits, as terminals.
+            The circuits, each with the terminal where its light enters (``start``) and the one
+            where it leaves (``end``).
         prices
-            ``prices[link]``, whole numbers that are not negative.
+            ``prices[link]``, whole numbers >= 0.
         cell_costs
             The cost of passing a cell in bar and in cross, in the same unit.
 
@@ -316,26 +318,37 @@ class ProofChecker:
         cell_costs: CellCosts,
         convert: Callable[[float], float],
     ) -> float:
-        """Return the least bound of all leaves: one of their cases holds in every routing.
+        """Return a lower bound on the cost of every routing, as a tree of cases proves it.
 
-        A proof is a tree of cases. Each node forbids some links to some circuits; an inner one is
-        divided into two cases, and a leaf has prices that bound the routings of its case.
+        A routing gives each circuit a path of its own through the cells of the chip; no two paths
+        share a link. The proof divides all routings into cases, as a search tree does. A case
+        forbids some links to some circuits. Each leaf of the tree bounds the routings of its own
+        case. Every routing falls into one of the leaves, hence the least bound holds for all. For
+        example, leaves that prove 12, 14 and "no routing" (infinite) prove 12 together.
 
         Parameters
         ----------
         proof
-            The tree.
+            The tree. This function reads, for each node (0 is the root):
+
+            - ``circuit[node]``: the circuit on which the node splits, -1 for a leaf;
+            - ``children[node, 0 or 1]``: the nodes of its two cases;
+            - ``infeasible[node]``: 1 for a leaf that claims that its case has no routing;
+            - ``prices[node, link]``: for a leaf, the price of each link, a whole number >= 0.
         circuits
-            The circuits of the matching, as terminals.
+            The circuits of the matching, each with the terminal (corner of a cell) at which its
+            light enters the chip, and the one at which it leaves.
         cell_costs
-            The cost of passing a cell in bar and in cross, in price units.
+            What it costs to pass one cell. A cell has two states: bar and cross, each with a cost
+            of its own. Costs are in the unit of the prices, a small fixed part of a cell or a dB.
         convert
-            Turns a finite sum in price units into the unit of the bound.
+            Turns a finite sum in that unit into the unit of the result, such as whole cells.
 
         Returns
         -------
         float
-            The bound of all routings; infinite if no leaf has one.
+            The bound, in the unit of `convert`; infinite if the proof shows that there is no
+            routing at all.
 
         Raises
         ------
@@ -343,15 +356,16 @@ class ProofChecker:
             If the proof is about other links or circuits, or a leaf does not show what it claims.
         """
         self._check_sizes(proof, len(circuits))
-        # Depth-first search of the tree. Each routing falls into the case of some leaf, hence the
-        # least bound of all leaves is a bound of all routings.
+
+        # Depth-first search of the tree. An entry of `open_nodes` is a node, and what is forbidden
+        # to each circuit there; at the root nothing is.
         bounds = []
-        open_nodes = [(0, [Case()] * len(circuits))]  # a node, and the case of each circuit
+        open_nodes = [(0, [Case()] * len(circuits))]
         while open_nodes:
             node, cases = open_nodes.pop()
 
-            # An inner node is divided into two cases; a leaf bounds the routings of its case, or
-            # shows that there are none.
+            # An inner node hands its two cases on. A leaf adds its bound: infinite if its case has
+            # no routing, else the cheapest paths (links paid for) less the prices of all links.
             if proof.circuit[node] >= 0:
                 for branch in (0, 1):
                     child = int(proof.children[node, branch])

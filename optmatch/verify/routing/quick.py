@@ -68,16 +68,26 @@ def new_marks(fabric: Fabric) -> NDArray[np.int32]:
 
 
 def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
-    """Trace the light of many matchings; find the first one whose circuits are not all served.
+    """Find the first matching whose light does not arrive, by following it from cell to cell.
 
-    Each circuit must enter at its source, come out at its partner, and share no link with another
-    circuit. Light back takes the same way, as a set cell leads it out where it leads light in. A
-    stuck cell must be stated as it is, or free.
+    A row is one matching with the states of all cells. The light of each circuit must come out at
+    its partner, and share no link with another circuit. A stuck cell must be stated as it is, or
+    as free. Light that goes back takes the same path, hence one direction is followed.
+
+    A cell has four terminals, numbered 4 k .. 4 k + 3 in cell k. Bit 1 of the number is the end,
+    bit 0 the side. For example, light that enters cell 0 at terminal 0 leaves it at terminal 2 in
+    bar, and at terminal 3 in cross.
 
     Parameters
     ----------
     wires : Wires
-        The wiring.
+        The wiring of the chip, with the fields
+
+        - ``starts[source]``, ``ends[destination]``: the terminals of the ports;
+        - ``mate[terminal]``: the terminal joined to it, negative if it is free;
+        - ``link[terminal]``: the link at it;
+        - ``stuck[cell]``: the state in which it is stuck, `DEAD` if no light passes, else `FREE`;
+        - ``mutual``: whether the circuits p -> q and q -> p are one, on the same links.
     marks : int32 array, shape (links,)
         Scratch: the circuit that uses each link of the current row.
     matchings : int32 array, shape (rows, ports)

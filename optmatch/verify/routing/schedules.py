@@ -39,23 +39,31 @@ OPTIMAL_IN_SLOTS = Rule("optimal means the fewest slots")
 def verify_schedule(
     problem: AllToAll | Routing, subject: Schedule | Solution, findings: Findings
 ) -> None:
-    """Check a schedule of all pairs, or of one matching, and the claims of a solution about it.
+    """Check a schedule of a switch, and every claim that a solution makes about it.
 
-    A solution claims an objective, a lower bound with its certificate, a status and statistics;
-    `check_solution` compares each claim with a value that is computed here anew.
+    A schedule is a list of time slots, with a matching of ports and states of all cells in each.
+    It is checked by following its light through the cells. A solution claims more: the value of
+    its objective, a lower bound with a certificate, a status, and statistics. Each claim is
+    compared with a value that is computed anew.
 
     Parameters
     ----------
     problem
-        The question: all pairs of ports in slots, or the routes of one matching.
+        What the schedule is for: every pair of ports once, or the routes of one matching.
     subject
-        The schedule alone, or a solution that has it.
+        The schedule alone, or a solution with a schedule (or without, if none was found).
     findings
-        The report in the making, to which violations, notes and figures are added.
+        The report. Violations and notes are added to it, and these figures:
+
+        - ``slots_lower_bound`` (all pairs only): the fewest slots that can do;
+        - ``lower_bound_recomputed``: a bound of the objective, by the best route of each
+          circuit alone.
     """
     # Objectives and bounds that are whole numbers, such as cells, are compared as such.
     if OBJECTIVES[problem.objective].whole:
         findings.step = 1.0
+
+    # The bounds that need no certificate: slots by counting, and the objective.
     counted_slots = 0
     if isinstance(problem, AllToAll):
         counted_slots = count_slots(problem.fabric)
@@ -384,39 +392,55 @@ def count_toggles(schedule: Schedule) -> int:
 
 
 def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> float:
-    """Return the bound that a certificate shows, in the unit of the objective.
+    """Check the certificate of a lower bound, and return the bound that it proves.
+
+    The certificate puts a price on each link between two cells of the chip. Circuits that share no
+    link pay each price at most once, hence the prices bound the cost of all routes from below.
+    They can also prove that no routes exist.
 
     Parameters
     ----------
     problem
-        The question.
+        The problem that was solved. It is one of two kinds:
+
+        - `Routing`: find routes for the circuits of one matching;
+        - `AllToAll`: connect every pair of ports once, in as few time slots as possible.
     findings
-        The report; for all pairs it has the figure ``slots_lower_bound``, and notes are added.
+        The report of the verifier. For an `AllToAll` its figure ``slots_lower_bound`` has to hold
+        the least number of slots that counting proves. It is raised, and a note is added, where
+        the certificate proves that more slots are needed.
     proof
-        The certificate.
+        The certificate. Any object may be handed over; only a `RoutingProof` is accepted.
 
     Returns
     -------
     float
-        The bound; 0 where the certificate says nothing about the objective, infinite where it
-        proves that there is no answer.
+        The lower bound in the unit of the objective (cells or dB). 0 if the certificate proves
+        nothing about this objective. Infinite if it proves that a `Routing` has no answer.
 
     Raises
     ------
     ProofError
-        If it is no certificate of a routing, or does not prove what it claims.
+        If the fabric has no cells, if `proof` is no `RoutingProof`, or if it does not prove what
+        it claims.
     """
+    # Prices are prices of links between cells.
     graph = problem.fabric.graph
     if graph is None or not isinstance(proof, RoutingProof):
         raise ProofError(
             f"a {type(proof).__name__}, where only a RoutingProof on cells can be checked"
         )
     checker = ProofChecker(graph)
+
+    # The prices of an all-to-all bound its cells. They say nothing about objectives that are
+    # measured on a chip: the worst loss, the worst ratio of signal to noise, the power of heaters.
     if isinstance(problem, AllToAll):
         if problem.objective in ON_CHIP:
             return 0.0
         return _bound_jointly(problem, checker, proof, findings)
 
+    # A matching is bounded in cells or in dB. With any other objective only a proof that there is
+    # no routing counts.
     circuits = list_circuits(problem)
     if problem.objective == "total-cells":
         return checker.bound_cells(proof, circuits)

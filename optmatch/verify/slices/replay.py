@@ -237,22 +237,27 @@ def _check_servers(
 
 
 def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[PortPair, SlotPair]:
-    """Return the circuits that the slice needs by their ports, each with its slots.
+    """List the circuits that a torus of chips needs, by the two ports that each joins.
 
-    A slot is the part of the slice on one server. A chip has two ports for each axis: ``2 axis``
-    towards lower places, ``2 axis + 1`` towards higher ones.
+    A slice is a torus of chips, cut into blocks of the size of a server. Such a block is a *slot*;
+    the answer says on which server it is. Each chip has a circuit to each of its neighbours along
+    x, y and z. It has two ports for each axis: ``2 axis`` towards the lower place, and
+    ``2 axis + 1`` towards the higher one. For example, the circuit from chip (0, 0, 0) to chip
+    (1, 0, 0) leaves by port 1 of the former and arrives at port 0 of the latter.
 
     Parameters
     ----------
     problem
         The racks, and whether the torus is twisted.
     answer
-        The allocation: its shape in chips, and ``servers[slot]``, which must exist.
+        The allocation, of which two fields are read: ``shape``, the chips along x, y and z, and
+        ``servers[slot]``, the server of each slot, which must exist.
 
     Returns
     -------
     dict
-        The source slot and the destination slot, by the ports of the circuit.
+        For each circuit, by its source port and destination port (numbered through all chips of
+        all racks): its source slot and its destination slot.
     """
     # By the place of a chip in the slice: its slot, and its number among all chips of all racks.
     # Slots of a slice and chips of a server are both counted with the first axis fastest.
