@@ -71,22 +71,28 @@ class HeaterSweep(NamedTuple):
 
 
 def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int, int], Heater]:
-    """Read the calibrations of the heaters of a chip.
+    """Read how the heaters of a chip turn the phase of light, heater by heater.
+
+    A heater is in one of the two arms, 1 or 2, of a cell. Its phase over voltage is stated by two
+    coefficients, or by measured points.
 
     Parameters
     ----------
     path
-        CSV or JSON. Columns of a CSV are ``cell``, ``arm`` and either ``a_rad, b_rad_per_v2`` (one
-        line for a heater), or ``v, phase_rad`` (a line for each point); and perhaps
-        ``resistance_ohm, max_v, settling_s``. JSON has ``"format": "optmatch/heaters/1"`` and
-        under ``"heaters"`` objects with the same names, where ``v`` and ``phase_rad`` are lists.
+        A file of one of two kinds:
+
+        - CSV with the columns ``cell`` and ``arm``, and either ``a_rad, b_rad_per_v2`` (one line
+          for a heater) or ``v, phase_rad`` (a line for each point). The columns
+          ``resistance_ohm``, ``max_v`` and ``settling_s`` may follow;
+        - JSON with ``"format": "optmatch/heaters/1"`` and under ``"heaters"`` objects with the
+          same names, where ``v`` and ``phase_rad`` are lists.
     fabric
-        The chip, for names of cells and heaters; numbers are taken, too. Arms are 1 and 2.
+        The chip, whose cells and heaters may be stated by name or number.
 
     Returns
     -------
     dict
-        Heaters by the number of the cell and the arm.
+        Heaters by pairs of the number of a cell and an arm.
 
     Raises
     ------
@@ -102,7 +108,8 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
             rows = _rows_of_json(content, name)
         else:
             rows = list(_rows_of_csv(decode(content, name)))
-        # A heater has one line with coefficients, or several lines with points of its curve.
+
+        # By cell and arm: what the lines so far have stated, and where the first one stands.
         points: dict[tuple[int, int], dict[str, Any]] = {}
         places: dict[tuple[int, int], str] = {}
         for place, row in rows:
@@ -110,16 +117,20 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
             arm = find_arm(fabric, cell, row.get("arm", ""), place)
             fields = _fields_of_row(row, place)
             former = points.setdefault((cell, arm), {"volts": [], "phases_rad": []})
+
+            # Points of further lines are appended; all else must be as in the first line.
             for field, value in fields.items():
                 if field in ("volts", "phases_rad"):
                     former[field] += list(np.atleast_1d(value))
                 elif former.setdefault(field, value) != value:
                     message = f"{field} = {value:g}: {former[field]:g} stands above"
                     raise FormatError(message, where=place)
+            # Only a heater with points may have several lines.
             if not former["volts"] and (cell, arm) in places:
                 message = f"cell {fabric.cell_names[cell]}, arm {arm}: is there already"
                 raise FormatError(f"{message}, {places[cell, arm]}", where=place)
             places.setdefault((cell, arm), place)
+        # Fields of points are left out of a heater with coefficients.
         heaters = {}
         for (cell, arm), fields in points.items():
             if not fields["volts"]:
@@ -427,7 +438,8 @@ def read_sweeps(path: str | os.PathLike[str], fabric: Fabric) -> list[HeaterSwee
         outputs = [key for key in rows[0][1] if key in ("cross", "bar")]
         if not outputs:
             raise FormatError("a column cross or bar with powers is expected", where=rows[0][0])
-        # Points by the cell and the arm that is swept.
+
+        # Points by cell and arm; a point is a voltage and the power at each output.
         lines: dict[tuple[int, int], list[list[float]]] = {}
         resistance_ohm: dict[tuple[int, int], float | None] = {}
         for place, row in rows:
@@ -442,6 +454,8 @@ def read_sweeps(path: str | os.PathLike[str], fabric: Fabric) -> list[HeaterSwee
             if "resistance_ohm" in row:
                 stated = _number("resistance_ohm", row["resistance_ohm"], place)
                 resistance_ohm[cell, arm] = stated
+
+    # Column 0 of a table has voltages in V, the others have powers.
     sweeps = []
     for (cell, arm), points in lines.items():
         table = np.array(points)

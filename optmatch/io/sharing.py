@@ -67,14 +67,20 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
 
 
 def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
-    """Read jobs: the column ``demand``, and the least of each attribute under its name.
+    """Read a table of jobs that want resources, a line for each job.
+
+    Resources have attributes, numbers such as a memory size. A job may state the least value that
+    its resources must have.
 
     Parameters
     ----------
     path
-        CSV with a line of names, or Parquet; ``.gz`` is unpacked. An attribute without a column
-        has no bound. The columns ``rounds``, ``arrival_s``, ``all_or_nothing``, ``fair_share``,
-        and for each plane ``cap.0``, ``cap.1`` and so on, may be there.
+        CSV with a line of names, or Parquet; ``.gz`` is unpacked. Its columns are
+
+        - ``demand``: how many resources the job wants;
+        - names of attributes: the least value; an attribute without a column has no bound;
+        - perhaps ``rounds``, ``arrival_s``, ``all_or_nothing`` and ``fair_share``;
+        - perhaps ``cap.0``, ``cap.1`` and so on, the limit on each plane.
     resources
         The resources whose attributes the columns name.
 

@@ -34,7 +34,10 @@ class _Flaw:
 
 
 def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = None) -> Any:
-    """Parse JSON, refusing content that other readers would silently bend.
+    """Parse JSON, and refuse content that other readers would silently change.
+
+    Refused are numbers that are not finite, keys that occur twice in an object, control characters
+    in strings, halves of pairs of surrogates, and bytes that are no UTF-8.
 
     Parameters
     ----------
@@ -43,10 +46,13 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
     path
         The name of its file, for messages.
     passed_over
-        A list: flaws of single values are passed over, and a line for each is added to the list. A
-        number that is not finite becomes None, the first value of a key that occurs twice counts,
-        control characters stay in their strings, and bytes that are no UTF-8 are replaced.
-        None: each of these is an error.
+        None: each of these flaws is an error. A list: a flaw is mended instead, and a line that
+        names it is added to the list. Then
+
+        - a number that is not finite becomes None;
+        - of a key that occurs twice the first value counts;
+        - control characters stay in their strings;
+        - bytes that are no UTF-8 are replaced.
 
     Returns
     -------
@@ -70,13 +76,15 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
     """
     flaws: list[_Flaw] = []
 
-    # The reader of Python is told to put a flaw in the place of each value that breaks a rule, as
-    # it does not say where it is; the places are found in the tree afterwards.
+    # The JSON reader of Python does not say where in the tree a value is. Each value that breaks
+    # a rule is therefore replaced by a mark, a `_Flaw`, and marks are looked for afterwards.
     def flaw(message: str, instead: Any = None) -> _Flaw:
+        """Return a mark with its message and the value that may take its place."""
         flaws.append(_Flaw(message, instead))
         return flaws[-1]
 
     def real(digits: str) -> Any:
+        """Return a number, or a mark where it is too large to be finite."""
         value = float(digits)
         return value if math.isfinite(value) else flaw(f"{digits}: a number is finite")
 
@@ -91,7 +99,8 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
             parse_constant=lambda name: flaw(f"{name}: a number is finite"),
         )
 
-    # Control characters in strings are passed over on request, by a second reading.
+    # The tree, with marks. A text with control characters is read a second time, less strictly,
+    # if flaws are to be mended.
     if isinstance(text, bytes):
         text = _decode(text, path, passed_over)
     try:
@@ -109,9 +118,11 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
     except ValueError as exc:  # Python refuses integers of thousands of digits
         raise FormatError(f"{exc}: not a number for optmatch", path=path) from exc
 
-    # Half a pair of surrogates is no letter. Looked for are the escapes of such halves.
+    # Half a pair of surrogates, such as the escape \ud800 alone, is no letter.
     if not flaws and re.search(r"\\u[dD][89a-fA-F]", text):
         tree = _mark_halves(tree, flaw)
+
+    # The first mark in the tree is the error; or each is noted and its value put in its place.
     if flaws and passed_over is None:
         where, first = next(_find_flaws(tree, ""))
         raise FormatError(first.message, where=where, path=path)

@@ -341,23 +341,28 @@ def _read_matrix(fabric: Fabric, rows: list[tuple[int, list[str]]], path: str) -
 def _read_pairs(
     fabric: Fabric, header: list[str], rows: list[tuple[int, list[str]]], path: str
 ) -> TransferSpectrum:
-    """Read a table with a line for each source, destination and frequency.
+    """Read the powers between ports from a table with a line for each measurement.
+
+    As an example, with the columns ``source, destination, wavelength_nm, db``, the line
+    ``0,3,1550,-2.5`` says that light from port 0 to port 3 loses 2.5 dB at 1550 nm.
 
     Parameters
     ----------
     fabric
         The chip whose ports the lines name.
     header
-        The names of the columns, in small letters.
+        The names of the columns, in small letters: ``source``, ``destination``, ``db``, and
+        perhaps ``frequency_hz`` or ``wavelength_nm``.
     rows
-        The number of each line, and its entries.
+        For each line its number in the file, and its entries as texts.
     path
         The file, for messages.
 
     Returns
     -------
     TransferSpectrum
-        Its frequencies are all that occur, ascending; what no line states was not measured.
+        Frequencies in Hz, ascending, and powers by frequency, source and destination; NaN for what
+        no line states. A table without frequencies has one frequency, which is NaN.
 
     Raises
     ------
@@ -393,6 +398,8 @@ def _read_pairs(
         level = _read_number(entry_of["db"], "db", path, line)
         records.append((frequency_hz, source, destination, level))
 
+    # Levels in dB by frequency, source and destination. Where lines have no frequency, the one
+    # frequency is NaN, at place 0.
     frequencies_hz = np.unique([record[0] for record in records])
     n_entries = len(frequencies_hz) * fabric.n_ports**2
     check_content("entries", n_entries, path)
@@ -480,11 +487,18 @@ def _power_of_db(level_db: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _read_lumerical(fabric: Fabric, path: str) -> TransferSpectrum:
-    """Read a file of Lumerical: blocks of transmissions between two ports.
+    """Read the light powers between ports from a file of the simulator Lumerical.
 
-    Each block begins with ``("port 2","mode 1",1,"port 1",1,"transmission")`` (the port left by
-    first) and ``(points,3)``; then come lines of frequency, magnitude and phase. Only the
-    first of several modes counts.
+    The file has a block for each pair of ports, for example::
+
+        ("port 2","mode 1",1,"port 1",1,"transmission")
+        (2,3)
+        1.931e14 0.98 0.11
+        1.932e14 0.97 0.12
+
+    Here light enters at port 1 and leaves at port 2, and two lines follow: a frequency in Hz, the
+    magnitude of the amplitude, and its phase. Blocks of other modes than 1 are passed over. Lines
+    before the blocks, such as ``["port 1","LEFT"]``, may list the ports in order.
 
     Parameters
     ----------
@@ -496,12 +510,13 @@ def _read_lumerical(fabric: Fabric, path: str) -> TransferSpectrum:
     Returns
     -------
     TransferSpectrum
-        Powers by rising frequency in Hz, source and destination; NaN where no block is.
+        Frequencies in Hz, ascending, and powers (squared magnitudes) by frequency, source and
+        destination; NaN for pairs without a block.
 
     Raises
     ------
     FormatError
-        If a block is cut off, or has other ports or frequencies.
+        If a block is cut off, or has other ports or frequencies than the first one.
     """
     n_rows = len(matrix_port_names(fabric))
     text = decode(read_bytes(path), path)
@@ -522,6 +537,7 @@ def _read_lumerical(fabric: Fabric, path: str) -> TransferSpectrum:
                 message = f"{shorten(line)}: the first line of a block is expected"
                 raise FormatError(message, path=path, where=f"line {number}")
             continue
+        # The second line of a block says how many lines follow; -1 if it says nothing.
         size = _LUMERICAL_SIZE.match(lines[index][1]) if index < len(lines) else None
         n_points = -1 if size is None or len(size[1]) > 9 else int(size[1])
         rows = [line.split() for _, line in lines[index + 1 : index + 1 + max(0, n_points)]]
@@ -537,11 +553,13 @@ def _read_lumerical(fabric: Fabric, path: str) -> TransferSpectrum:
     if not blocks:
         raise FormatError("no block of transmissions", path=path)
 
-    # The row of the scattering matrix that each port of the file is.
+    # `row_of_name` leads from a port of the file to its row in the matrix of all ports.
     if not names:
         names = sorted({name for pair in blocks for name in pair})
     order = order_of_ports(fabric, names, path)
     row_of_name = {names[place]: row for row, place in enumerate(order)}
+
+    # All blocks must have the frequencies of the first one. A power is a squared magnitude.
     frequencies_hz = next(iter(blocks.values()))[:, 0]
     check_content("entries", len(frequencies_hz) * n_rows**2, path)
     power = np.full((len(frequencies_hz), n_rows, n_rows), np.nan)

@@ -501,25 +501,36 @@ class Instance:
 
 @cache
 def form_of(hint: Any) -> Form:
-    """Return the declaration of the values that a type hint allows.
+    """Return the object that checks the values of a field, made from the type hint of the field.
+
+    For example, the form of ``int`` takes whole numbers, and that of
+    ``Annotated[float, Range(...)]`` takes numbers in the range.
 
     Parameters
     ----------
     hint
-        A number, text, bool, `Literal`, array, tuple, sequence, mapping, class, or a choice of
-        them; `Annotated` adds a `Range` or `Axes`, which are those of all parts of a choice too.
+        One of
+
+        - ``int``, ``float``, ``bool``, ``str``, or a class;
+        - ``Literal``, for one of several words;
+        - an array, tuple, sequence or mapping of such hints;
+        - a union of such hints, perhaps with None;
+        - ``Annotated`` around any of these, with a `Range` of values or the `Axes` of an array. In
+          front of a union, they hold for each of its parts.
 
     Returns
     -------
     Form
-        The form that checks such values and brings them into one plain form; remembered by hint.
+        Checks such values and brings them into one plain form. It is remembered: equal hints have
+        the same form.
 
     Raises
     ------
     TypeError
         If the hint is of another kind.
     """
-    # The rules of nested annotations, the innermost first; aliases may stand between them.
+    # Take off the annotations, and collect their rules, the innermost first. The first range and
+    # the first axes count; without them all values are allowed, on one axis.
     hint = _spell_out(hint)
     rules: list[Any] = []
     while get_origin(hint) is Annotated:
@@ -529,7 +540,7 @@ def form_of(hint: Any) -> Form:
     span = next((rule for rule in rules if isinstance(rule, Range)), Range())
     axes = next((rule for rule in rules if isinstance(rule, Axes)), Axes(1))
 
-    # What is made of other hints.
+    # Hints that are made of other hints: the form is made of their forms.
     origin = get_origin(hint)
     parts = get_args(hint)
     if origin in (Union, types.UnionType):
@@ -547,7 +558,7 @@ def form_of(hint: Any) -> Form:
     if origin is Mapping:
         return Mapped(form_of(parts[1]))
 
-    # Single values.
+    # Single values: plain ones, or instances of a class.
     if hint in (int, float, bool, str):
         return Plain(hint, span)
     cls = origin or hint

@@ -397,30 +397,31 @@ def mix_ways(
     ratio: NDArray[np.float64],
     errors_rad: NDArray[np.float64] | None,
 ) -> NDArray[np.complex128]:
-    """Return the transfer matrices of cells, of which loss and leak in their states are known.
+    """Return how much light goes from each input of a cell to each output, as amplitudes.
 
-    The two ways share the power as a Mach-Zehnder interferometer does: cos(tilt) and sin(tilt) are
-    the amplitudes of the wanted way and of the other one.
-
-    The leak of a state is the power at the other output over that at the wanted one, so the square
-    of tan(tilt).
+    A cell is a Mach-Zehnder interferometer, a switch with two inputs and two outputs. Light should
+    leave by one output and leaks to the other. With an angle t, cos(t) and sin(t) are the
+    amplitudes at the wanted output and at the other one; the leak, as a ratio of powers, is
+    tan(t)**2.
 
     Parameters
     ----------
     states
-        ``states[...]``: 0 bar, 1 cross.
+        The state of each cell, of any shape: 0 bar (light goes straight on), 1 cross.
     loss_db
-        Of the wanted way, in dB; the shape of `states`.
+        The loss on the wanted way in dB; the shape of `states`.
     ratio
-        Power at the other output over power at the wanted one.
+        The leak: power at the other output over power at the wanted one; the shape of `states`.
     errors_rad
-        ``errors_rad[..., arm]``: errors of the phases of the two arms; None for none.
+        ``errors_rad[..., arm]``: the errors of the phases of the two arms of each cell, in
+        radians; None for none.
 
     Returns
     -------
     NDArray
         ``T[..., side left by, side entered]``, complex128: amplitudes.
     """
+    # The amplitudes straight on and across, without loss and errors.
     tilt_rad = np.arctan(np.sqrt(ratio))
     bar_amplitude = np.where(states == BAR, np.cos(tilt_rad), np.sin(tilt_rad))
     cross_amplitude = np.where(states == BAR, np.sin(tilt_rad), np.cos(tilt_rad))

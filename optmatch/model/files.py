@@ -159,6 +159,7 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
     shared
         Whether other holders of a shared lock may hold it at the same time.
     """
+    # Without fcntl, or where the folder cannot be opened or locked, the block runs without a lock.
     handle = None
     with suppress(ImportError, OSError):
         import fcntl  # which Windows does not have
@@ -167,6 +168,8 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
         if shared:
             operation = fcntl.LOCK_NB | fcntl.LOCK_SH
         handle = os.open(folder, os.O_RDONLY)
+
+        # Tried every 10 ms, for ten seconds.
         for _ in range(1000):
             try:
                 fcntl.flock(handle, operation)

@@ -129,8 +129,9 @@ def _refuse_changed_entries(
     is_rounded = np.zeros_like(is_wrong)
     exact = source
 
-    # From 2**53 on NumPy rounds whole numbers to floats, and rounds them again when it compares
-    # them: they are compared as numbers of Python.
+    # From 2**53 on a whole number may be rounded when it becomes a float: 2**53 + 1 becomes 2**53.
+    # NumPy would round it again to compare the two, and find them equal. Such entries are
+    # therefore compared as numbers of Python.
     is_float_array = source is value and source.dtype.kind == "f"
     if "f" in (source.dtype.kind, array.dtype.kind) and not is_float_array:
         is_large = np.abs(array) >= 2**53
@@ -142,6 +143,7 @@ def _refuse_changed_entries(
                 for number_given, number_kept in zip(exact[is_large], array[is_large], strict=True)
             ]
 
+    # The first wrong entry, if there is one, with the rule that it breaks.
     for place in map(tuple, np.argwhere(is_wrong | is_rounded)[:1].tolist()):
         rule = f"not a whole number of {8 * array.itemsize} bits"
         if is_rounded[place]:

@@ -73,6 +73,7 @@ def merge_blocks(
         sums: NDArray[np.float64] = np.add.reduceat(by_rows, starts_of_columns, axis=1)
         return sums
 
+    # A mean counts only entries that have a value. Blocks without any stay NaN.
     is_known = ~np.isnan(values)
     sums = add_up(np.where(is_known, values, 0.0))
     counts = add_up(is_known.astype(np.float64))

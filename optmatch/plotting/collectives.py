@@ -96,6 +96,7 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     Figure
         The figure, with a dashed line before each round for which circuits change.
     """
+    # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
     data = rounds_data(plan)
     n_ranks, n_rounds = data.does.shape
     if fig is None and n_ranks > _MOST_NAMED_RANKS:
@@ -147,6 +148,7 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     named_ranks = np.arange(0, n_ranks, max(1, math.ceil(n_ranks / most_named_ranks)))
     ax.set_yticks(named_ranks, [str(rank) for rank in named_ranks], fontsize=8)
 
+    # Labels, a title with the duration where it is known, and the legend beside the axes.
     explanation = ";\nin a box: from which rank" if boxes_have_numbers else ""
     ax.set_xlabel(f"round, and the most bytes to a peer{explanation}")
     ax.set_ylabel("rank")
@@ -161,25 +163,30 @@ _MOST_NAMED_RANKS = 24
 
 
 def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
-    """Draw from how far away each of many ranks receives in each round, and what the rounds carry.
+    """Draw what many ranks receive in each round of a collective operation, in two charts.
 
-    The distance of a sender is counted along the ring of ranks, upwards: from rank 6 to rank 1 of
-    8 it is 3. It is the same for all ranks of most algorithms, and tells algorithms apart.
+    Left: how far away the sender is, as a colour. The distance is counted upwards along the ring
+    of ranks: from rank 6 to rank 1 of 8 it is 3 (6, 7, 0, 1). In most algorithms it is equal for
+    all ranks, and each algorithm has a pattern of its own. Right: the most bytes that one rank
+    receives in a round.
 
     Parameters
     ----------
     plan
-        The plan, with sends from rank to rank by rounds, and their bytes.
+        The plan: sends from rank to rank by rounds, and `time_s`, its duration in seconds.
     data
-        ``does[rank, round]``, which is 0 nothing, 1 copies, 2 adds, and the rounds before which
-        circuits change.
+        What ranks do, as two arrays:
+
+        - `does`, shape (ranks, rounds): 0 receives nothing, 1 copies what it receives, 2 adds it;
+        - `changes`: the rounds before which circuits change.
 
     Returns
     -------
     Figure
-        On the left distances as colours, rounds across and receiving ranks down; on the right, for
-        each round, the most bytes that one rank receives.
+        Left rounds across and receiving ranks down, at most as many rows as can be drawn; right
+        bytes over rounds.
     """
+    # A row of `sent` is a round, a source rank, a destination rank, and bytes.
     n_ranks, n_rounds = data.does.shape
     sent = _bytes_between_ranks(plan)
     round_, source, destination = sent[:, :3].astype(np.int64).T
@@ -221,7 +228,7 @@ def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
         words += "\ndashed: circuits change"
     left.set_title(words, fontsize=9)
 
-    # What rounds carry: the most that any rank gets in one, and how many ranks get anything.
+    # Right: `most_bytes[round]` is what the rank that receives most gets in the round.
     received = np.zeros((n_ranks, n_rounds))
     np.add.at(received, (destination, round_), sent[:, 3])
     most_bytes = received.max(axis=0)
@@ -355,18 +362,21 @@ def _name_epochs(plan: CollectivePlan) -> list[str]:
 
 
 def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect the page of a plan in which planes carry shares of rounds: planes over time.
+    """Collect what a web page shows of rounds that are split among parallel switches (planes).
 
-    A plane is a switch that works in parallel with others; its share is the bytes of a round that
-    it carries.
+    The page has a row for each plane over time, with a bar for each round of which it carries a
+    share.
 
     Parameters
     ----------
     solution
         The solution of a collective.
     plan
-        Its answer: ``shares_bytes[round, plane]``, ``start_s[round, plane]`` and
-        ``end_s[round, plane]``.
+        Its answer. These fields are read:
+
+        - `shares_bytes`, shape (rounds, planes): the bytes of a round that a plane carries;
+        - `start_s`, `end_s`, shape (rounds, planes): when it does so, in seconds;
+        - `time_s`, `n_rounds`: the duration in seconds, and the number of rounds.
 
     Returns
     -------
@@ -377,7 +387,7 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     span_s = plan.time_s or 1.0
     n_planes = plan.shares_bytes.shape[1]
 
-    # A bar is colour, start and length; times are in millionths of the whole.
+    # A bar is three numbers: colour, start and length, in millionths of the whole time.
     bars: list[list[int]] = [[] for _ in range(n_planes)]
     rows = []
     for round_, plane in np.argwhere(plan.shares_bytes).tolist():
@@ -423,11 +433,14 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
         All that `viewer_page` embeds, as plain values of JSON: a row for each rank, with a bar for
         each round in which it receives data that it copies or adds.
     """
+    # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
+    # A row of `sent` is a round, a source rank, a destination rank, and bytes.
     data = rounds_data(plan)
     sent = _bytes_between_ranks(plan)
     n_ranks, n_rounds = data.does.shape
 
-    # A bar is colour, start and length in millionths; a gap of 12 % parts one round from the next.
+    # A bar is three numbers: colour, start and length, in millionths of the whole width. It takes
+    # 88 % of its round, so that there is a gap between rounds.
     round_length = 1_000_000 / n_rounds
     bars = []
     for tasks in data.does:
@@ -536,6 +549,8 @@ def draw_problem(problem: Collective) -> Figure:
         Two panels; a square has the colour of the rank whose data a block is, black for the sum of
         all.
     """
+    # `has[rank, block]` is whether a rank has a block; `origin[rank, block]` is the rank whose
+    # data it is, or the number of ranks for the sum of all.
     n_ranks = problem.n_ranks
     shown = choose_evenly(n_ranks, MOST_BLOCKS)
     before, after = _blocks_before_and_after(problem)
@@ -560,6 +575,7 @@ def draw_problem(problem: Collective) -> Figure:
         ax.set_xlabel("block")
         ax.set_ylabel("rank")
 
+    # The title says what the operation is, and which ranks begin late.
     size = write_amount(problem.size_bytes, "B")
     title = f"{problem.operation} of {size} between {n_ranks} ranks; colours: from which rank"
     if (after.origin == n_ranks).any():
@@ -590,19 +606,24 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
 
 
 def _plot_shares(plan: CollectivePlan) -> Figure:
-    """Draw a row for each plane, and what it carries of each round against time.
+    """Draw which part of each round each of several parallel switches (planes) carries, and when.
 
     Parameters
     ----------
     plan
-        A plan whose planes (switches in parallel) carry shares of rounds: ``shares_bytes``,
-        ``start_s`` and ``end_s``, arrays of shape (rounds, planes).
+        A plan that splits its rounds among planes. These fields are read:
+
+        - `shares_bytes`, shape (rounds, planes): the bytes that a plane carries of a round, 0 for
+          none;
+        - `start_s`, `end_s`, shape (rounds, planes): when it does so, in seconds;
+        - `time_s`, `n_rounds`: the duration in seconds, and the number of rounds.
 
     Returns
     -------
     Figure
-        Seconds across; the number in a bar is the round.
+        A row for each plane, seconds across; the number in a bar is the round.
     """
+    # A bar for each plane and round with bytes.
     n_planes = plan.shares_bytes.shape[1]
     fig = blank_figure(8.0, 1.2 + 0.5 * n_planes)
     ax = fig.add_subplot()

@@ -495,24 +495,25 @@ def _turn_to_room(
 
 
 def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> bool:
-    """Tell whether numbers beside ports would overlap.
+    """Tell whether the numbers that stand beside ports would overlap in a picture.
 
-    Each number is taken as a rectangle: 0.7 of the font wide for each digit, 0.9 high.
+    Each number is taken as a rectangle: 0.7 of the font wide for each digit, 0.9 high. Above and
+    below a port, numbers of two and more digits are turned by 90 degrees.
 
     Parameters
     ----------
     data
         The layout of the fabric, with the radius of a port in lengths of a cell.
     marks
-        The ports, with their place, and the direction `outward` in which the number stands beside
-        it.
+        The ports. Each has its number `port`, its place `position`, and `outward`, the direction
+        in which the number stands beside it, a vector of length 1.
     font
         The size of the font in lengths of a cell.
 
     Returns
     -------
     bool
-        True if two rectangles come closer than 0.05 of the font in x and in y.
+        True if two rectangles overlap, or come closer than 0.05 of the font in x and in y.
     """
     middles = []
     half_sizes = []
@@ -523,7 +524,8 @@ def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> 
         if is_vertical and len(str(mark.port)) > 1:
             half_size = half_size[::-1]  # the text is turned by 90 degrees
 
-        # The text begins at a point beside the port, or is centred on it.
+        # `begin` is a point beside the port. In x and in y, the text begins there, and its middle
+        # is half its size further out, or it is centred there.
         is_aligned = np.array([not is_vertical, abs(outward[1]) >= 0.6])
         begin = np.array(mark.position) + (data.port_radius + 0.1) * outward
         middles.append(begin + np.where(is_aligned, np.sign(outward) * half_size, 0.0))

@@ -145,6 +145,7 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     plot_slot : One slot.
     all_slots_data : What is drawn.
     """
+    # Width over height of the layout.
     fabric, schedule = parts(shown)
     data = mesh_data(fabric)
     left, lower, right, upper = data.bounds
@@ -157,7 +158,8 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     evenly_spread = np.linspace(0, len(lights) - 1, n_shown).round().astype(int)
     shown_slots = np.unique(evenly_spread).tolist()
 
-    # A grid about half as wide again as high, without empty columns.
+    # The grid of pictures is about 1.5 times as wide as high, without empty columns. Below it a
+    # last row may hold the strip of thumbnails.
     n_columns = math.ceil(math.sqrt(1.5 * n_shown / aspect))
     n_rows = math.ceil(n_shown / n_columns)
     n_columns = math.ceil(n_shown / n_rows)
@@ -173,6 +175,8 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     fig.set_layout_engine("constrained")
     grid = fig.add_gridspec(len(row_heights), n_columns, height_ratios=row_heights)
 
+    # One picture for each shown slot, row by row. On a mesh it also has the number of cells that
+    # change their states (toggles).
     cell_inches = fig.get_figwidth() / n_columns / (right - left)
     for place, slot in enumerate(shown_slots):
         light = lights[slot]
@@ -184,6 +188,7 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
             toggles = count(len(light.toggled), "toggle")
             ax.set_title(toggles, fontsize=8, loc="right", color=palette.FAINT_INK, pad=16)
 
+    # The legend and the title count what the whole schedule has.
     name_owners(fig, owners_of(shown), loc="outside right upper")
     counts = [count(fabric.n_ports, "port"), count(schedule.n_slots, "slot")]
     if fabric.graph is not None:
@@ -243,7 +248,8 @@ def _draw_strip(
     """
     from matplotlib.collections import LineCollection
 
-    # Thumbnails lie in rows in lengths of a cell, with gaps for the numbers.
+    # With ten thumbnails in a row, slot 23 is the fourth one of the third row. They have gaps of
+    # 12 %, and above them room for numbers; of very many slots only some have numbers.
     left, lower, right, upper = data.bounds
     per_row = _thumbnails_per_row(width_inches)
     pitch_x = 1.12 * (right - left)

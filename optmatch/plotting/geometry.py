@@ -269,19 +269,21 @@ def _directions_of_cells(graph: CellGraph) -> dict[tuple[float, ...], list[float
 def _find_corner(
     graph: CellGraph, directions: dict[tuple[float, ...], list[float]], terminal: int
 ) -> _Corner:
-    """Find the corner at which a free terminal lies, and the gap between cells that it faces.
+    """Find where a port is drawn that is joined to a free terminal of a cell.
 
-    A corner is a point at which cells end; a port that is joined to the terminal is drawn in the
-    gap between two of them.
+    A cell is a line between two corners, and has two terminals at each end. The port stands at the
+    corner, in the middle of the gap between this cell and the next one around the corner. The gap
+    is on the side of the cell at which the terminal lies.
 
     Parameters
     ----------
     graph
         The cells: ``ends[cell]``, the places of both ends, of shape (2, 2).
     directions
-        The angles in radians, by rounded corner, at which its cells leave it.
+        For each corner, by its rounded place, the angles in radians at which its cells leave it.
     terminal
-        The terminal: 0 and 1 of a cell are at its first end, 2 and 3 at its second.
+        Four times the number of the cell, plus the number of its terminal: 0 and 1 are at its
+        first end, 2 and 3 at its second. As an example, 14 is terminal 2 of cell 3.
 
     Returns
     -------
@@ -289,6 +291,7 @@ def _find_corner(
         The place of the corner; a vector of length 1 into the middle of the gap; and on which side
         of the middle the terminal lies, 1 for left and -1 for right.
     """
+    # The end at which the terminal lies, and the angle at which the cell leaves it.
     cell, number = divmod(terminal, 4)
     near_end = number // 2
     x, y = graph.ends[cell, near_end].tolist()
@@ -298,6 +301,8 @@ def _find_corner(
     # Seen from the corner, terminals 0 and 3 face the gap to the left of the cell, which ends at
     # the next cell counterclockwise; 1 and 2 face that to the right.
     turn = 1 if number in (0, 3) else -1
+
+    # The gap is the least angle to another cell, turned left or right; a full turn without one.
     full = 2 * math.pi
     gap = full
     for other_direction in directions[_key(x, y)]:

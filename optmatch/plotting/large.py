@@ -203,14 +203,18 @@ def draw_large_schedule(shown: Drawable) -> Figure:
         circuits of each slot and, below, of cells with light, where the fabric has cells.
     """
     fabric, schedule = parts(shown)
+
+    # A single slot has no course of time: its circuits are drawn instead.
     if schedule.n_slots == 1:
         return _draw_large_slot(shown)
+    # The left panel is as high as all panels on the right together.
     data = schedule_data(shown)
     n_panels = 1 if fabric.graph is None else 2
     figure = blank_figure(9.6, 4.6)
     panels = figure.subplot_mosaic([["meets", f"by slot {k}"] for k in range(n_panels)])
 
-    # Ports of one job meet each other alone, so a few jobs are shown where ports have owners.
+    # Ports of a job meet only ports of the same job. Where ports have owners, they are sorted by
+    # job (ports without one last), and the first jobs are shown.
     meets = np.where(data.meets >= 0, data.meets, np.nan)
     owners = owners_of(shown)
     n_shown = fabric.n_ports
@@ -222,6 +226,7 @@ def draw_large_schedule(shown: Drawable) -> Figure:
         n_shown = len(ports)
         n_jobs = len(np.unique(owners.of_port[ports]))
         whose = f"when the {n_shown} ports of {n_jobs} jobs of {len(owners.names)} meet"
+    # Pairs that never meet are NaN, and do not count in the mean of their block.
     blocks = merge_blocks(meets, "mean")
     words = "slot" if blocks.size == 1 else "slot, the mean of a square"
     draw_blocks(panels["meets"], blocks, n_shown, words)
@@ -231,6 +236,7 @@ def draw_large_schedule(shown: Drawable) -> Figure:
     square = explain_blocks(blocks.size, "pairs")
     panels["meets"].set_title(f"{whose}\n{square}".strip(), fontsize=_FONT)
 
+    # Right: circuits over slots and, on a mesh, cells that light passes.
     _draw_by_slot(panels["by slot 0"], data.circuits, "circuits")
     if fabric.graph is not None:
         _draw_by_slot(panels["by slot 1"], data.cells_used, "cells with light")

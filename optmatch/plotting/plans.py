@@ -45,7 +45,8 @@ def plot_plans(solutions: Sequence[Solution], names: Sequence[str] | None = None
     Returns
     -------
     Figure
-        Axes for each as of `plot_gantt` or `plot_rails`, with its lower bound as a dashed line.
+        One chart for each plan, with time to the right and its lower bound as a dashed line: bars
+        of circuits for a `Demand`, of operations for a `RailJob`.
 
     Raises
     ------

@@ -133,18 +133,20 @@ def list_circuits(problem: Any) -> dict[str, Any]:
 
 
 def draw_circuits(problem: Any) -> Figure:
-    """Draw the chord diagram of a matching: ports on a ring, a chord for each circuit.
+    """Draw ports on a ring, and a curve between the two ports of each circuit (a chord diagram).
 
     Parameters
     ----------
     problem
-        A routing problem, of whose matching circuits are drawn.
+        A routing problem. Its `fabric` is the switch, and ``matching[port]`` is the destination of
+        each source port, -1 if it is idle.
 
     Returns
     -------
     Figure
-        Port 0 is at the top, the others follow clockwise. Of more than 128 ports it has blocks of
-        ports and some chords.
+        Port 0 is at the top, the others follow clockwise. On a switch whose circuits go one way,
+        an arrow shows where light leaves. With more than 128 ports the picture has the number of
+        circuits between blocks of ports, and some circuits as examples.
     """
     fabric = problem.fabric
     n_ports = fabric.n_ports
@@ -159,7 +161,8 @@ def draw_circuits(problem: Any) -> Figure:
     angle = 2 * np.pi * np.arange(n_ports) / n_ports
     positions = np.stack([np.sin(angle), np.cos(angle)], axis=1)
 
-    # A chord is a quadratic Bezier curve whose handle is the centre of the ring.
+    # A curve is a quadratic Bezier curve that is pulled to the centre of the ring: t = 0 is at the
+    # source port, t = 1 at the destination port.
     t = np.linspace(0, 1, 40)[:, None]
     circuits = list_circuits(problem)
     n_circuits = 0

@@ -107,11 +107,6 @@ def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str)
     str
         The SVG element.
 
-    Returns
-    -------
-    str
-        The SVG element.
-
     Examples
     --------
     >>> svg = curves_svg({"a": Curve([8.0, 16.0], [1.0, 2.0], [0.5, 1.5], [1.5, 2.5])},
@@ -134,6 +129,7 @@ def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str)
         """Return the height of a value, in pixels from the top."""
         return _y_of(value / (1.05 * largest))
 
+    # Five lines across, from 0 to the largest value.
     parts = []
     for quarter in range(5):
         value = largest * quarter / 4
@@ -253,12 +249,16 @@ def _draw_axes(data: ProfileData, label: str) -> list[str]:
     parts = []
     left = _x_of(data, 1.0)
     right = _x_of(data, data.most)
+
+    # Lines across, with shares of the tasks in percent on the left.
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = round(_y_of(share), 1)
         line = f"M{left:.1f},{y:.1f} L{right:.1f},{y:.1f}"
         parts.append(f'<path d="{line}" stroke="{FAINT_INK}" stroke-width="0.4"/>')
         text = f"{100 * share:.0f}"
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+    # Five factors below, evenly apart on a logarithmic axis that begins at 1: with a last factor
+    # of 16 they are 1, 2, 4, 8 and 16.
     for quarter in range(5):
         factor = data.most ** (quarter / 4)
         x = _x_of(data, factor)

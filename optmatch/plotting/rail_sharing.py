@@ -106,20 +106,23 @@ def rail_sharing_data(solution: Solution) -> RailSharingData:
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:
-    """Draw the step of each job alone and beside the others, and its ports or turns.
+    """Draw how much longer steps take where jobs share a network, and what share each job gets.
+
+    Jobs share the ports of switches (rails), or take turns in using all of them. On the left each
+    job has two bars: the time of its training step alone, and beside the others.
 
     Parameters
     ----------
     solution
         The solution of a `RailSharing`, with an answer.
     slot
-        Not used: nothing of it has slots.
+        Not used: there are no time slots.
 
     Returns
     -------
     Figure
-        On the left two bars for each job, on the right the ports of a rail, or a round of turns.
-        At most 24 jobs are drawn, and the title says so.
+        On the left the times in seconds; on the right the ports of the first rail that each job
+        has, or its turn in a round, in seconds. At most 24 jobs are drawn, and the title says so.
     """
     data = rail_sharing_data(solution)
     problem: Any = solution.problem
@@ -197,7 +200,8 @@ def page(solution: Solution) -> dict[str, Any]:
     span_s = data.whole if in_turns else 2 * float(data.beside_s.max(initial=0.0))
     span_s = max(span_s, 1e-12)
 
-    # Steps follow each other, in the turn of the job or all the time; of many only some are drawn.
+    # A bar is three numbers: colour, start and length, in millionths of the time on the page. The
+    # steps of a job follow each other in two colours by turns; only the first ones are drawn.
     bars: list[list[int]] = []
     changes: list[tuple[float, str]] = []
     for job in range(n_shown):

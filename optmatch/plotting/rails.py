@@ -97,6 +97,8 @@ def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) 
         raise InputError(
             f"{len(run.start_s)} operations in time, but the job has {step.n_operations}"
         )
+
+    # `row_of_rank[rank]` is the row of a shown rank, -1 of the others.
     shown_ranks = _default_ranks(job) if ranks is None else np.array(ranks, dtype=np.int64)
     wrong_ranks = shown_ranks[(shown_ranks < 0) | (shown_ranks >= step.n_ranks)]
     if len(wrong_ranks):
@@ -137,24 +139,27 @@ def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) 
 def plot_rails(
     job: RailJob, run: Run, *, ranks: Sequence[int] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw a row for each rank: above what it computes, below what it communicates.
+    """Draw what each GPU computes and communicates over a training step.
+
+    Each rank (GPU) has a row: above what it computes, below what it communicates. Dark bars across
+    a row are the times in which circuits that it uses change.
 
     Parameters
     ----------
     job
-        The job.
+        The training job.
     run
-        A plan, or a simulation.
+        A plan, or a simulation of one.
     ranks
-        Which ranks are shown; None for the first of the lowest rail.
+        Which ranks are shown; None for the first of the lowest rail (a switch between GPUs).
     ax
         Where to draw; None makes a new figure.
 
     Returns
     -------
     Axes
-        Time to the right, ranks downwards; colours are dimensions of parallelism, dark
-        bars across a row reconfigurations that it sees.
+        Time to the right, ranks downwards. The colour of a bar is the dimension of parallelism
+        (data, pipeline and others) that an operation is of.
     """
     data = rail_gantt_data(job, run, ranks)
     ax = chart_axes(ax, len(data.ranks), 0.32)
@@ -350,21 +355,25 @@ def _name_ranks(ranks: list[int]) -> str:
 
 
 def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[int]]]:
-    """Group the ranks that do the same at the same time, which then share a row of a page.
+    """Group the ranks that do the same at the same time, which share a row of a web page.
 
     Parameters
     ----------
     job
-        The job.
+        The training job, with `n_gpus` ranks.
     plan
-        Its plan, with start and end of each operation, and `relays`, rows of an operation and a
-        rank that forwards its data.
+        Its plan. These fields are read:
+
+        - `start_s`, `end_s`, shape (operations,): when each operation runs, in seconds;
+        - `relays`, shape (relays, 2): an operation, and a rank that forwards its data;
+        - `step_s`: the duration of the whole training step in seconds.
 
     Returns
     -------
     list of (bars, ranks)
-        Groups in order of their first rank. `bars`, of shape (bars, 3), has kind, start and
-        length of each bar, times in millionths of the step.
+        Groups in order of their first rank: their bars and the ranks. A row of `bars`, shape
+        (bars, 3), is the kind (a colour), the start and the length of a bar, with times in
+        millionths of the step.
     """
     all_ranks = np.arange(job.n_gpus)
     data = rail_gantt_data(job, plan, all_ranks.tolist())
@@ -382,7 +391,8 @@ def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.in
         start_s = np.concatenate([start_s, plan.start_s[operation]])
         end_s = np.concatenate([end_s, plan.end_s[operation]])
 
-    # Bars of each rank in order of time, rounded so that equal ranks have equal bytes.
+    # All bars are sorted by rank, then time, and cut where the next rank begins. Times are whole
+    # numbers, so that bars of ranks that do the same are equal.
     millionths_per_s = 1e6 / max(plan.step_s, 1e-12)
     start = np.rint(start_s * millionths_per_s)
     length = np.rint(end_s * millionths_per_s) - start
@@ -400,26 +410,32 @@ def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.in
 def _list_circuits(
     job: RailJob, plan: RailPlan
 ) -> tuple[list[list[list[int]]], list[dict[str, Any]]]:
-    """List the circuits of a plan and their changes, for a page.
+    """List which circuits a plan has at which time, for a web page.
 
-    A timeline is the sequence of matchings of one rail, or of several that are switched alike; the
-    first of these is shown. A state is one matching of a timeline.
+    Each rail (a switch between GPUs) goes through a sequence of states; a state is a set of
+    circuits that lasts until the next one. Rails that switch alike share one sequence, of which
+    the first rail is shown.
 
     Parameters
     ----------
     job
         The job, with the ranks on each rail and the number of ports of a GPU.
     plan
-        The plan: for each timeline, ``matchings[state][port]`` is a destination port or negative,
-        and ``starts_s[state]`` is in seconds.
+        The plan. Each item of its `rails` is one sequence, with these fields:
+
+        - `rails`: the numbers of the rails that switch so;
+        - `matchings`, shape (states, ports): the destination port of each port, negative without a
+          circuit. With 2 ports for a GPU, ports 6 and 7 are of GPU 3 of the rail;
+        - `starts_s`, shape (states,): when each state begins, in seconds.
 
     Returns
     -------
     circuits
-        ``circuits[timeline][state]``: source and destination ranks of all circuits, one after
-        the other. Circuits beyond the limit of a page are left out.
+        ``circuits[sequence][state]`` is a flat list of ranks: source and destination of the first
+        circuit, then of the second, and so on. Circuits beyond the limit of a page are left out.
     steps
-        The beginning, and each change: what is said, its time, and the state of each timeline.
+        One entry for the beginning and one for each change: `say` is a caption, `at` a time in
+        seconds, and ``states[sequence]`` the number of the state from then on.
     """
     ranks_of_rail = ranks_of_rails(job.step())
     ports_per_gpu = job.network.ports_per_gpu
@@ -459,17 +475,24 @@ def _list_circuits(
 
 
 def draw_problem(job: RailJob) -> Figure:
-    """Draw the phases of the first rail: a row for each stage, a box for each phase in order.
+    """Draw in which order a rail carries the traffic of a training step.
+
+    A rail is a switch between GPUs. A stage is a set of GPUs on it that are switched together. A
+    phase is a sequence of operations of a stage that are all of one dimension of parallelism, such
+    as data or pipeline.
 
     Parameters
     ----------
     job
-        The job. At most 24 phases of a stage are drawn, and the title says so.
+        The training job. The fields of its phases that are read are `rail`, `stage`, `dimension`
+        and `n_operations`, the number of operations of each GPU.
 
     Returns
     -------
     Figure
-        A box has the dimension of its phase and the number of its operations.
+        Of the rail with the lowest number: a row for each stage, a box for each phase in order,
+        with its dimension and its number of operations. At most 24 phases of a stage are drawn;
+        where there are more, the title says so.
     """
     rails = {phase.rail for phase in job.phases()}
     rail = min(rails, default=0)
@@ -477,6 +500,8 @@ def draw_problem(job: RailJob) -> Figure:
     stages = sorted({phase.stage for phase in phases})
     figure = blank_figure(10.0, min(14.0, 1.6 + 0.42 * max(1, len(stages))))
     ax = figure.add_subplot()
+
+    # One box for each phase, in the colour of its dimension.
     most_phases = 1
     for row, stage in enumerate(stages):
         phases_of_stage = [phase for phase in phases if phase.stage == stage]
@@ -488,6 +513,7 @@ def draw_problem(job: RailJob) -> Figure:
             text = f"{phase.dimension} {phase.n_operations}"
             ax.text(column + 0.47, row, text, ha="center", va="center", fontsize=8, color=ink)
 
+    # Row 0 is at the top. The width is that of the stage with most phases.
     ax.set_xlim(0, min(most_phases, MOST_RANKS))
     ax.set_ylim(len(stages) - 0.4, -0.6)
     ax.set_yticks(range(len(stages)), [str(stage) for stage in stages], fontsize=8)

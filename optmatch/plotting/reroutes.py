@@ -267,13 +267,16 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     """
     if rack.racks <= _MAX_RACKS:
         return data, ""
+
+    # A rack is affected if one of its chips failed, was lost, takes over or has new circuits.
     rack_of_server = rack.server_coordinates[:, 0].astype(np.int64)
     rack_of_chip = rack_of_server[rack.server_of_chip]
     is_affected = np.isin(data.role, (_HAS_NEW_CIRCUITS, _LOST, _TAKES_OVER, _FAILED))
     shown = [*np.unique(rack_of_chip[is_affected]).tolist(), 0][:_MAX_RACKS]
     shown = sorted(set(shown))
 
-    # Racks stand below each other: a shown one moves up to the place of its number among them.
+    # Racks stand below each other, and shown ones close up: if racks 0 and 5 are shown, rack 5
+    # moves up by four heights. Hidden racks have NaN as a shift, and get it as their places.
     rows = np.full(rack.racks, np.nan)
     rows[shown] = np.arange(len(shown))
     _, n_y, _ = rack.server_grid
@@ -526,21 +529,35 @@ _PAGE_LEGEND = (
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page of a repair: before, after the failure, and after each of its steps.
+    """Collect what a web page shows of a repair: before, after the failure, and after each step.
 
-    A transition is the order of steps in which circuits are taken down, moved and put up again.
-    The page shows servers as squares, in them chips in the colours of their roles (in use, in
-    reserve, failed, lost, takes over), and circuits as lines between chips.
+    The page has a square for each server, in it a square for each chip, and a line for each
+    circuit between two chips. The colour of a chip is its role, such as in use or failed. A step
+    of the repair takes a circuit down or puts it up again with new ports.
 
     Parameters
     ----------
     solution
-        The solution of a reroute, with a transition; on a mesh each step is a slot.
+        The solution of a reroute. Its answer has these fields:
+
+        - `steps`, shape (steps, 3): an action, the number of a circuit, and a third number that is
+          not used here;
+        - `changed`, shape (changed,): the circuits that get new ports;
+        - `circuits`, shape (changed, 2): their new ports.
+
+        On a mesh of cells, the page shows each step as a slot instead.
 
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON.
+        The page as `viewer_page` embeds it, plain values of JSON. Its lists are
+
+        - `nodes`: x, y, width, height, text, kind, name;
+        - `links`: two places in `nodes`, kind, width, name;
+        - `steps`: `say` is the caption; `nodes` and `links` map places in these lists, as strings,
+          to their new kinds.
+
+        A kind is a place in `legend`, which has its colour; -1 is not drawn.
     """
     problem, answer = answered(solution, Reroute, Transition)
     if not isinstance(problem.fabric, RackFabric):
@@ -599,6 +616,8 @@ def page(solution: Solution) -> dict[str, Any]:
         {"say": "before the failure"},
         {"say": failure, "nodes": failed_roles, "links": hit_links},
     ]
+
+    # A circuit disappears with its old ports, and appears with its new ones.
     for text, (action, circuit, _) in zip(
         answer.describe(problem.fabric), answer.steps.tolist(), strict=True
     ):
@@ -608,6 +627,7 @@ def page(solution: Solution) -> dict[str, Any]:
         if action == RAISE:
             changed_links[str(new_link[circuit])] = _NEW_CIRCUIT
         steps.append({"say": text, "links": changed_links})
+    # Step 0 is before the failure, step 1 the failure, step 2 the first of the repair.
     first_step = min(2, len(steps) - 1)
     steps[first_step]["nodes"] = changed_roles
 
@@ -698,24 +718,39 @@ def _with_y_downwards(places: NDArray[np.float64]) -> list[tuple[float, float]]:
 
 
 def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict[str, Any]:
-    """Show each step of a transition on a mesh as a slot, with the circuits that have light.
+    """Collect what a web page shows of a repair on a mesh, with a time slot for each step.
+
+    The first slot is before the failure, the second just after it. Each further slot is the
+    switch after one more step of the repair.
 
     Parameters
     ----------
     solution
-        The solution, for its figures.
+        The solution, for the figures in the panel of the page.
     problem
-        The circuits that ran, pairs of ports of shape (circuits, 2), the states of cells, which of
-        the circuits the failure has hit, and what has failed.
+        What ran and what failed. These fields are read:
+
+        - `circuits`, shape (circuits, 2): the ports that each circuit joins;
+        - `cell_states`: the state of each cell before, or None on a switch without cells;
+        - `hit`, shape (circuits,): whether the failure has hit the circuit;
+        - `stuck`: the cells that cannot be set any more, with their states;
+        - `dead_cells`: the cells that let no light through.
     answer
-        The transition. A row of `steps` is an action, the number of a cell or circuit, and a
-        state: a cell is set to the state, a circuit is taken down, or put up between new ports.
+        The repair. These fields are read:
+
+        - `steps`, shape (steps, 3): an action, the number of a cell or circuit, and the new state
+          of a cell. The action `SET` sets a cell, `RAISE` puts a circuit up between its new ports,
+          and any other one takes it down;
+        - `changed`, shape (changed,): the circuits that get new ports;
+        - `circuits`, shape (changed, 2): their new ports.
 
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON.
+        All that `viewer_page` embeds, as plain values of JSON: the pictures of the slots, with a
+        name for each and no durations.
     """
+    # The state of the switch, which the steps below change one by one.
     circuits = np.array(problem.circuits)
     has_cells = problem.cell_states is not None
     cell_states = np.array(problem.cell_states if has_cells else [], dtype=np.int8)
@@ -753,6 +788,7 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
             has_light[number] = False
         add_slot(text)
 
+    # All slots get one second, which the page does not show.
     schedule = Schedule(
         matchings=np.array(matchings),
         durations_s=np.ones(len(names)),

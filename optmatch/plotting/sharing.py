@@ -174,7 +174,7 @@ def _label_groups(ax: Any, n_jobs: int, size: int) -> None:
 
 
 def _draw_many_jobs(problem: PortSharing) -> Figure:
-    """Draw what jobs want in the order of service, and how scarce what fits them is.
+    """Draw what many jobs want, and how few resources could serve them.
 
     Parameters
     ----------
@@ -184,9 +184,11 @@ def _draw_many_jobs(problem: PortSharing) -> Figure:
     Returns
     -------
     Figure
-        On the left means of consecutive jobs; on the right the jobs that no more than so many
-        resources fit.
+        On the left means of consecutive jobs, first served first. On the right a curve: if it goes
+        through (10, 80), there are 80 jobs for which no more than 10 resources are suitable.
     """
+    # `supply[job]` is how many resources could serve a job; both arrays are in the order of
+    # service.
     order = problem.ranking
     demand = problem.jobs.demand[order]
     supply = problem.classes.supply[order]
@@ -195,7 +197,7 @@ def _draw_many_jobs(problem: PortSharing) -> Figure:
     size = draw_groups(left, demand, None, ("wanted", ""))
     _label_groups(left, len(demand), size)
 
-    # For each number of resources, the jobs that no more than so many could serve.
+    # Sorted supplies are the steps of the curve: k jobs have at most the k-th of them.
     rising = np.sort(supply)
     right.stairs(np.arange(1, len(rising) + 1), np.append(rising, rising[-1] + 1), lw=1.5,
                  color=palette.circuit_colour(0))  # fmt: skip
@@ -221,19 +223,34 @@ _CLASS = "#eef1f5"
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: jobs, resources by their class, who has what, and the cut.
+    """Collect what a web page shows of jobs and the resources that they get.
+
+    Jobs stand on the left, the first served on top; resources stand on the right, class by class
+    (resources of a class are alike). The steps of the page show both, then a line from each
+    resource to its job, then a cut if the solution has one: the jobs and resources whose demand
+    and supply prove how many can be served at most.
 
     Parameters
     ----------
     solution
-        The solution of a port sharing, with an assignment.
+        The solution of a port sharing, with an assignment. With more than 3,000 resources, those
+        of a class that serve the same job are one box.
 
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON.
+        The page as `viewer_page` embeds it, plain values of JSON. Its lists are
+
+        - `nodes`: x, y, width, height, text, kind, name;
+        - `links`: two places in `nodes`, kind, width, name;
+        - `steps`: `say` is the caption; `nodes` and `links` map places in these lists, as strings,
+          to their new kinds.
+
+        A kind is a place in `legend`, which has its colour; -1 is not drawn.
     """
     problem, answer = answered(solution, PortSharing, Assignment)
+
+    # A box is one resource or several alike ones. `served[job]` counts the resources of a job.
     n_jobs = problem.jobs.n_jobs
     boxes = _list_boxes(problem, answer, folded=len(answer.job_of) > _MOST_NODES)
     jobs = problem.ranking.tolist()
@@ -253,7 +270,7 @@ def page(solution: Solution) -> dict[str, Any]:
         nodes.append([*corner, 3.4, 0.9, text, hue_of_job[job], f"job {job}"])
     node_of_box = _place_boxes(boxes, nodes)
 
-    # Who has what.
+    # A box that serves a job (-1: none) gets its colour and a line to it, hidden at first.
     links: list[list[Any]] = []
     hue_of_node: dict[str, int] = {}
     hue_of_link: dict[str, int] = {}
@@ -264,6 +281,7 @@ def page(solution: Solution) -> dict[str, Any]:
             title = f"{box.name} serves job {box.job}"
             links.append([node_of_job[box.job], node, -1, 0.03, title])
 
+    # The captions count what is served. The yellow nodes of the cut are shown last.
     n_served = int(served.sum())
     n_wanted = int(problem.jobs.demand.sum())
     n_classes = len(problem.classes.sizes)
@@ -278,6 +296,7 @@ def page(solution: Solution) -> dict[str, Any]:
         caption = f"the cut: what is yellow bounds all that can be served, to {n_wanted - bound:g}"
         steps.append({"say": caption, "nodes": cut})
 
+    # The bounds of the page, and its table of jobs.
     width = max(node[0] + node[2] for node in nodes)
     height = max(node[1] + node[3] for node in nodes)
     rows = [
@@ -335,14 +354,22 @@ def _list_legend(n_jobs: int) -> tuple[list[tuple[str, str]], int]:
 
 
 def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
-    """Add nodes for classes and boxes, class by class in rows; return the node of each box.
+    """Place a small square for each resource on a web page, class by class, in rows.
+
+    Resources of a class are alike. A class begins a new row, with its name in front::
+
+        class 0   [ ] [ ] [ ] [ ]
+                  [ ] [ ]
+        class 1   [ ] [ ] [ ]
 
     Parameters
     ----------
     boxes
-        Resources in the order of their classes.
+        The resources in the order of their classes. Each box has its class (`group`), the number
+        of alike resources that it stands for (`n_resources`), and a name.
     nodes
-        The nodes of the page so far, each ``[x, y, width, height, text, colour, name]``; grows.
+        The nodes of the page so far, each ``[x, y, width, height, text, colour, name]``. Those of
+        classes and boxes are appended.
 
     Returns
     -------
@@ -474,10 +501,13 @@ def draw_problem(problem: PortSharing) -> Figure:
     supply = problem.classes.supply[order]  # by job: the resources that could serve it
     figure = _blank_chart(jobs.n_jobs)
     ax = figure.add_subplot()
+
+    # A bar for what a job wants, and a line at the number of resources that could serve it.
     edges = np.arange(jobs.n_jobs + 1) - 0.5
     ax.stairs(jobs.demand[order], edges, fill=True, color=palette.TOGGLED_FILL, label="wanted")
     ax.hlines(supply, edges[:-1], edges[1:], color=palette.INK, label="resources that fit it")
     _name_jobs(ax, order)
+
     # On an even scale a small demand beside a large supply would not be seen.
     if supply.max(initial=0) > 40 * np.median(jobs.demand):
         ax.set_yscale("symlog", linthresh=1)

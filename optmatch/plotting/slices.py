@@ -58,18 +58,15 @@ def slice_data(solution: Solution) -> SliceData:
     Returns
     -------
     SliceData
-        For each server of the racks in which the slice lies: where it is drawn, which slice owns
-        it (0 the new one, k the k-th placed one from 1, -1 free, -2 reserved), and its slot in the
-        new slice, -1 if it has none; and pairs of servers with the numbers of new and old circuits
-        between them.
+        The drawn racks are those in which the slice lies. For each of their servers:
 
-    Returns
-    -------
-    SliceData
-        For each server of the racks in which the slice lies: where it is drawn, which slice owns
-        it (0 the new one, k the k-th placed one from 1, -1 free, -2 reserved), and its slot in the
-        new slice, -1 if it has none; and pairs of servers with the numbers of new and old circuits
-        between them.
+        - `centres`: where it is drawn, x and y;
+        - `owner`: 0 if it is in the new slice, k for the k-th of the slices that were there (from
+          1), -1 if it is free, -2 if it is reserved;
+        - `slot`: its place in the new slice, -1 if it has none.
+
+        A row of `edges` is two of these servers; `new` and `before` are the numbers of circuits
+        between them, of the new slice and of those that were there.
 
     Raises
     ------
@@ -99,6 +96,7 @@ def slice_data(solution: Solution) -> SliceData:
     row = np.repeat(np.arange(len(racks)), servers_per_rack)
     centres = np.stack([x + (n_x + GAP) * z, -y - (n_y + 2 * GAP) * row], axis=1)
 
+    # Owners and slots of all servers, with those of the new slice on top.
     owner = _owners(problem)
     owner[answer.servers] = 0
     slot = np.full(fabric.n_servers, -1, dtype=np.int64)
@@ -358,23 +356,34 @@ _LEGEND = (
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page of a slice: racks and the switches between them, before and with it.
+    """Collect what a web page shows of the servers and circuits that a job gets.
 
-    A slice is a box of chips on whole servers that a job gets; the page shows servers and switches
-    as squares, and circuits as lines between them.
+    A slice is the box of chips that the job gets, on whole servers. The page has a square for each
+    server and each switch between racks, and a line for the circuits between two of them. Its
+    three steps show the racks before, then the servers of the slice, then its circuits.
 
     Parameters
     ----------
     solution
-        The solution of a slice allocation, with an answer. Where there are very many racks, those
-        of the slice are shown.
+        The solution of a slice allocation, with an answer. With more than 6,000 squares,
+        only servers in the racks of the slice are shown, with all switches.
 
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON.
+        The page as `viewer_page` embeds it, plain values of JSON. Its lists are
+
+        - `nodes`: x, y, width, height, text, kind, name;
+        - `links`: two places in `nodes`, kind, width, name;
+        - `steps`: `say` is the caption; `nodes` and `links` map places in these lists, as strings,
+          to their new kinds.
+
+        A kind is a place in `legend`, which has its colour; -1 is not drawn.
     """
     problem, answer = answered(solution, SliceAllocation, Allocation)
+
+    # A node is a server or, from number `n_servers` on, a switch.
+    # `places[node]` is its corner, shape (nodes, 2), in widths of a server.
     fabric = problem.fabric
     n_servers = fabric.n_servers
     places = _place_servers_and_switches(fabric)
@@ -387,6 +396,7 @@ def page(solution: Solution) -> dict[str, Any]:
         racks_of_slice = answer.servers // (n_servers // fabric.racks)
         is_shown = np.isin(fabric.server_coordinates[:, 0], racks_of_slice)
         shown = np.concatenate([np.flatnonzero(is_shown), np.arange(n_servers, len(places))])
+    # Each shown node has a place in the list of the page, and a square that is 0.8 wide.
     number_on_page = {node: number for number, node in enumerate(shown.tolist())}
     nodes = []
     for node in shown.tolist():
@@ -403,6 +413,8 @@ def page(solution: Solution) -> dict[str, Any]:
                 if kind == _NEW_CIRCUITS:
                     new_links[str(len(links))] = kind
                 first_kind = kind if kind == _OLD_CIRCUITS else _HIDDEN
+
+                # More circuits make a wider line, up to eight of them.
                 width = round(0.02 + 0.02 * min(n_circuits, 8) ** 0.5, 3)
                 name = f"{names[tail]} to {names[head]}: {n_circuits} circuits"
                 ends = [number_on_page[tail], number_on_page[head]]

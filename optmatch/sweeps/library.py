@@ -280,19 +280,27 @@ def describe_best(entry: Entry, *, brief: bool = False) -> str:
 
 
 def _merge_best(best: Record | None, solution: Solution) -> Record | None:
-    """Return the best known value after a new solution.
+    """Return the best that is known of a problem, after one more solution of it.
+
+    Objective and lower bound are improved one by one, perhaps by different methods. For example, a
+    record with the objective 10 and the bound 7 and a solution with 9 and 6 give 9 and 7.
 
     Parameters
     ----------
     best
-        The value known before; None if there is none.
+        What was known before; None if nothing was. These fields are read:
+
+        - `objective`, `lower_bound`: numbers, or None where there are none;
+        - `status`: the name of a status; `infeasible` means that the problem has no answer;
+        - `proof`: what proves bound or status; "search" is weaker than all else.
     solution
         A verified solution of the same problem. Its `proof` is that of the verifier.
 
     Returns
     -------
     Record or None
-        `best` itself where the solution improves nothing.
+        The improved record; `best` itself where the solution improves nothing; None if nothing was
+        known and the solution neither answers nor proves anything.
     """
     bound = solution.lower_bound if is_known(solution.lower_bound) else None
     if best is None:
@@ -310,7 +318,8 @@ def _merge_best(best: Record | None, solution: Solution) -> Record | None:
     if is_infeasible or was_infeasible:
         return best
 
-    # Objective and bound improve independently, perhaps by different methods.
+    # A better objective keeps the bound, and a better bound keeps the objective. Where they meet,
+    # the answer is optimal.
     objective = solution.objective
     if objective is not None and (best.objective is None or objective < best.objective):
         best = _make_record(solution, best.lower_bound, best.bound_by)

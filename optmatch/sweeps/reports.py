@@ -196,6 +196,8 @@ def _report_kind(kind: str, rows: list[Row]) -> KindReport:
     for contest in contests.values():
         _compare_methods(contest, ratios)
 
+    # The table, the two performance profiles, and the gaps by size, with methods in order of
+    # names.
     labels = sorted(rows_of_label)
     return KindReport(
         kind,
@@ -224,7 +226,8 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
         At most `_MAX_GRIDS`. As an example, ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are the
         grid ``mesh-*-*``: by the first number that differs, the gaps of each method.
     """
-    # Names by what is left of them without their numbers.
+    # Names by what is left of them without their numbers: ``mesh-8-1`` is of ``mesh-*-*``, with
+    # the numbers 8 and 1.
     names = {row.name for rows in rows_of_label.values() for row in rows}
     numbers_of_family: dict[str, list[list[str]]] = defaultdict(list)
     for name in sorted(names):
@@ -234,6 +237,8 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
     for family, numbers_of_name in numbers_of_family.items():
         values_of_place = [set(column) for column in zip(*numbers_of_name, strict=True)]
         differing = [place for place, values in enumerate(values_of_place) if len(values) > 1]
+
+        # Names that differ in no number have no size to compare by.
         if not differing or len(grids) == _MAX_GRIDS:
             continue
 
@@ -450,15 +455,25 @@ def parquet_table(rows: Iterable[Row]) -> bytes:
 
 
 def html_page(report: SweepReport, title: str) -> str:
-    """Write a report as one page of HTML that loads nothing else.
+    """Write the results of a sweep, many methods on many problems, as one page of HTML.
 
-    A kind has a table of its methods, the gap against each number that the names of its problems
-    differ in, and the performance profiles of objective and time.
+    The page loads no other file. It has a chapter for each kind of problem, with
+
+    - a table of the methods;
+    - the gap, in percent, against size, for problems such as ``mesh-8`` and ``mesh-16``, whose
+      names differ in a number;
+    - two curves (performance profiles): on which part of the problems a method is within a given
+      factor of the best objective, or of the shortest time.
 
     Parameters
     ----------
     report
-        The figures of a store.
+        The results, summed up. These fields are read:
+
+        - `rows`, `problems`: the number of tasks and of problems;
+        - `statuses`: the number of tasks by status;
+        - `kinds`: the table, gaps and profiles of each kind of problem;
+        - `failures`: the tasks that were refused, failed, or whose rows are damaged.
     title
         The title of the page, not yet escaped.
 
@@ -476,7 +491,8 @@ def html_page(report: SweepReport, title: str) -> str:
         f"<p>{report.rows:,} tasks of {report.problems:,} problems: {html.escape(counts)}.</p>",
     ]
 
-    # A table and two performance profiles for each kind.
+    # A chapter for each kind. A grid is the gaps of problems whose names differ in one number,
+    # which is number `place` of the name.
     for kind in report.kinds:
         parts.append(f"<h2>{html.escape(kind.kind)}</h2>")
         parts.append(_html_table(kind.table))

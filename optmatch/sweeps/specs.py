@@ -68,12 +68,20 @@ def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) 
 def _read_tasks(
     tree: dict[str, Any], folder: Path, generate: Callable[[str], Problem]
 ) -> Iterator[Task]:
-    """Yield the tasks of a spec, each problem with all of its methods and seeds.
+    """Read a list of problems, methods and seeds, and yield a task for each combination.
+
+    For example, two problems with three methods and the seeds 0 and 1 are twelve tasks.
 
     Parameters
     ----------
     tree
-        The parsed TOML file: problems, methods, seeds and limits.
+        The parsed TOML file, with these keys:
+
+        - `methods`: a list of names, or a list for each kind of problem; `DEFAULT` stands for the
+          default method of the problem, and for methods that are not stated;
+        - `seeds`: a list of seeds, or their number n for 0 to n - 1; 1 if it is not stated;
+        - `limits`: the fields of `Limits`, for each task;
+        - those that name the problems.
     folder
         The folder of the file, from which patterns of problem files start.
     generate
@@ -87,7 +95,7 @@ def _read_tasks(
     Raises
     ------
     InputError
-        If the spec names what does not exist, or has no tasks.
+        If the file names what does not exist, or has no tasks.
     """
     # Everything is checked before the first problem is read, which may take long.
     _check_keys(tree)
@@ -103,6 +111,7 @@ def _read_tasks(
     else:
         n_seeds = len(seeds)
 
+    # All methods and seeds of a problem come before the next problem is read.
     n_tasks = 0
     for name, problem in _read_problems(tree, folder, generate):
         methods_of_kind = methods

@@ -76,12 +76,15 @@ class Layout:
             If the plan sends parts of chunks or keeps them in places, or blocks are no whole
             bytes.
         """
+        # A runtime sends whole chunks, and puts each in its own place.
         self.plan = plan_of(solution)
         problem = solution.problem
         assert isinstance(problem, Collective)
         if len(self.plan.parts) or len(self.plan.places):
             rule = "a plan that sends parts, or keeps what comes, cannot be written"
             raise InputError(f"{runtime}: {rule}")
+        # Chunks are counted in units: one each, or their bytes over the greatest common divisor.
+        # As an example, chunks of 4, 6 and 8 bytes are 2, 3 and 4 units.
         self.problem = problem
         self.n_chunks = len(self.plan.chunk_bytes)
         self.is_all_to_all = problem.operation == "all-to-all"

@@ -107,10 +107,12 @@ class _Gpu:
         copy: LocalCopy,
         waits_for: Sequence[StepNumber],
     ) -> StepNumber:
-        """Append a step of MSCCL, as several ones where it moves many units.
+        """Append one operation to a program of MSCCL, as one or several steps of its file.
 
-        A step waits for one other step at most. Each further one has a step of its own before it
-        that does nothing (``nop``). Steps of the same block run in order and need no wait.
+        A thread block is a list of steps that run in order; each channel to a peer has one. A step
+        of the file waits for at most one step of another block, and moves a limited number of
+        units. Further waits become steps before it that do nothing (``nop``), and further units
+        steps after.
 
         Parameters
         ----------
@@ -132,12 +134,14 @@ class _Gpu:
         block = self.block_of_channel.setdefault(channel, len(self.steps))
         if block == len(self.steps):
             self.steps.append([])
+        # Steps of the same block are done before anyway. A step that others wait for is marked.
         others = sorted({step for step in waits_for if step.block != block})
         for other in others:
             self.steps[other.block][other.step]["hasdep"] = 1
         for other in others[:-1]:
             nothing = LocalCopy(copy.source, copy.target, 1)
             self._append(block, "nop", nothing, other)
+        # Only the first part has to wait.
         last_wait = others[-1] if others else None
         for first_unit in range(0, copy.n_units, MOST_UNITS):
             part = LocalCopy(
@@ -184,14 +188,20 @@ class _Gpu:
 
 
 def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
-    """Write the sends of a plan as a program of MSCCL.
+    """Write a plan of a collective operation as a program of MSCCL, an XML file.
+
+    The program has a list of steps for each GPU: send a chunk, receive it, or receive and add it.
+    A step may have to wait for others. For example, a chunk that GPU 1 forwards is sent after the
+    step that received it; and a place is overwritten after all steps that read it.
 
     Parameters
     ----------
     solution
-        A solution of a collective. An all-to-all with given bytes is an uneven one of units, the
-        greatest common divisor of its blocks. A broadcast is from the root of the problem, which
-        MSCCL does not know.
+        A solution of a collective operation. Two cases are written in a way of their own:
+
+        - an all-to-all with given bytes counts in units, the greatest common divisor of its
+          blocks;
+        - a broadcast begins at the root of the problem, which MSCCL itself does not know.
     dialect
         A name in `DIALECTS`: the runtime that is to read the program.
 
@@ -207,13 +217,15 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
     """
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect!r}: one of {', '.join(DIALECTS)}", where="dialect")
+    # `layout` says where chunks lie in buffers. A slot is such a place. Each GPU remembers for
+    # each slot the step that wrote it last (`last_writer`) and the steps that have read it since
+    # (`readers`).
     layout = Layout("MSCCL", solution)
     gpus = [_Gpu() for _ in range(layout.problem.n_ranks)]
     for sends in layout.rounds():
         # All reads of a round come before its writes: what is sent is what was there before.
         reads = []
-        # `last_writer` has the step that wrote a slot of a rank last, `readers` those that have
-        # read it since.
+        # A read waits for the step that wrote its slot.
         for send in sends:
             gpu = gpus[send.source]
             slot = layout.find_slot(send.source, send.chunk)
@@ -224,6 +236,8 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
         for gpu, slot, step in reads:
             gpu.readers[slot].append(step)
 
+        # A write waits for the reads of its slot and for the write before it. "rrc" receives and
+        # adds, "r" receives.
         for send in sends:
             gpu = gpus[send.target]
             slot = layout.find_slot(send.target, send.chunk)

@@ -176,22 +176,27 @@ def _add_round(
     sends: Sequence[Send],
     filled: set[tuple[int, Slot]],
 ) -> None:
-    """Add the operations of one round of a plan to the programs of all ranks.
+    """Add what all ranks do in one round of a plan to their programs.
 
-    Each rank puts data into buffers of others, waits for those that send to it, and then reduces
-    or copies what came into scratch.
+    In a round each rank puts data into the buffers of others, waits for those that send to it, and
+    then adds or copies what has arrived. Data that may not overwrite its place at once arrives in
+    a scratch buffer first.
 
     Parameters
     ----------
     layout
-        Where ranks have chunks; its scratch buffers grow for what may not be written in place.
+        Where chunks lie in the buffers of ranks; its scratch buffers grow where they are needed.
     programs
-        ``programs[rank]``: operations so far; those of the round are appended.
+        ``programs[rank]``: operations of earlier rounds. Those of this round are appended.
     sends
-        The sends of the round: source, target, chunk and kind.
+        The sends of the round. Each has the ranks `source` and `target`, the number of a `chunk`,
+        and a `kind`: `REDUCE` adds the chunk to what is there, any other one replaces it.
     filled
-        Pairs of a rank and a slot that has data already; those of the round are added.
+        Pairs of a rank and a place in its buffers that has data already. Those of this round are
+        added.
     """
+    # For each rank: what it puts elsewhere, what it does afterwards with data in scratch, and from
+    # whom data comes. Places that are filled in this round count from the next one on.
     n_ranks = len(programs)
     puts: list[list[tuple[Slot, RemoteEnd]]] = [[] for _ in range(n_ranks)]
     local_operations: list[list[Operation]] = [[] for _ in range(n_ranks)]
@@ -212,6 +217,7 @@ def _add_round(
             else:
                 operation = Operation("copy", sources=(arrived,), target=target)
             local_operations[send.target].append(operation)
+        # The sender puts its chunk where it lands: at its place, or in scratch.
         newly_filled.add((send.target, slot))
         sources_of_rank[send.target].add(send.source)
         remote_end = RemoteEnd(send.target, landing, n_units)

@@ -31,11 +31,13 @@ def write_rounds(solution: Solution) -> str:
         ``[lane][rank]``. Plans that have ``parts`` or ``places`` have them in each round, a row
         for each send.
     """
+    # A row of `sends` is a round, a source rank, a target rank, a chunk and a kind.
     plan = plan_of(solution)
     sends_of_round: list[list[list[Any]]] = [[] for _ in range(plan.n_rounds)]
     for round_, source, target, chunk, kind in plan.sends.tolist():
         sends_of_round[round_].append([source, target, chunk, KINDS[kind]])
 
+    # One line for each round. An epoch is a time in which circuits stay.
     lines = []
     for round_, epoch in enumerate(plan.epoch_of_round.tolist()):
         content: dict[str, Any] = {

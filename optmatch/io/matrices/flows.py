@@ -106,20 +106,24 @@ def read_flows(path: str | os.PathLike[str]) -> FlowList:
 
 
 def _read_flow_table(rows: list[Row], path: str) -> FlowList:
-    """Read a table of flows, whose first line names the columns.
+    """Read a table of data transfers (flows), whose first line names the columns.
+
+    Columns are ``source``, ``destination``, ``bytes`` and ``time``, and perhaps ``coflow``,
+    ``weight`` and ``deadline``. Flows with the same label in ``coflow`` belong together (a
+    coflow), as those of one shuffle do.
 
     Parameters
     ----------
     rows
-        The lines of the table as fields, with their places for messages.
+        The lines of the table; each has `fields`, a list of texts, and `place`, for messages.
     path
         The file, for messages.
 
     Returns
     -------
     FlowList
-        In the order of arrival. Without a column of coflows each flow is one of its own; without
-        one of weights or deadlines there are none.
+        In the order of arrival. Without a column of coflows each flow is one of its own; `weight`
+        and `deadline_s` are None without their columns.
 
     Raises
     ------
@@ -142,6 +146,7 @@ def _read_flow_table(rows: list[Row], path: str) -> FlowList:
         places = [row.place for row in rows[1:]]
         return [_amount(text, place) for text, place in zip(texts(column), places, strict=True)]
 
+    # Ports are numbered by their names.
     edges, names = number_ports(texts("source"), texts("destination"), numbers("bytes"), path)
 
     # Flows with the same label are one coflow; coflows are numbered as they come.
@@ -150,6 +155,7 @@ def _read_flow_table(rows: list[Row], path: str) -> FlowList:
         number_of = {label: k for k, label in enumerate(dict.fromkeys(texts("coflow")))}
         coflows = np.array([number_of[label] for label in texts("coflow")], dtype=np.int64)
 
+    # Weights are above 0; the first that is not is named.
     weight = None
     if "weight" in column_of:
         weight = np.array(numbers("weight"))
@@ -293,11 +299,12 @@ def is_coflow_benchmark(content: bytes) -> bool:
 
 
 def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
-    """Read a trace of coflow-benchmark: groups of flows, all from some racks to some racks.
+    """Read a trace in the format of coflow-benchmark: groups of transfers between racks.
 
-    A line has the number of the coflow, its arrival in ms, the number of mappers and their racks,
-    the number of reducers, and for each ``rack:megabytes``. Racks count from 0. The first line has
-    the number of racks and of coflows.
+    The first line has the number of racks and of groups (coflows). As an example, the line
+    ``7 500 2 0 3 1 5:10.0`` is coflow 7, which arrives after 500 ms. It has 2 senders (mappers),
+    racks 0 and 3, and 1 receiver (reducer), rack 5, which gets 10 megabytes in all. Racks count
+    from 0.
 
     Parameters
     ----------
@@ -309,7 +316,8 @@ def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
     Returns
     -------
     FlowList
-        By arrival: a flow for each mapper and reducer of each coflow. Racks are ports.
+        In the order of arrival: a flow for each sender and receiver of each coflow. Racks are
+        ports.
 
     Raises
     ------
@@ -336,6 +344,7 @@ def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
             coflows.append(coflow)
             pairs.append((mapper, reducer))
             sizes.append(size_bytes)
+    # A row of `ends` is a source and a destination rack.
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     edges = Edges(ends[:, 0], ends[:, 1], np.array(sizes))
     names = tuple(map(str, range(n_ports)))

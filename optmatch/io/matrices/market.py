@@ -123,6 +123,7 @@ def _read_coordinates(
     csr_array
         A sparse array of SciPy, in float64.
     """
+    # A symmetric matrix states one half: an entry beside the diagonal counts at two places.
     is_pattern = banner.field == "pattern"
     places: list[tuple[int, int]] = []
     values: list[float] = []

@@ -230,6 +230,9 @@ def _repetita_labels(path: str) -> list[str] | None:
     if not graph.is_file():
         return None
     name = str(graph)
+
+    # The first line is ``NODES 11``; a line of column names may follow, then a line for each node
+    # that begins with its label.
     lines = decode(read_bytes(graph), name).splitlines()
     words = lines[0].split() if lines else []
     if len(words) != 2 or words[0].upper() != "NODES" or not is_whole(words[1]):

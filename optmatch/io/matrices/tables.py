@@ -242,21 +242,25 @@ def _only_layout(rows: Sequence[Row], path: str) -> str:
 
 
 def possible_layouts(rows: Sequence[Row]) -> list[str]:
-    """List the layouts that a table can have, by what its fields look like.
+    """List the ways in which a table of traffic can be read, by what its fields look like.
 
     Parameters
     ----------
     rows
-        The lines of the table as fields.
+        The lines of the table; each has `fields`, a list of texts.
 
     Returns
     -------
     list of str
-        Keys of `LAYOUTS`: ``"numbers"`` (a matrix alone), ``"header"`` (names above it),
-        ``"index"`` (names beside it), ``"labelled"`` (both), ``"edges"`` (a list of source,
-        destination and bytes). A first line that names the columns of edges, or an empty corner
-        above names, decides it.
+        Several where the table can be read in more than one way, and none where it cannot be read:
+
+        - ``"numbers"``: a matrix alone;
+        - ``"header"``: a matrix with names above it;
+        - ``"index"``: a matrix with names beside it;
+        - ``"labelled"``: a matrix with names above and beside it;
+        - ``"edges"``: a list of source, destination and bytes.
     """
+    # A first line that names the columns of edges, or an empty corner above names, decides.
     body = [row.fields for row in rows[1:]]
     if _header_of_edges(rows[0].fields, body) is not None:
         return ["edges"]
@@ -264,6 +268,7 @@ def possible_layouts(rows: Sequence[Row]) -> list[str]:
     if corner_is_empty and _is_labelled(rows):
         return ["labelled"]
 
+    # Otherwise all layouts count that the fields allow. A matrix has lines of equal length.
     layouts = []
     is_rectangle = len({len(row.fields) for row in rows}) == 1
     if is_rectangle and all(is_number(field) for row in rows for field in row.fields):
@@ -397,27 +402,39 @@ def _header_of_edges(first: list[str], body: Sequence[list[str]]) -> EdgeColumns
 
 
 def _could_be_edges(rows: Sequence[Row]) -> bool:
-    """Tell whether three columns without known names can be a list of edges.
+    """Tell whether a table of three columns, without known names, can be a list of edges.
 
-    Ports are all words, or all whole numbers. Numbers could be a matrix of three columns just as
-    well; they are taken for edges only if at least half of the ports up to the largest number
-    occur, and three of them only if they have no other trait of a matrix of three ports.
+    An edge is a source, a destination and an amount. Where ports are words, the table is a list of
+    edges. Where they are numbers, it could be a matrix with three columns as well. It is then
+    taken for edges under two conditions:
+
+    - at least half of the ports up to the largest number occur, as in ``0 1 2.5`` and ``1 2 4``;
+    - if there are three lines, they do not look like a matrix of three ports: no port sends to
+      itself, all amounts are positive, and no pair occurs twice.
 
     Parameters
     ----------
     rows
-        Lines of fields: source, destination, amount. The first one may be a header.
+        The lines of the table; each has `fields`, a list of texts. The first line may be a header.
+
+    Returns
+    -------
+    bool
+        Whether it can be a list of edges.
     """
+    # A first line that does not end with a number is a header.
     body = [row.fields for row in rows]
     if not is_number(body[0][-1]):
         body = body[1:]
     if len(body) < 2 or not all(len(fields) == 3 and is_number(fields[2]) for fields in body):
         return False
+    # Words are ports of a list of edges. Ports that are numbers are whole ones.
     ports = [port for fields in body for port in fields[:2]]
     if not any(map(is_number, ports)):
         return True
     if not all(map(is_whole, ports)):
         return False
+    # Half of the ports occur at least: 0 to max are max + 1 numbers.
     numbers = {int(port) for port in ports}
     if max(numbers) >= 2 * len(numbers):
         return False

@@ -207,6 +207,7 @@ def make_valid(names: Iterable[str]) -> list[str]:
     >>> make_valid(["c1+c2", "c1.c2", "m", "3"])
     ['c1_c2', 'c1_c2_2', 'm', '_3']
     """
+    # Names that are valid already are never given to others.
     originals = list(names)
     taken = {name for name in originals if name.isidentifier() and name.isascii()}
     valid = []
@@ -216,6 +217,8 @@ def make_valid(names: Iterable[str]) -> list[str]:
             continue
         base = re.sub(r"[^0-9A-Za-z_]", "_", name) or "_"
         base = f"_{base}" if base[0].isdigit() else base
+
+        # Taken names get a number: c1_c2_2, then c1_c2_3.
         candidate = base
         number = 2
         while candidate in taken:

@@ -161,26 +161,37 @@ def _fill_template(content: bytes, yaml: Any) -> bytes:
 
 
 def _check_events(events: Iterable[Any], path: str) -> None:
-    """Refuse a YAML document that is too deep, refers to itself, or grows, before it is built.
+    """Refuse a YAML document that would become too large a tree, before the tree is built.
 
-    A small file with aliases may stand for a huge tree, since each alias repeats what it names.
+    In YAML a part may be given a name (an anchor, ``&a``) and be repeated by it (an alias,
+    ``*a``). A small file with aliases of aliases may stand for a huge tree.
 
     Parameters
     ----------
     events
-        The events of PyYAML's parser.
+        The events of PyYAML's parser: a scalar, an alias, or the start or end of a list, a mapping
+        or the document.
     path
         The name of the file, for messages.
 
     Raises
     ------
     FormatError
-        If it does.
+        If an alias stands inside a part with an anchor, or a text has half of a pair of
+        surrogates.
+    InputError
+        If the tree is too deep, or aliases repeat too much.
     """
+    # The parts that are open, the innermost last: its anchor, the number of its first event, and
+    # whether it is inside a part with an anchor.
     levels: list[tuple[str | None, int, bool]] = [(None, 0, False)]  # anchor, first event, inside
+
+    # For each anchor how many events its part has, and how many events aliases have repeated.
     size_of_anchor: dict[str, int] = {}
     n_repeated = 0
     for count, event in enumerate(events):
+        # A part begins, ends, or is repeated. It counts as inside an anchor if any part around it
+        # has one.
         kind = type(event).__name__
         if kind == "ScalarEvent" and any("\ud800" <= letter <= "\udfff" for letter in event.value):
             message = f"{shorten(event.value)}: half of a pair of surrogates"

@@ -259,28 +259,31 @@ _PALE_COLOUR = "#c9d9ef"
 
 
 def _draw_large_gantt(solution: Solution, data: GanttData) -> Axes:
-    """Draw a schedule of many ports: how many circuits are up over time, and bars of some ports.
+    """Draw when the circuits of many ports are up, and when they send.
 
-    The upper panel counts over all ports the circuits that are up, and those of them that have
-    something to send. The lower panel has a row of bars for each of a few source ports, which have
-    equal ranks between the one that sends longest and the one that sends least. Two colours say
-    whether a circuit sends or has nothing left: colours of so many destinations could not be told
-    apart.
+    The upper panel counts circuits over time: those that are up, and those that still have
+    something to send. The lower panel shows a few source ports, with a bar for each circuit. They
+    are chosen evenly from the port that sends longest to the one that sends least.
 
     Parameters
     ----------
     solution
         The solution of a `Demand`, which names the ports.
     data
-        The bars: arrays of shape (bars,) with source, destination and plane (a switch that works
-        in parallel with others) of each circuit in each slot, when it can begin to send
-        (`start_s`), until when it sends (`sent_s`) and when its slot ends (`end_s`), in seconds.
+        A bar is one circuit in one slot. These fields are read:
+
+        - `source`, shape (bars,): its source port;
+        - `plane`, shape (bars,): which of several parallel switches it is on;
+        - `start_s`, `sent_s`, `end_s`, shape (bars,): when it can begin to send, when it has sent
+          all, and when its slot ends, in seconds;
+        - `n_ports`, `planes`: how many source ports and parallel switches there are;
+        - `makespan_s`, `lower_bound_s`: the duration, and the least possible one, in seconds.
 
     Returns
     -------
     Axes
-        The lower panel, of a new figure; a dashed line is the lower bound of the duration, where
-        the duration is minimised.
+        The lower panel, of a new figure. A dashed line is the lower bound, where the duration is
+        what is minimised.
     """
     problem: Any = solution.problem
     span_s = data.makespan_s or 1.0
@@ -497,6 +500,7 @@ def _label_bars(
     labels : sequence of str
         The name of each port.
     """
+    # Rows must be at least as high as a line of text.
     span_s = data.makespan_s or 1.0
     width_inches, height_inches = _size_in_inches(ax)
     n_rows = data.n_ports * data.planes
@@ -664,17 +668,21 @@ def _planes_page(
     unit: str,
     steps: list[tuple[str, float]],
 ) -> dict[str, Any]:
-    """Collect the page of several planes: a row for each port and plane, a bar for each circuit.
+    """Collect what a web page shows of circuits on several parallel switches (planes) over time.
 
-    A plane is a switch that works in parallel with others, each with its own schedule.
+    The page has a row for each source port and plane, and in it a bar for each circuit.
 
     Parameters
     ----------
     solution
         The solution, with a schedule for each plane.
     data
-        The bars: arrays of shape (bars,) with source, destination, plane, start and end in
-        seconds.
+        A bar is one circuit in one slot. These fields are read:
+
+        - `source`, `destination`, `plane`, shape (bars,): its ports, and its switch;
+        - `start_s`, `end_s`, shape (bars,): when it begins and ends, in seconds;
+        - `n_ports`, `planes`: how many source ports and planes there are;
+        - `makespan_s`: the whole duration in seconds.
     carried_bytes : array, shape (bars,)
         The amount that each circuit carries, in `unit`.
     unit
@@ -688,7 +696,8 @@ def _planes_page(
         All that `viewer_page` embeds, as plain values of JSON. Bars and listed circuits beyond the
         limits of a page are left out.
     """
-    # A bar is colour, start and length; times are in millionths of the whole.
+    # Rows count planes within ports: with 2 planes, port 3 on plane 1 has row 7. A bar is three
+    # numbers: colour, start and length, in millionths of the whole time.
     span_s = data.makespan_s or 1.0
     row = data.source * data.planes + data.plane
     start = [round(time_s * 1e6 / span_s) for time_s in data.start_s]
@@ -699,6 +708,7 @@ def _planes_page(
         colour = int(data.destination[k] % len(_HUES))
         bars_of_row[row[k]] += [colour, start[k], end[k] - start[k]]
 
+    # The list of circuits beside the picture: a name, an amount, and the row to be marked.
     labels = solution.problem.fabric.labels
     lines = []
     for k in range(min(len(row), _MAX_LISTED)):

@@ -42,17 +42,20 @@ def draw_problem(problem: Demand) -> Figure:
 
 
 def _draw_large_problem(problem: Demand) -> Figure:
-    """Draw the sums over blocks of ports, and how large the single entries are.
+    """Draw a large matrix of traffic by blocks of ports, and how unequal its entries are.
 
     Parameters
     ----------
     problem
-        A demand of more ports than a matrix has squares.
+        A demand with more ports than a picture has squares. ``demand_bytes[source, destination]``
+        is what is to be sent, shape (ports, ports).
 
     Returns
     -------
     Figure
-        On the left sums on a logarithmic scale, on the right how much is in the largest entries.
+        On the left the sum of each block of ports, as colours on a logarithmic scale; white is
+        nothing. On the right a curve: if it goes through (10, 80), the largest 10 % of the entries
+        are 80 % of all that is to be sent.
     """
     from matplotlib.colors import LogNorm
 
@@ -63,6 +66,7 @@ def _draw_large_problem(problem: Demand) -> Figure:
     figure = blank_figure(9.6, 4.4)
     left, right = figure.subplots(1, 2, width_ratios=(1.35, 1.0))
 
+    # Left: at most 64 blocks in each direction. Blocks without traffic are NaN, which is white.
     blocks = merge_blocks(matrix, "sum", most=64)
     scale, unit_name = scale_of(float(blocks.values.max()), unit)
     sums = np.where(blocks.values > 0, blocks.values / scale, np.nan)
@@ -75,7 +79,7 @@ def _draw_large_problem(problem: Demand) -> Figure:
     square = explain_blocks(blocks.size, "pairs, their sum")
     left.set_title(f"who sends to whom; white: nothing\n{square}", fontsize=9)
 
-    # The entries from the largest on: how much of all is in how few of them.
+    # Right: the share of the total that the largest entries have together, entry by entry.
     share = np.cumsum(flows[::-1]) / max(1e-300, float(flows.sum()))
     part = np.arange(1, len(flows) + 1) / max(1, len(flows))
     right.plot(100 * part, 100 * share, color=palette.circuit_colour(0))
