@@ -84,11 +84,15 @@ class CellGraph(Value):
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Make the arrays read-only, and check them against each other.
+        """Check the arrays of a mesh of cells (2 x 2 switches), and make them read-only.
 
-        Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3.
-        ``mate[terminal]`` is the terminal that one is joined to, -1 if it is free; the perimeter
-        lists the free ones. ``stuck`` becomes an array with `FREE` for each cell if it is None.
+        Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3. The arrays are
+
+        - ``mate[terminal]``: the terminal that one is joined to, -1 if it is free;
+        - ``perimeter``: the free terminals, in any order;
+        - ``ends[cell, end]``: x and y of both ends of a cell, shape (cells, 2, 2);
+        - ``stuck[cell]``: -1 (`FREE`) for a cell that works, 0 or 1 for one that is stuck in bar
+          or cross, 2 (`DEAD`) for one without light; None becomes -1 for each cell.
 
         Raises
         ------

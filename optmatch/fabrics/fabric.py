@@ -374,7 +374,7 @@ class Fabric(Value):
 
 
 def numbers_of_names(names: Sequence[str]) -> dict[str, int]:
-    """Return the number of each cell by everything that it may be called.
+    """List all names by which a user may call each cell (2 x 2 switch), with its number.
 
     A cell of a recursive netlist is called by its couplers, ``x.y.c1+x.y.c2``. An instance that
     holds exactly one cell stands for it too: here ``x.y`` and, if it holds no other, ``x``.
@@ -387,7 +387,7 @@ def numbers_of_names(names: Sequence[str]) -> dict[str, int]:
     Returns
     -------
     dict
-        Names, and then instances, with the numbers of their cells.
+        The number of the cell by each name of a cell, then by each instance that holds one cell.
 
     Examples
     --------

@@ -315,6 +315,11 @@ def _broken_graph(fabric: Faulty) -> CellGraph | None:
     ----------
     fabric
         The fabric and its faults, of which those of ports change nothing here.
+
+    Returns
+    -------
+    CellGraph or None
+        The graph, in which stuck cells keep their state and dead ones are joined to nothing.
     """
     graph = fabric.fabric.graph
     if graph is None:

@@ -120,12 +120,15 @@ class _Driver:
     """Heaters of one chip as arrays, shape (cells, 2 arms)."""
 
     def __init__(self, fabric: Fabric, table: HeaterTable) -> None:
-        """Lay out the table of heaters as arrays by cell and arm.
+        """Put what is known about the heaters of a chip into arrays by cell and arm.
+
+        A cell is a 2 x 2 switch: an interferometer with two arms, 1 and 2. A heater turns the
+        phase of light in its arm; the difference of the phases of both arms sets the state.
 
         Parameters
         ----------
         fabric
-            The chip. Each state of a cell is a difference of the phases of its two arms.
+            The chip with its cells.
         table
             Its heaters, each with the phase at rest and the largest turn that its voltage allows,
             in rad.
@@ -142,9 +145,11 @@ class _Driver:
             raise InputError(f"a device of {table.cells.n_cells} cells, not {fabric.n_cells}")
         self.names: Sequence[str] = fabric.cell_names
         self.table = table
-        self.wanted_rad = find_differences(fabric)  # [cell, state]
+        # wanted_rad[cell, state]: the difference of phases (arm 1 minus arm 2) for a state.
+        self.wanted_rad = find_differences(fabric)
 
-        # What each heater can do, and what it costs. An arm without a heater is out of reach.
+        # By cell and arm: the largest turn, -1 for no heater, and the power for each rad, 1 where
+        # it is not known. By cell: the difference of phases without power.
         shape = (fabric.n_cells, 2)
         self.largest_rad = np.full(shape, -1.0)  # no heater
         self.mw_per_rad = np.ones(shape)  # arms without a heater are out of reach anyway
@@ -164,12 +169,12 @@ class _Driver:
             self.shares = heat_shares(graph, table.cells.device)
 
     def turns_for(self, states: NDArray[np.int8], slot: int) -> NDArray[np.float64]:
-        """Find the turns with which all set cells have the phases of their states.
+        """Find how far heaters must turn the phases of their arms to set the cells.
 
-        Heaters warm other cells too, so what is missing is solved for again until turns settle
-        (fixed-point iteration).
-
-        The turn of a heater is the angle in rad by which it turns the phase of its arm.
+        A cell is a 2 x 2 switch with two arms; the difference of the phases of its arms is its
+        state. A heater also warms other cells, whose heaters then have less to do. The turns are
+        therefore found again and again, each time with the heat of the last ones, until they
+        settle (fixed-point iteration).
 
         Parameters
         ----------
@@ -188,12 +193,13 @@ class _Driver:
         InputError
             If a heater does not reach its phase, or turns do not settle.
         """
+        # wanted_rad: the difference of phases that heat has to make in each set cell.
         cells = np.flatnonzero(states != FREE)
         wanted_rad = self.wanted_rad[cells, states[cells]] - self.at_rest_rad[cells]
         turns_rad = np.zeros(self.largest_rad.shape)
         for _ in range(_MOST_ROUNDS):
-            # A cell gets a share of the turns of all others, and its own heaters make up for the
-            # rest.
+            # warmed_rad: what each cell gets by the heat of others; its own heaters have to make
+            # up for the rest.
             warmed_rad = turns_rad.sum(axis=1) @ self.shares
             missing_rad = wanted_rad - warmed_rad[cells]
             next_turns_rad = np.zeros_like(turns_rad)
@@ -214,10 +220,12 @@ class _Driver:
         missing_rad: NDArray[np.float64],
         former_rad: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Choose for each cell the arm whose heater makes up for what its phase lacks.
+        """Choose for each cell which of its two heaters turns the phase, and how far.
 
-        Of both arms the cheaper one in reach is taken. The arm of the round before is kept unless
-        the other one needs less than half, since two arms that cost the same would alternate.
+        A cell has two arms with a heater each; only the difference of their phases counts. The
+        heater that needs less power, and can reach the phase, is taken. This is called in rounds:
+        the heater of the round before is kept unless the other one needs less than half, since
+        two that need the same power would alternate.
 
         Parameters
         ----------
@@ -234,10 +242,13 @@ class _Driver:
         float array, shape (set cells, 2)
             ``turn_rad[cell, arm]``: by how much each heater turns its phase; 0 for one of both.
         """
+        # By cell and arm: the turn that would be needed, and its cost, infinite if out of reach.
         by_arm_rad = _wrapped(np.stack([missing_rad, -missing_rad], axis=1))
         cost = by_arm_rad * self.mw_per_rad[cells]
         cost[former_rad > 0] /= 2
         cost[by_arm_rad > self.largest_rad[cells]] = np.inf
+
+        # The cheaper arm gets its turn, the other one none.
         arm = np.argmin(cost, axis=1)
         turns_rad = np.zeros_like(by_arm_rad)
         rows = np.arange(len(cells))
@@ -296,9 +307,13 @@ class _Driver:
         before_rad: NDArray[np.float64],
         after_rad: NDArray[np.float64],
     ) -> list[HeaterStep]:
-        """List the heaters that change in a slot, those that need less power from now on first.
+        """List the heaters to be changed for a slot, in an order that never takes too much power.
 
-        The total power then never exceeds the larger one of both slots.
+        Heaters whose power falls come first, those whose power rises last. The total on the way
+        is then never above the larger one of the totals before and after.
+
+        Example: heater A falls from 5 to 1 mW and heater B rises from 0 to 4 mW. The total is 5,
+        1, 5 mW; in the other order it would be 5, 9, 5 mW.
 
         Parameters
         ----------
@@ -316,6 +331,7 @@ class _Driver:
             A step for each heater that changes: cell, arm, turn in rad, voltage, its power and the
             power of all heaters after it in mW, and the time in seconds until it settles.
         """
+        # The heaters whose turn changes, with the rise of their power, and the total before.
         changes = []
         total_mw = 0.0
         for (cell, arm), heater in sorted(self.table.heaters.items()):
@@ -328,7 +344,7 @@ class _Driver:
                 rise = difference_rad if math.isnan(after_mw) else after_mw - before_mw
                 changes.append((rise, cell, arm, heater))
 
-        # The total is that of the slot before, and changes with each step.
+        # One step after the other; total_mw is the power of all heaters after it.
         steps = []
         for _, cell, arm, heater in sorted(changes, key=lambda change: change[:3]):
             turn_rad = float(after_rad[cell, arm - 1])

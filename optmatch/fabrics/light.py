@@ -43,15 +43,17 @@ class Route(NamedTuple):
 
 
 def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light:
-    """Follow light through cells that are all set.
+    """Follow beams of light through the cells (2 x 2 switches) of a fabric, to where they end.
 
-    Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3; free ones, which are
-    joined to no other, are where light comes in and out. Light ends at a free terminal, or in a
-    free cell, whose state is not set.
+    Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3. A free terminal is
+    joined to no other: light comes in and out there. A beam ends at a free terminal, or in a cell
+    whose state is not set. All beams take a step, through one cell, together. Time is proportional
+    to the number of cells passed.
 
-    A set cell leads different ways in to different ways out, so light from outside never comes
-    round to where it was: the loop below ends after at most 4 steps for each cell. All beams take
-    a step together; time is proportional to the number of cells passed.
+    The body uses two tables of the graph:
+
+    - ``mate[terminal]``: the terminal that a waveguide joins it to, -1 if it is free;
+    - ``exits[terminal, state]``: where light that enters at the terminal leaves its cell.
 
     Parameters
     ----------
@@ -66,10 +68,12 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
     Returns
     -------
     Light
-        A step for each cell that a beam passes, sorted by slot and beam and in the order of its
-        way: slot, beam, terminal entered and terminal left. Besides, for each slot and beam, the
-        terminal at which it comes out (``arrived``) or at which it enters a free cell
-        (``stopped``), else -1.
+        Four arrays with an entry for each cell that a beam passes, sorted by slot and beam, and in
+        the order of its way: slot, beam, terminal entered and terminal left. Two arrays of shape
+        (slots, beams):
+
+        - ``arrived``: the free terminal at which the beam comes out, else -1;
+        - ``stopped``: the terminal at which it enters a cell that is not set, else -1.
 
     Raises
     ------
@@ -83,6 +87,8 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
             f"cell_states {states.shape} and entered {entries.shape}:"
             f" not (slots, {graph.n_cells} cells) and (slots, beams)"
         )
+
+    # Each beam of the loop below has its slot, its number there, and the terminal it enters next.
     slot, beam = np.nonzero(entries != -1)
     terminal = entries[slot, beam]
     exists = (terminal >= 0) & (terminal < len(graph.mate))
@@ -93,6 +99,8 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
     arrived = np.full_like(entries, -1)
     stopped = np.full_like(entries, -1)
     steps = [np.empty((4, 0), dtype=np.int64)]  # slot, beam, terminal entered, terminal left
+    # A set cell leads different ways in to different ways out: no beam comes round to where it
+    # was, and the loop ends after at most 4 steps for each cell.
     while len(terminal):
         # Light that enters a free cell is lost there.
         state = states[slot, terminal // 4]
@@ -120,7 +128,11 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
 
 
 def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
-    """Follow the light of every circuit of a schedule of these ports and cells, right or not.
+    """List the cells that the light of every circuit of a schedule passes, right or not.
+
+    A schedule has a matching in each slot: which source port sends to which destination port. It
+    may state the cells (2 x 2 switches), and then light goes where these lead it, even to a wrong
+    port.
 
     Parameters
     ----------
@@ -133,9 +145,10 @@ def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
     Returns
     -------
     list of list of Route
-        For each slot its circuits by source port; of bidirectional ports each circuit once, from
-        the lower port. A route ends where its light ends; on a fabric without cells, or without
-        stated states, it is empty.
+        ``routes[slot]``: its circuits by source port; of bidirectional ports each circuit once,
+        from the lower port. A route has the cells passed in order, and for each of them the
+        terminal entered and the terminal left (4 * cell + 0 to 3). It ends where the light ends;
+        on a fabric without cells, or without stated states, it is empty.
 
     Raises
     ------

@@ -35,11 +35,17 @@ def walk(
     sources: Sequence[int] | NDArray[np.int32],
     closed: frozenset[int] = frozenset(),
 ) -> Walks:
-    """Walk breadth first from several terminals at once, in one NumPy pass per distance.
+    """Count the fewest cells from some terminals to all others: breadth-first search.
 
-    Terminals are the connections of cells: light enters a cell at one of them and leaves it by one
-    of two at the other end, by the state of the cell. A walk may pass a link (a waveguide between
-    cells) in both directions, which a route may not. Time O(k * cells).
+    A cell is a 2 x 2 switch with four terminals: light enters at one of them and leaves by one of
+    two others, depending on the state of the cell. The search may use each state at each passage.
+    A walk may therefore pass a link (a waveguide between two cells) in both directions, which no
+    circuit can. Its length is a lower bound for circuits. Time O(k * cells).
+
+    The body uses two tables of the graph:
+
+    - ``mate[terminal]``: the terminal that a waveguide joins it to, -1 if it is free;
+    - ``exits[terminal, state]``: where light that enters at the terminal leaves its cell.
 
     Parameters
     ----------
@@ -58,13 +64,16 @@ def walk(
         was entered, -1 where it cannot. Both int32, shape (k, terminals).
     """
     n_terminals = len(graph.mate)
-    # Flat arrays over sources and terminals: entry ``source * n_terminals + terminal``.
+    # Both tables are flat during the search: the entry of a source and a terminal is at
+    # ``source * n_terminals + terminal``.
     cells = np.full(len(sources) * n_terminals, UNREACHED, dtype=np.int32)
     entered = np.full(len(sources) * n_terminals, -1, dtype=np.int32)
     for terminal in closed:
         cells[terminal::n_terminals] = -1  # neither reached nor fresh
     exits = graph.exits
-    offset = np.arange(len(sources)) * n_terminals  # of the source that each beam belongs to
+    # The beams of the search front: beam i belongs to the source at offset[i] // n_terminals, and
+    # enters a cell at terminal_entered[i].
+    offset = np.arange(len(sources)) * n_terminals
     terminal_entered = np.asarray(sources, dtype=np.int64)
     distance = 0
     while len(terminal_entered):
@@ -79,7 +88,8 @@ def walk(
         cells[leaving] = distance
         entered[leaving] = entered_by[is_fresh]  # the last of equal ones wins, on every machine
 
-        # NumPy's `unique` hashes first, which takes five times as long as sorting.
+        # Each terminal is left once, then light enters the cell that is joined there. NumPy's
+        # `unique` hashes first, which takes five times as long as sorting.
         leaving = np.sort(leaving)
         leaving = leaving[np.diff(leaving, prepend=-1) > 0]
         offset = leaving - leaving % n_terminals
@@ -198,9 +208,10 @@ def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[i
 def _reuses_a_link(
     graph: CellGraph, walks: Walks, destinations: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Tell which of the walks pass some link both ways; all are traced side by side.
+    """Tell which of the shortest walks are no possible circuits, as they pass a link twice.
 
-    A walk may pass a link in both directions, which light of one circuit cannot do.
+    A link is a waveguide between two cells. A walk may pass it in both directions, which the light
+    of a circuit cannot do. All walks are followed back from their ends, side by side.
 
     Parameters
     ----------
@@ -214,16 +225,20 @@ def _reuses_a_link(
 
     Returns
     -------
-    bool array, shape (sources, destinations)
+    NDArray
+        ``reuses[source, destination]``: whether that walk passes some link twice; bool, shape
+        (sources, destinations). False where there is no walk.
     """
-    # `pair` numbers source and destination together; pairs whose walk is at its source drop out.
+    # pair = source number * number of destinations + destination number. Pairs drop out as soon
+    # as their walk is back at its source.
     links = graph.links
     n_sources = len(walks.cells)
     source = np.repeat(np.arange(n_sources), len(destinations))
     terminal_left = np.tile(np.asarray(destinations, dtype=np.int64), n_sources)
     pair = np.arange(len(source))
 
-    # Walk back from all destinations, and note each link by pair and number.
+    # Walk back from all destinations, one cell a round. A visit of a link is noted as the number
+    # pair * links.count + link.
     visits = []
     while len(pair):
         check_time()
@@ -250,8 +265,10 @@ def _reuses_a_link(
 def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int:
     """Count the cells of the shortest route between two terminals, by branch and bound.
 
-    A route uses a link, a waveguide between two cells, in one direction at most. Where the
-    shortest walk uses both, one of them is closed in each of two branches; walks are lower bounds.
+    A link is a waveguide between two cells. A route may use it in one direction at most; a walk
+    may use both, and is therefore never longer. If the shortest walk uses a link in both, there
+    are two cases (branches): one direction is closed, or the other. The shortest walk of a branch
+    is a lower bound; a branch whose bound is no better than the best route is dropped.
 
     Parameters
     ----------
@@ -263,8 +280,9 @@ def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int
     Returns
     -------
     int
-        ``UNREACHED`` if there are only walks, or none.
+        The number of cells; ``UNREACHED`` if there is no route.
     """
+    # A branch is the set of terminals by which light may not leave a cell.
     best = UNREACHED
     open_branches = [frozenset[int]()]
     while open_branches:
@@ -283,10 +301,10 @@ def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int
 
 
 def _find_reused_link(graph: CellGraph, walks: Walks, destination: int) -> int | None:
-    """Return a terminal at a link that the walk to a destination passes both ways, if any.
+    """Find a link that a walk of light passes in both directions, if there is one.
 
-    The walk is followed back from its end, from the terminal by which light leaves a cell to that
-    by which it has left the cell before.
+    A link is a waveguide between two cells. The walk is followed back from its end, one cell at a
+    time.
 
     Parameters
     ----------
@@ -319,9 +337,11 @@ _AT_ONCE = 256  # destinations: a table of all would take gigabytes for a thousa
 
 
 def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | None:
-    """Count the cells that light may still have to pass after each cell, or before it.
+    """Count the most cells that light can pass after each cell of a network, or before it.
 
-    That is the longest path in a feed-forward network, which stands for a column of cells.
+    The network is feed-forward if light always goes from left to right. The count is then the
+    longest path from each cell, and numbers the columns: 0 for cells of the last column (`ahead`)
+    or of the first.
 
     Parameters
     ----------
@@ -388,16 +408,23 @@ def forward_routes(
 ) -> NDArray[np.int32]:
     """Count the cells on the shortest route between terminals of a feed-forward network.
 
-    No link can be passed twice here, so the shortest walk is a route. Time O(cells * m) for m
-    destinations.
+    In such a network light passes the cells (2 x 2 switches) from left to right, column by column.
+    Dynamic programming from the last column back to the first counts the cells ahead of each
+    terminal. Time O(cells * m) for m destinations.
+
+    Terminals a1, a2 (left) and b1, b2 (right) of a cell have the numbers 4 * cell + 0 to 3. The
+    body uses two tables of the graph:
+
+    - ``mate[terminal]``: the terminal that a waveguide joins it to, -1 if it is free;
+    - ``exits[terminal, state]``: where light that enters at the terminal leaves its cell.
 
     Parameters
     ----------
     graph
         The cells and the joins between their terminals.
     columns
-        ``columns[cell]``: the cells that may follow it, as `count_cells` has found them; 0 in the
-        last column.
+        ``columns[cell]``: a number, the most cells that light can still pass after this one; 0 for
+        cells of the last column. Int64, shape (cells,).
     sources, destinations
         Free terminals at which light enters and leaves; shapes (k,) and (m,).
 
@@ -410,21 +437,24 @@ def forward_routes(
     table = np.empty((len(sources), len(destinations)), dtype=np.int32)
     exits = graph.exits
     order = np.argsort(columns, kind="stable")
-    # Cells of equal columns, from the last column on.
+    # stages[i]: the cells after which light passes i more cells at most, the last column first.
     stages = np.split(order, np.flatnonzero(np.diff(columns[order])) + 1)
     for first in range(0, len(destinations), _AT_ONCE):
         part = destinations[first : first + _AT_ONCE]
-        # cells_ahead[terminal, destination]: for light that enters, or leaves, at the terminal.
+        # cells_ahead[terminal, destination]: the fewest cells from the terminal to the
+        # destination. Where light leaves the network at the destination there are none.
         cells_ahead = np.full((len(graph.mate), len(part)), UNREACHED, dtype=np.int32)
         cells_ahead[part, np.arange(len(part))] = 0
 
-        # From the last column to the first: what leaves a cell ahead is known already.
+        # Entries of both right terminals of these cells are known: they were set by the cells
+        # further right that they are joined to, or are destinations.
         for cells in stages:
-            for side in (0, 1):
+            for side in (0, 1):  # light enters at a1 or at a2
                 entered = 4 * cells + side
                 length = cells_ahead[exits[entered]].min(axis=1)
                 length[length != UNREACHED] += 1
                 cells_ahead[entered] = length
+                # Light that leaves the cell before by the joined terminal has as many ahead.
                 joined = graph.mate[entered]
                 cells_ahead[joined[joined >= 0]] = length[joined >= 0]
         table[:, first : first + _AT_ONCE] = cells_ahead[sources]
@@ -436,7 +466,14 @@ def cheapest_ways(
 ) -> NDArray[np.float64]:
     """Add up what the cheapest way through cells costs, from some terminals to all others.
 
-    A way may pass a link twice, so it costs no more than any route.
+    The cost of a way is that of the cells on it, each in the state in which light passes it. A way
+    may pass a link (a waveguide between two cells) twice, which no circuit can: the result is a
+    lower bound for circuits. Shortest paths by Bellman and Ford.
+
+    Terminals of a cell have the numbers 4 * cell + 0 to 3. The body uses two tables of the graph:
+
+    - ``mate[terminal]``: the terminal that a waveguide joins it to, -1 if it is free;
+    - ``exits[terminal, state]``: where light that enters at the terminal leaves its cell.
 
     Parameters
     ----------
@@ -454,6 +491,7 @@ def cheapest_ways(
         ``cost[start, terminal left]``; float64, shape (k, terminals), infinite for no way.
     """
     cost_of_state = fit_stuck(graph, cell_cost)
+    # The first cell on each way: light leaves it by the exit of either state.
     first_entered = np.asarray(starts, dtype=np.int64)
     cost = np.full((len(first_entered), len(graph.mate)), np.inf)
     rows = np.arange(len(first_entered))

@@ -146,16 +146,21 @@ UNITS_PER_DB = 100
 
 
 def stated_losses(units: Units) -> NDArray[np.int64] | None:
-    """Return ``loss[source, destination]`` of units whose circuits have losses of their own.
+    """Return how much light each circuit loses, where a fabric states that for whole circuits.
 
-    In hundredths of a dB, rounded; ``UNREACHED`` for circuits over their link budget. None where a
-    loss is that of the cells and fibres on the way: everywhere but on an ideal switch that states
-    its losses.
+    Only an ideal switch may state it. In all other fabrics, the loss is that of the cells (2 x 2
+    switches) and fibres on the way.
 
     Parameters
     ----------
     units
         The units that circuits join: ports of a fabric, or chips of racks.
+
+    Returns
+    -------
+    NDArray or None
+        ``loss[source, destination]`` in hundredths of a dB, rounded; int64, shape (units, units).
+        ``UNREACHED`` for circuits that lose too much to be used. None if no losses are stated.
     """
     if not isinstance(units, PortUnits) or units.fabric.circuit_loss_db is None:
         return None

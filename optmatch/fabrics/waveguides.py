@@ -37,10 +37,11 @@ class Waveguides(NamedTuple):
 
 @lru_cache(maxsize=64)
 def measure_waveguides(graph: CellGraph) -> Waveguides:
-    """Measure the links between cells that lie apart, as straight lines; arrays are read-only.
+    """Measure the waveguides of a chip: how long they are, how often they bend and cross.
 
-    Stubs behind free terminals, and joins at a common corner, have no length. Every two links are
-    compared: time is quadratic in their number, memory linear.
+    A link is a waveguide between two cells, measured as a straight line. A link between cells that
+    touch at a corner, and one behind a free terminal (where light comes in and out), have length
+    0, no bends and no crossings. Every two links are compared: time is quadratic in their number.
 
     Parameters
     ----------
@@ -50,15 +51,16 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     Returns
     -------
     Waveguides
-        For each link, a waveguide between two cells, its length in lengths of a cell, its number
-        of bends (0 or 2), and the number of other links that it crosses.
+        Three read-only arrays of shape (links,): length in lengths of a cell; bends (0 or 2); and
+        how many other links each one crosses.
     """
     links = graph.links
     n_terminals = len(graph.mate)
     length = np.zeros(links.count)
     bends, crossings = np.zeros((2, links.count), dtype=np.int64)
 
-    # Each join once, from its lower terminal; those at a common corner have no length.
+    # Each link with a length once: its two terminals `first` (the lower number) and `second`, and
+    # its number. Terminals of a cell are 4 * cell + 0 to 3, two at each end (corner).
     first = np.flatnonzero(graph.mate > np.arange(n_terminals))
     shrunk_ends, side = _shrink(graph)
     corner = shrunk_ends.reshape(-1, 2)[np.arange(n_terminals) // 2]
@@ -243,6 +245,11 @@ def _count_crossed(
         x and y of the ends of one line, shape (2,).
     start, end
         x and y of the ends of the other lines, shape (lines, 2).
+
+    Returns
+    -------
+    int
+        How many of the other lines cross it.
     """
 
     def side(
@@ -257,6 +264,7 @@ def _count_crossed(
         area: NDArray[np.float64] = to_b[..., 0] * to_c[..., 1] - to_b[..., 1] * to_c[..., 0]
         return np.where(np.abs(area) < 1e-9, 0.0, area)
 
+    # Which lines have their ends on both sides of p q, and which have p and q on both sides.
     split = side(p, q, start) * side(p, q, end) < 0
     splits = side(start, end, p) * side(start, end, q) < 0
     return int(np.count_nonzero(split & splits))

@@ -86,7 +86,11 @@ class Simulation(Value):
 
 
 def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> Simulation:
-    """Replay schedules against a demand, event by event.
+    """Measure how long schedules take to carry a demand, and what they leave over.
+
+    A demand says how many bytes each source port has for each destination port. A schedule is a
+    row of slots: a matching of ports, held for some time, then a delay without light in which the
+    next one is set. A plane is one switch; planes work side by side, each by its own schedule.
 
     Parameters
     ----------
@@ -99,7 +103,10 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     Returns
     -------
     Simulation
-        The replay also takes a schedule that leaves demand over.
+        For each pair of ports when its last byte has gone in seconds (-1: never) and the bytes
+        left over; the bytes over circuits and over the packet network; the shares of time in which
+        ports send and switches are set; and what waits at each source in time. A schedule that
+        leaves demand over is replayed, too.
 
     Raises
     ------
@@ -125,7 +132,8 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     schedules = _list_schedules(problem, subject)
     rate = problem.rate_bytes_per_s
 
-    # Demand in seconds of a circuit; what no circuit of the schedule will carry is left.
+    # Demand is counted in seconds that one circuit takes for it. A segment is a time in which no
+    # circuit changes. left_s is what no circuit of the schedules will ever carry.
     demand_s = problem.demand_bytes / rate
     tolerance_s = EPSILON * float(demand_s.max(initial=0.0))
     served_s = np.zeros_like(demand_s)
@@ -135,6 +143,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     left_s = np.where(is_left, demand_s - served_s, 0.0)
     over_circuits_s = demand_s - left_s
 
+    # Replay the rest segment by segment.
     replay = _Replay(over_circuits_s, tolerance_s)
     for segment in _list_segments(problem, schedules):
         replay.send(segment)
@@ -214,7 +223,10 @@ class _Replay:
         """For each time what waits at each source."""
 
     def send(self, segment: _Segment) -> None:
-        """Send during a segment, and note which flows it completes, and when.
+        """Let circuits send for a while, and note which pairs of ports have sent all, and when.
+
+        A segment is a time in which no circuit changes. Demand is counted in seconds that one
+        circuit takes for it.
 
         Parameters
         ----------
@@ -222,6 +234,7 @@ class _Replay:
             When it starts and ends, in seconds, and the circuits that send in it, as ``source *
             ports + destination``. A circuit of two planes is there twice, and sends twice as fast.
         """
+        # The rest that each pair of ports has before and after the segment; rounding errors are 0.
         start_s, end_s, circuits = segment
         flows, n_planes = np.unique(circuits, return_counts=True)
         before_s = self._remaining_s[flows]
@@ -229,6 +242,7 @@ class _Replay:
         after_s = before_s - sent_s
         after_s[after_s <= self._tolerance_s] = 0.0
 
+        # Pairs that have sent all now: when, in the middle of the segment perhaps.
         is_complete = (before_s > 0) & (after_s == 0)
         duration_s = sent_s[is_complete] / n_planes[is_complete]
         self.completion_s.reshape(-1)[flows[is_complete]] = start_s + duration_s
@@ -316,7 +330,13 @@ def _list_schedules(
 
 
 def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_Segment]:
-    """List the stretches of time in which no plane changes, in order.
+    """Cut time into segments in which no circuit changes, on any of the switches.
+
+    Each plane is a switch with its own schedule; planes work side by side::
+
+        plane 0:   0 to 10 s circuits A    15 to 24 s circuits B
+        plane 1:   0 to 6 s circuits C     10 to 24 s circuits D
+        segments:  0 to 6 s A and C, 6 to 10 s A, 10 to 15 s D, 15 to 24 s B and D
 
     Parameters
     ----------
@@ -340,6 +360,8 @@ def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_
     ends = {(segment.start_s, segment.end_s) for plane in planes for segment in plane}
     changes_s = sorted({time_s for pair in ends for time_s in pair})
 
+    # Go through the segments of all planes at once: next_of_plane[plane] is the first segment of
+    # a plane that has not ended.
     next_of_plane = [0] * len(planes)
     for start_s, end_s in pairwise(changes_s):
         circuits = []

@@ -193,32 +193,43 @@ def find_answer(
     *,
     only_unit: int | None = None,
 ) -> Answer | OptMatchError:
-    """Answer a failure by what was prepared, or by a search.
+    """Find the changes that keep all circuits alight after some parts have failed.
 
-    A snapshot is the running state with the pending failures, those that were reported and whose
-    answers were not applied, and answers that were prepared ahead.
+    An answer that was prepared ahead for just these parts is used, if it is still valid. Otherwise
+    one is searched.
+
+    A failure is pending from its report until the changes for it have been applied. Its parts are
+    closed: no answer to another failure may use them.
 
     Parameters
     ----------
     snapshot
-        The state in which it fails.
+        A copy of what a controller knows, of which this reads
+
+        - ``state``: circuits, routes and failed parts;
+        - ``record``: the state with the pending failures;
+        - ``answers``: for each failure that was prepared its answer, or the error that proves or
+          says that there is none.
     failure
         The failed parts.
     clock
-        When the search ends.
+        The limit of time of the search.
     only_unit
-        The one unit that may take over, instead of all live spares.
+        The one unit (a chip or a port) that may replace a failed one; None for all live spares. A
+        prepared answer is used only with None.
 
     Returns
     -------
     Answer or OptMatchError
-        The error, which is for the caller to raise, says that nothing helps or was found in time.
+        The changes; or, for the caller to raise, `InfeasibleError` if nothing helps and
+        `LimitReached` if nothing was found in time.
 
     Raises
     ------
     InputError
         If a part does not exist or has failed.
     """
+    # Was this failure prepared?
     if only_unit is None:
         prepared = snapshot.answers.get(failure)
 
@@ -230,6 +241,8 @@ def find_answer(
             closed = snapshot.record.closed_to(failure)
             if find_closed_part(snapshot.state, prepared.transition, closed) is None:
                 return prepared
+
+    # Nothing that was prepared is valid: search, and return errors instead of raising them.
     try:
         with clock.running():
             return _search_answer(snapshot, failure, only_unit=only_unit)
@@ -245,42 +258,58 @@ def find_answer(
 def _search_answer(
     snapshot: Snapshot, failure: FailedParts, *, only_unit: int | None = None
 ) -> Answer:
-    """Search a way over a failure that uses no pending part.
+    """Search for changes that keep all circuits alight after some parts have failed.
 
-    A pending failure is one that was reported and whose answer was not applied; its parts are
-    closed to new routes. Chips are cut off if their server loses its last fibres.
+    A unit is a chip of a rack, or a port of a switch. Circuits of a failed unit go to a spare
+    unit; circuits that pass other failed parts get new routes. Two kinds of parts need care:
+
+    - parts of pending failures, which were reported and are not answered yet: new routes and moves
+      avoid them;
+    - chips whose server loses its last fibres by this failure: they count as failed, too.
 
     Parameters
     ----------
     snapshot
-        The state in which the parts fail.
+        A copy of what a controller knows, of which this reads
+
+        - ``state``: circuits, routes and failed parts;
+        - ``record``: the state with the pending failures;
+        - ``routing``: the routes in the form of the search, None for fabrics that route no light;
+        - ``priorities``: how urgent each circuit is, handed on to the search.
     failure
         The failed parts.
     only_unit
-        The one unit that may take over, instead of all live spares; the failed parts may then be
-        ones that work, such as a stand-in that gives its circuits back.
+        None after a real failure: any live spare may take over. Otherwise the one unit that takes
+        over from `failure`, which may work: a repaired chip, for instance, gets its circuits back
+        from the spare that has served for it.
 
     Returns
     -------
     Answer
-        The transition, and the chips that lose the last fibres of their server by the failure.
+        The changes to circuits and routes, and the chips that lost the last fibres of their
+        server, ascending; the latter are empty where `only_unit` is given.
 
     Raises
     ------
-    InfeasibleError, LimitReached
-        If it is proved that there is none, or none was found.
+    InfeasibleError
+        If it is proved that no changes help.
+    LimitReached
+        If none were found.
     """
+    # A planned move to one unit: nothing is broken, so nothing has to be checked or cut off.
     closed = snapshot.record.closed_to(failure)
     if only_unit is not None:
         return Answer(_search_transition(snapshot, failure, closed, only_unit))
 
-    # A cell that fails once more in another way has that fault alone.
+    # A cell that was stuck and is now dead, for instance, is dead alone: its former fault is
+    # dropped, and the snapshot made anew.
     check_failure(snapshot.state, failure)
     state = drop_former_faults(snapshot.state, failure)
     if state is not snapshot.state:
         record = snapshot.record._replace(state=state)
         snapshot = take_snapshot(record, snapshot.priorities, snapshot)
 
+    # Chips whose server has lost its last fibres are replaced as if they had failed.
     cut_off: tuple[int, ...] = ()
     if snapshot.routing is not None:
         cut_off = find_cut_off_chips(snapshot.state, failure, closed)
@@ -292,16 +321,22 @@ def _search_answer(
 def _search_transition(
     snapshot: Snapshot, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
-    """Find the changes by which the circuits of a state get over a failure.
+    """Search for new routes and replacements that keep all circuits alight after a failure.
 
-    In a fabric that routes light, the circuits that the failure hits are repaired: spare units
-    replace the lost ones, and circuits get new routes. In a fabric without routes, a whole spare
-    rack replaces each rack that has a failure.
+    A unit is a chip of a rack, or a port of a switch. In a fabric that routes light, spare units
+    replace the lost ones, and the circuits that were hit get new routes. In a fabric without
+    routes, a whole spare rack replaces each rack that has a failure.
 
     Parameters
     ----------
     snapshot
-        The state in which the parts fail. Only its list of idle workspaces changes.
+        A copy of what a controller knows, of which this reads
+
+        - ``state``: circuits, routes and failed parts;
+        - ``routing``: the routes in the form of the search, None for fabrics that route no light;
+        - ``reach``: which units can be joined by how few parts, None likewise;
+        - ``priorities``: how urgent each circuit is;
+        - ``spaces``: arrays of former searches, one of which is used again; only this changes.
     failure
         The failed parts, chips that are cut off included.
     closed
@@ -365,9 +400,11 @@ def _search_transition(
 def _replace_racks(
     state: Reroute, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
-    """Replace each rack that has a failure by a whole spare rack without any closed part.
+    """Find a whole spare rack for each rack in which something has failed.
 
-    This is for fabrics that route no light: a unit (a chip) cannot be replaced alone.
+    This is for fabrics in which light does not pass servers, where a chip cannot be replaced
+    alone. A spare rack must have no part that has failed, also by other failures that are not
+    answered yet.
 
     Parameters
     ----------
@@ -411,10 +448,11 @@ def _replace_racks(
 def _relax_problem(
     state: Reroute, failure: FailedParts, closed: FailedParts, case: HitCircuits
 ) -> Reroute:
-    """Return a problem that is no harder than the present one, for proofs that nothing helps.
+    """Make an easier problem, of which a proof that nothing helps holds for the present one, too.
 
-    Circuits that a pending failure hits are left out, and pending fibres have failed: if this has
-    no way, neither has the whole.
+    A failure is pending if it was reported and is not answered yet. The easier problem leaves out
+    the circuits that pending failures hit, unless the present failure hits them as well. Fibres of
+    pending failures count as failed, since no answer may use them.
 
     Parameters
     ----------
@@ -453,13 +491,14 @@ def _relax_problem(
 def find_cut_off_chips(
     state: Reroute, failure: FailedParts, closed: FailedParts
 ) -> tuple[int, ...]:
-    """List the chips that have to leave a server which has lost its last fibres.
+    """List the chips that must be replaced because their server has lost its last fibres.
 
-    A server is joined to others by fibres from it and to it. Where a failure of fibres leaves none
-    in one of the directions, its chips cannot have circuits with other servers: those that have
-    are cut off, as if they had failed. Chips of the same server that have circuits with them
-    follow, as such circuits must leave the server, too. A server counts only if one of its fibres
-    is in the failure.
+    A server needs a fibre that leads out and one that leads in. A server that loses the last of
+    either kind by this failure is cut. Its chips are replaced in two cases:
+
+    - a chip has a circuit with another server;
+    - a chip has a circuit with a chip of its own server that is replaced, since that circuit must
+      then leave the server, too. This is repeated until no more chips follow.
 
     Parameters
     ----------
@@ -480,7 +519,8 @@ def find_cut_off_chips(
     if not failure.failed_fibres or not units.n_chips:
         return ()
 
-    # A server is joined if a live fibre leaves it and another one enters it.
+    # A server is joined if a live fibre leaves it and another one enters it. Rows of
+    # servers_of_fibre are the servers (from, to) of each fibre.
     is_dead = np.zeros(units.n_fibres, dtype=np.bool_)
     known_fibres = [fibre for fibre in failure.failed_fibres if fibre < units.n_fibres]
     is_dead[[*known_fibres, *state.failed_fibres, *closed.failed_fibres]] = True
@@ -489,13 +529,14 @@ def find_cut_off_chips(
     joined_servers = np.intersect1d(live[:, 0], live[:, 1])
     cut_servers = np.setdiff1d(servers_of_fibre[list(failure.failed_fibres)], joined_servers)
 
-    # Units with circuits between a cut server and another one have to leave.
+    # For each circuit the units and the servers at both of its ends, shape (circuits, 2), and
+    # whether each end is in a cut server.
     server_of_unit = units.server_of_unit
-
-    # For each circuit the units and the servers at both of its ends, shape (circuits, 2).
     circuit_units = state.circuits // units.ports_per_unit
     circuit_servers = server_of_unit[circuit_units]
     is_inside = np.isin(circuit_servers, cut_servers)
+
+    # Units with circuits between a cut server and another one have to leave.
     crosses = circuit_servers[:, 0] != circuit_servers[:, 1]
     leaving = np.isin(np.arange(units.n_units), circuit_units[is_inside & crosses[:, None]])
 
@@ -511,20 +552,27 @@ def find_cut_off_chips(
 
 
 def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
-    """Name a closed part that a transition uses; None if it uses none.
+    """Name a failed part that planned changes would use; None if they use none.
 
-    A part is closed if it has failed by another failure that is pending, which was reported and
-    not answered in the state.
+    The parts that are looked for have failed by other failures, which were reported and are not
+    answered yet: they are closed to new uses. The changes use
 
-    Looked at are the units that take over, the ports at which circuits end that did not before,
-    and all cells and fibres of the new routes.
+    - the units (chips or ports) that replace others;
+    - the ports at which circuits end that did not end there before;
+    - the cells (2 x 2 switches) and fibres of the new routes.
 
     Parameters
     ----------
     state
         The state to which the transition is applied.
     transition
-        The changes.
+        The changes, of which this reads
+
+        - ``moves``: rows (unit that is replaced, unit that replaces it);
+        - ``changed``: numbers of the circuits that change;
+        - ``circuits``: rows (source port, destination port) of these circuits afterwards;
+        - ``routes``: their new routes: terminals (4 * cell + 0 to 3), or fibres in a fabric that
+          has no cells.
     closed
         Parts of other failures that are pending.
 
@@ -548,8 +596,9 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
     if len(used_ports):
         return f"port {used_ports[0]}"
 
-    # Cells and fibres on the new routes. Where racks take over, a circuit may keep a fibre that is
-    # dark: its other end waits until its own rack has gone too.
+    # The parts that the new routes pass. With `units.through` a route counts as a whole.
+    # Otherwise racks are replaced, and a circuit may keep a closed fibre of its former route: it
+    # is dark until the rack at its other end is replaced, too.
     passed_parts = list[int]()
     for circuit, route in zip(transition.changed.tolist(), transition.routes, strict=True):
         kept_parts = () if units.through else state.routes[circuit]
@@ -574,13 +623,15 @@ def _list_hit_circuits(
     routing: RoutingState,
     only_unit: int | None,
 ) -> HitCircuits:
-    """Find the circuits that a failure hits, and take the failed parts out of a routing.
+    """List the circuits that lose their light or an end when some parts fail.
 
-    A circuit is hit if a failure takes its light, or one of its ends. A unit is a chip of a rack
-    or a port of a switch; one that has failed is lost, and a spare has to take over its circuits.
+    A unit is a chip of a rack, or a port of a switch; a spare has to take over the circuits of one
+    that has failed. A cell is a 2 x 2 switch; it hits the circuits through it if it is dead, or
+    stuck in the other state than it is in.
 
-    Failures of units alone, of fibres alone and of cells alone are common, and are looked up in
-    microseconds; all others build the problem.
+    The body has one case each for failures of units alone, of fibres alone and of cells alone,
+    which a look-up answers in microseconds, and one for all others. Apart from the first, each
+    case closes the failed parts in `routing`.
 
     Parameters
     ----------
@@ -591,18 +642,24 @@ def _list_hit_circuits(
     closed
         Parts of other failures that are pending; no spare is among them.
     routing
-        The routing of the state, which is changed: links and cells that have failed are closed.
+        The routes of the state in the form of the search, of which this reads ``ends``, the units
+        at both ends of each circuit, shape (circuits, 2). Failed links and cells are closed in it.
     only_unit
         The one unit that may replace a lost one; None for all live spares.
 
     Returns
     -------
     HitCircuits
-        The circuits without light, the units that they lost, the spares that may replace these,
-        and the owner of each circuit.
+        In this order
+
+        - the numbers of the circuits that are hit, ascending;
+        - the failed units that have circuits, ascending;
+        - the spares that may replace these;
+        - the owner of each circuit.
     """
     from optmatch.solvers.reroutes.routing_state import HitCircuits
 
+    # The spares that may take over, and the kinds of parts that have failed.
     if only_unit is not None:
         spares: tuple[int, ...] = (only_unit,)
     else:
@@ -625,6 +682,8 @@ def _list_hit_circuits(
     routing.break_cells(stuck, failure.dead_cells)
 
     # Only fibres have failed, or only cells: circuits that pass them are hit, no unit is lost.
+    # state.passed pairs each part (fibre, or terminal 4 * cell + 0 to 3) with a circuit that
+    # passes it.
     passed_part, passing_circuit = state.passed
     if fields == {"failed_fibres"} and state.fabric.graph is None:
         hit = np.unique(passing_circuit[np.isin(passed_part, failure.failed_fibres)])

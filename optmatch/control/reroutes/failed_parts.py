@@ -338,10 +338,14 @@ def _list_unanswered_failures(
 
 
 def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, ...]:
-    """Keep each part in the first failure that names it; failures without a part are left out.
+    """Remove repetitions from a list of reported failures, so that each part is named once.
 
-    A pending failure is a set of parts that were reported together and whose answer was not
-    applied. Cells may be stuck in bar, stuck in cross, or dead.
+    A failure is a set of parts that were reported together. A part stays in the first failure that
+    names it. A cell (2 x 2 switch) may have been reported as stuck in bar, stuck in cross or dead;
+    if it was reported in several ways, the last one counts.
+
+    Example: failures {fibre 1, fibre 2}, {fibre 2}, {fibre 2, chip 3} become {fibre 1, fibre 2},
+    {chip 3}.
 
     Parameters
     ----------
@@ -361,6 +365,7 @@ def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, 
         for field in _CELL_FIELDS:
             last_fault.update(dict.fromkeys(getattr(failure, field), field))
 
+    # Leave out what is known, and failures of which nothing is left.
     part_sets = _PartSets()
     distinct_failures = list[FailedParts]()
     for failure in failures:
@@ -525,20 +530,20 @@ def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
 
 
 def take_out(record: Record, repaired: FailedParts) -> Record:
-    """Return the record after a repair.
+    """Take repaired parts out of the failed ones, in what a controller knows.
 
-    A unit is a chip of a rack, or a port of a switch; a stand-in is the spare that has the
-    circuits of a failed unit. A record is the running state with the failures in it, and those
-    that are pending.
+    A unit is a chip of a rack, or a port of a switch. After a repair
 
-    A repaired unit whose circuits went to a stand-in is a spare from then on. Units that were cut
-    off with their server work again once that has fibres both ways. A rack on which whole racks
-    take over works again as a whole, or not at all.
+    - a repaired unit without circuits is a spare;
+    - chips that were cut off, as their server had lost its last fibres, work again once it has
+      fibres both ways;
+    - where whole racks replace each other, a rack is a spare once nothing in it is broken.
 
     Parameters
     ----------
     record
-        The record before the repair.
+        All that the controller knew before the repair: ``state``, the circuits that run and the
+        failed parts; ``cut_off``, those chips; and failures that are not answered yet.
     repaired
         Parts that work again; each has failed in the state or is pending.
 
@@ -552,12 +557,14 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
     InputError
         If a part has not failed.
     """
+    # The state in which the parts work, chips included that come back with their server.
     state = record.state
     _check_all_failed(record, repaired)
     rejoined = _list_rejoined_units(record, repaired.failed_fibres)
     repaired = repaired._replace(failed_chips=(*repaired.failed_chips, *rejoined))
     after = replace(state, **subtract(parts_in(state), repaired)._asdict())
 
+    # Units that work again and have no circuits are spares.
     idle = _list_usable_units(after, repaired)
     busy = np.unique(after.circuits // state.units.ports_per_unit).tolist()
     new_spares = idle.difference(busy, after.spares)
@@ -605,12 +612,14 @@ def _check_all_failed(record: Record, repaired: FailedParts) -> None:
 
 
 def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
-    """List the units that a repair brings back, and of which no port is dead.
+    """List the units that can be used again after a repair.
 
-    A unit is a chip of a rack, or a port of a switch.
+    A unit is a chip of a rack, or a port of a switch. There are two kinds of fabrics:
 
-    Where whole racks take over, these are all units of the racks in which something was repaired,
-    unless another part of the rack is still broken.
+    - single units replace each other: the units listed were repaired themselves, or a port of
+      theirs was, and none of their ports is dead;
+    - whole racks replace each other: all units are listed of racks in which something was repaired
+      and nothing is broken any more.
 
     Parameters
     ----------
@@ -631,6 +640,7 @@ def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
         port_units = {port // units.ports_per_unit for port in repaired.failed_ports}
         return {*repaired.failed_chips, *port_units} & sound_units
 
+    # Whole racks replace each other: the racks in which something is still broken.
     units_per_rack = after.n_units // units.racks
     broken_racks = {unit // units_per_rack for unit in dead_units}
     broken_racks |= set(units.rack_of_fibre[list(after.failed_fibres)].tolist())

@@ -97,9 +97,12 @@ class Journal:
         return bool(self._checksum)
 
     def read(self, history: int) -> list[Record]:
-        """Read the snapshot, and apply all changes of its journal to it.
+        """Read a controller back from its two files.
 
-        A last line that ends early, as a crash leaves it, is cut off with a warning in the log.
+        The snapshot is a file with one record (circuits and reported failures) and some that came
+        before it. The journal is a file with a line for each change since. Each change is applied
+        to the last record, which gives the next one. A last line that ends early, as a crash
+        leaves it, is cut off with a warning in the log.
 
         Parameters
         ----------

@@ -82,18 +82,24 @@ class Keeper:
     """Keeps the record of a `Rerouter`: all changes of it go through here, one at a time."""
 
     def _set_up(self, record: Record, options: Options, notes_path: Any = None) -> None:
-        """Begin with a record, and prepare answers to the next failures.
+        """Start a controller of running circuits, and prepare its answers to the next failures.
 
-        A record is the running state of circuits with the failures on record; the history has the
-        records before the last changes, for `rollback`; a journal is a file with a line for each
-        change.
+        The controller holds one record: the circuits that run, and the failures reported so far.
+        Each change replaces the record by a new one. Former records are kept (the history), so
+        that changes can be taken back.
 
         Parameters
         ----------
         record
-            The present record.
+            The record to begin with.
         options
-            How the controller works; each option is checked here.
+            How the controller works; each option is checked here:
+
+            - ``prepare``: which failures are answered ahead: True for units, ``"all"``, or False;
+            - ``background``: whether a thread of its own does that;
+            - ``history``: how many former records are kept, at least 0;
+            - ``on_event``: a function that is called after each call, or None;
+            - ``priorities``: the priority of each job, or None.
         notes_path
             The file that each change adds a line of JSON to, None for none.
         """
@@ -105,6 +111,7 @@ class Keeper:
         if notes_path is not None:
             path_name(notes_path, "journal")
 
+        # Nothing has happened yet: no history, no journal, no failures looked at again.
         self._lock = threading.Lock()
         """Held while the record changes, never while a search runs."""
         self._is_closed = False
@@ -280,10 +287,11 @@ class Keeper:
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
     ) -> Self:
-        """Keep a controller in files: after a crash each change is there whose call returned.
+        """Open a controller that is kept in files, or begin one; it survives a crash.
 
-        The snapshot is `path`; a journal beside it has the changes since, and refusals. `close`
-        releases the files, as does the end of a ``with`` block.
+        Two files hold it. The snapshot, at `path`, has the whole controller at one time. The
+        journal, beside it, has a line for each change since. `close` releases the files, as does
+        the end of a ``with`` block.
 
         Parameters
         ----------

@@ -237,13 +237,11 @@ def _failure_to_tree(failure: FailedParts) -> dict[str, list[int]]:
 
 
 def list_changes(before: Record, after: Record) -> dict[str, Any]:
-    """List how one record differs from another one of the same fabric, as JSON.
+    """List what differs between two records of a controller, as JSON for a line of a journal.
 
-    A record is the running state of circuits, and beside it the stand-ins of failed units, the
-    pending failures and the chips that were cut off with their server.
-
-    Circuits, routes and cells that differ are listed one by one, as rows that begin with their
-    number; the other fields that differ are listed as a whole. `apply_changes` is the inverse.
+    A record is what a controller knows at one time: the circuits that run, their routes and cells
+    (2 x 2 switches), failed parts, and failures that are not answered yet. Both records are of the
+    same fabric. `apply_changes` is the inverse.
 
     Parameters
     ----------
@@ -255,7 +253,12 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
     Returns
     -------
     dict
-        The new values, by field; fields that are equal are absent.
+        The new values by field; fields that are equal are absent:
+
+        - ``circuits``: rows (number of the circuit, source port, destination port);
+        - ``cell_states``: rows (cell, state), where a state is 0 bar, 1 cross or -1 free;
+        - ``routes``: pairs (number of the circuit, list of the parts on its route);
+        - other fields: the new list as a whole.
     """
     old = before.state
     new = after.state
@@ -285,16 +288,22 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
 
 
 def apply_changes(record: Record, changes: Any, where: str) -> Record:
-    """Return the record after the changes that `list_changes` has listed; each change is checked.
+    """Apply one line of a journal of changes to what a controller knows, and check it.
+
+    A record is what a controller knows at one time: the circuits that run, their routes and cells
+    (2 x 2 switches), failed parts, and failures that are not answered yet.
 
     Parameters
     ----------
     record
         The record before.
     changes
-        New values by field, as read from a file. Circuits are rows (circuit, source, destination),
-        cells rows (cell, state), routes pairs of a circuit and its list of parts; other fields are
-        lists as a whole.
+        New values by field, as read from a file; fields that stay are absent:
+
+        - ``circuits``: rows (number of the circuit, source port, destination port);
+        - ``cell_states``: rows (cell, state), where a state is 0 bar, 1 cross or -1 free;
+        - ``routes``: pairs (number of the circuit, list of the parts on its route);
+        - other fields: the new list as a whole.
     where
         The place in the file that messages name.
 
@@ -499,19 +508,20 @@ def _read_failure(entry: Any, where: str) -> FailedParts:
 
 
 def check_record(record: Record, where: str) -> Record:
-    """Refuse a record that no controller can have, and return any other.
+    """Refuse what was read from a file if no controller can have come to it; else return it.
 
-    A record is the running state of circuits, the pending failures (``refused`` without,
-    ``answered`` with a proposal), the stand-ins of failed units, and the chips that were cut off
-    with their server. A unit is a chip of a rack, or a port of a switch.
+    A unit is a chip of a rack, or a port of a switch. After a failure, a spare unit stands in for
+    the one that failed.
 
     Parameters
     ----------
     record
-        A record as read from a file. Its `homes` are pairs of a stand-in and the unit whose
-        circuits it has; its `waiting` failures, tuples of parts by kind, are those that were
-        reported and that the state does not answer yet; its `cut_off` are chips that went with the
-        last fibres of their server.
+        All that a controller knows at one time:
+
+        - ``state``: the circuits that run, and the failed parts that were answered;
+        - ``homes``: pairs (unit that stands in, unit whose circuits it has);
+        - ``waiting``: failures that were reported and are not answered yet;
+        - ``cut_off``: chips that count as failed since their server lost its last fibres.
     where
         The place in the file that a message names.
 

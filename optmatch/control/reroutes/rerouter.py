@@ -132,13 +132,11 @@ class Rerouter(Keeper):
         return self.retry()
 
     def retry(self, *, deadline_s: float | None = None) -> tuple[Proposal, ...]:
-        """Look for ways over all pending failures; return those found until the deadline.
-
-        A proposal is a way over a failure, for `apply`. Such ways may have come into being by
-        repairs, or by answers to other failures.
+        """Search again for answers to all failures that have none yet.
 
         A failure is pending from its report until its answer is applied or its parts are repaired.
-        The next call begins with the failures that were not reached.
+        Repairs, and answers to other failures, may have made an answer possible that was not
+        before. If the time is not enough for all, the next call begins with the next failure.
 
         Parameters
         ----------
@@ -148,8 +146,8 @@ class Rerouter(Keeper):
         Returns
         -------
         tuple of Proposal
-            One for each failure for which a way was found. A complete result is kept, and returned
-            again, until the record changes.
+            The changes for each failure for which some were found, for `apply`. A complete result
+            is kept, and returned again, until anything changes.
         """
         self._check_open()
         clock = start_clock(deadline_s)
@@ -210,7 +208,8 @@ class Rerouter(Keeper):
         chip, port, fibre, cell
             The failed parts: a number, or several.
         stuck
-            The state in which the cells stay; None if they carry no light.
+            The state in which the cells (2 x 2 switches) stay, ``"bar"`` or ``"cross"``; None if
+            they carry no light.
         deadline_s
             How long the search may take, after which it ends with the best way so far; None for as
             long as it takes.
@@ -218,8 +217,8 @@ class Rerouter(Keeper):
         Returns
         -------
         Proposal
-            The `transition` of a proposal has the changes, its `timeline` the times of them; see
-            `apply`.
+            The changes of circuits and cells (its `transition`), for `apply`, and their times in
+            seconds (its `timeline`).
 
         Raises
         ------
@@ -255,7 +254,8 @@ class Rerouter(Keeper):
         chip, port, fibre, cell
             Parts that would fail: a number, or several.
         stuck
-            The state in which the cells would stay; None if they would carry no light.
+            The state in which the cells (2 x 2 switches) would stay, ``"bar"`` or ``"cross"``;
+            None if they would carry no light.
         deadline_s
             How long the search may take, after which it ends with the best way so far; None for as
             long as it takes.
@@ -452,10 +452,10 @@ class Rerouter(Keeper):
             return True
 
     def apply(self, proposal: Proposal) -> Reroute:
-        """Take over a proposal; return the new state.
+        """Record that proposed changes of circuits are made, and return the state after them.
 
-        A proposal is a way over a failure: the changes of circuits and cells, in their order. It
-        goes into the record, which is what a restart begins with; the hardware is the caller's.
+        A proposal lists the changes of circuits and cells (2 x 2 switches) that answer a failure.
+        The caller makes them in the hardware; this makes them in what the controller knows.
 
         Parameters
         ----------
@@ -542,10 +542,10 @@ class Rerouter(Keeper):
     """The same for parts that were drained."""
 
     def give_back(self, unit: int, *, deadline_s: float | None = None) -> Proposal:
-        """Propose how a repaired unit gets its circuits back.
+        """Propose the changes by which a repaired unit gets its circuits back.
 
-        The stand-in is the spare that took over its circuits. It is a spare again once the
-        proposal is applied.
+        When the unit failed, a spare took over its circuits: its stand-in. That one becomes a
+        spare again once the proposal is applied.
 
         Parameters
         ----------

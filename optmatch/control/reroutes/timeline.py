@@ -29,20 +29,21 @@ def list_stages(
     lock_s: float = 0.0,
     restart_s: float = 0.0,
 ) -> tuple[Stage, ...]:
-    """List the stages of a recovery, one after the other.
+    """List what happens from a failure until the job runs on, with times in seconds.
 
-    Steps of one kind that follow each other are carried out together: cells are set at once, and
-    circuits come up at once. A rack with ideal interposers has no cells in its steps; there the
-    switches of all servers on the new routes are programmed at once.
+    The stages follow each other: detect, decide, set cells (2 x 2 switches), raise circuits, and
+    so on, restart. Steps of one kind in a row are one stage, since they are done at the same time.
+    In a fabric without cells, one stage programs the switches of all servers on the new routes.
 
     Parameters
     ----------
     state
         The state before the failure.
     transition
-        The recovery.
+        The recovery: ``changed`` are the circuits that change; a row (kind, number) of ``steps``
+        sets a cell, or takes a circuit down or up.
     detect_s
-        Until the failure is reported.
+        Until the failure is reported; this and all times below in seconds.
     decide_s
         What `Rerouter.fail` took.
     program_s
@@ -57,7 +58,8 @@ def list_stages(
     Returns
     -------
     tuple of Stage
-        From the failure, at 0 s, until the job runs on; no stage overlaps another.
+        Name, start and end in seconds of each stage. The first starts at 0, the failure; each
+        other one where the one before ends.
     """
     detect_s = number("detect_s", detect_s)
     decide_s = number("decide_s", decide_s)
@@ -80,6 +82,7 @@ def list_stages(
             durations.append((f"{STEP_NAMES[kind]} circuits ({n_steps})", 0.0))
     durations.append(("restart", restart_s))
 
+    # Each stage starts where the one before ends.
     stages = list[Stage]()
     now_s = 0.0
     for name, duration_s in durations:

@@ -145,10 +145,11 @@ class Router:
         cells: CellDevice | None = None,
         warm: bool = False,
     ) -> None:
-        """Check the arguments, and make the workspace of the first thread.
+        """Prepare a router, which sets the cells of one switch for one matching after the other.
 
-        A workspace is what one thread works in: the compiled methods with their arrays. Further
-        ones are made when several threads call at once.
+        A matching says which port is connected to which. A cell is a 2 x 2 switch inside the
+        fabric, in state bar or cross. Each thread that calls works in a workspace (compiled
+        methods with their arrays): one is made here, others when several threads call at once.
 
         Parameters
         ----------
@@ -159,7 +160,7 @@ class Router:
         time_limit_s
             How long a matching that is not routed at once may take, in seconds; None: no limit.
         prefer
-            What the routes are for; None for few cells in all.
+            By what routes are chosen, such as low loss; None for few cells in all.
         cells
             The device of each cell, for `prefer`; None for cells that are all alike.
         warm
@@ -294,11 +295,11 @@ class Router:
         return self._route(matching, None, out)
 
     def route_batch(self, matchings: ArrayLike, *, threads: int | None = None) -> RoutedBatch:
-        """Set the cells for many matchings, each for itself.
+        """Find cell states for many matchings, each for itself.
 
-        A matching is held if the cells (2 x 2 switches) have states in which each of its circuits
-        has light. Compiled methods route successive rows in threads; rows that they cannot route
-        get a search, one after the other.
+        A matching says which source port is connected to which destination port; a cell is a 2 x 2
+        switch inside the fabric. First, compiled methods route all rows, in threads. Then the rows
+        that they could not route get a search, one after the other.
 
         Parameters
         ----------
@@ -310,8 +311,12 @@ class Router:
         Returns
         -------
         RoutedBatch
-            The states of the cells for each matching, the lengths of its routes in cells, and
-            whether it is held.
+            Three arrays:
+
+            - the states of the cells, 0 bar, 1 cross, all -1 for a matching that is not held;
+              shape (matchings, cells);
+            - the cells on the route from each source port, shape (matchings, ports);
+            - ``held``: whether each matching has all its circuits, shape (matchings,).
 
         Raises
         ------
@@ -331,7 +336,8 @@ class Router:
             threads = len(os.sched_getaffinity(0)) if has_affinity else 1
         threads = integer("threads", threads, at_least=1)
 
-        # Threads write to rows of their own of these arrays.
+        # Threads write to rows of their own of these arrays. outcome[k] says whether row k is
+        # routed, is not routed, or is no matching.
         states = np.empty((n_rows, self._n_cells), dtype=np.int8)
         lengths = np.zeros((n_rows, n_ports), dtype=np.int64)
         outcome = np.empty(n_rows, dtype=np.int8)
@@ -415,7 +421,10 @@ class Router:
     def _route(
         self, matching: ArrayLike, given: NDArray[np.int8] | None, out: Routed | None
     ) -> Routed:
-        """Route a matching: anew, or from given states.
+        """Find states of the cells with which one matching has all its circuits.
+
+        A matching says which source port is connected to which destination port; a cell is a 2 x 2
+        switch inside the fabric. Quick compiled methods come first, a search after them.
 
         Parameters
         ----------
@@ -468,7 +477,10 @@ class Router:
         routed: Routed,
         clock: Clock | None,
     ) -> int:
-        """Route a matching by the compiled methods of this router.
+        """Try to find cell states for one matching by quick compiled methods, without a search.
+
+        A matching says which source port is connected to which destination port; a cell is a 2 x 2
+        switch inside the fabric, in state 0 bar, 1 cross or -1 free.
 
         Parameters
         ----------
@@ -537,9 +549,10 @@ class Router:
     def _search(
         self, router: RowRouter, row: NDArray[np.int32], routed: Routed, clock: Clock | None = None
     ) -> None:
-        """Route a matching that the fast methods left out, by the default method of `Routing`.
+        """Search for cell states of one matching that the quick compiled methods could not route.
 
-        The search has the time that is left on the clock of the call.
+        A matching says which source port is connected to which destination port; a cell is a 2 x 2
+        switch inside the fabric. The search has the time that is left on the clock of the call.
 
         Parameters
         ----------
@@ -548,7 +561,7 @@ class Router:
         row
             ``row[source] = destination``, -1 idle.
         routed
-            The arrays that receive the answer.
+            The arrays that receive the states of the cells, the routes and their lengths.
         clock
             The clock of the call; None to give the search the time limit of this router.
 
@@ -564,6 +577,8 @@ class Router:
         if clock is not None:
             time_limit_s = clock.remaining_s
         solution = solve(problem, seed=0, time_limit_s=time_limit_s)
+
+        # Nothing exists, nothing was found in time, or the answer is copied.
         if solution.status is Status.INFEASIBLE:
             reason = solution.stats.get("reason", "no states of the cells hold this matching")
             raise InfeasibleError(str(reason))
@@ -604,7 +619,10 @@ class Router:
     def _check_light(
         self, workspace: _Workspace, rows: NDArray[np.int32], states: NDArray[np.int8]
     ) -> None:
-        """Trace the light of rows, if that is asked for.
+        """Check that every circuit of some matchings gets its light, if the user asked for checks.
+
+        Light is followed through the cells (2 x 2 switches) in their states. Without a request
+        for checks nothing is done.
 
         Parameters
         ----------

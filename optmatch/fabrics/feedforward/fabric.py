@@ -97,11 +97,11 @@ class ColumnBuilder:
         return first + 2, first + 3
 
     def finish(self, outputs: Sequence[int]) -> Columns:
-        """Draw the columns far enough apart, and number the free terminals.
+        """End the construction of a network: place its cells, and list inputs and outputs.
 
-        The columns count from the left, each cell being right of all that lead to it. Along the
-        perimeter (the free terminals), inputs come first, then outputs, then terminals without a
-        port.
+        Cells (2 x 2 switches) stand in columns, counted from the left; light goes to the right.
+        Columns are drawn far enough apart that no waveguide between them is too steep. The free
+        terminals are listed in this order: inputs, outputs, those without a port.
 
         Parameters
         ----------

@@ -127,11 +127,12 @@ class DilatedBenes(FeedForward):
 def _dilate(
     builder: ColumnBuilder, pairs: list[Pair], line: int, middle: int
 ) -> list[tuple[int, int]]:
-    """Wire a network in which each input is a pair of wires, of which one at most is lit.
+    """Place and wire the cells of a dilated Benes network, by recursion.
 
-    As in a Benes network, a first column of cells leads each circuit to an upper or to a lower
-    network of half the size, which are wired in the same way, and a last column leads it to its
-    output. Here a cell stands at each input, not at each two.
+    A cell is a 2 x 2 switch. As in a Benes network, a first column of cells leads each circuit to
+    an upper or to a lower network of half the size, and a last column leads it to its output. In a
+    dilated one, no cell ever has two circuits: an input is a pair of wires of which at most one
+    has light, and has a cell of its own.
 
     Parameters
     ----------
@@ -159,8 +160,9 @@ def _dilate(
         for k, pair in enumerate(pairs[:n_even])
     ]
 
-    # Of the wires that leave two neighbours on the same side at most one is lit: a pair again. The
-    # last input of an odd number has no neighbour and goes to the lower network as it is.
+    # Cells 0 and 1 are neighbours, 2 and 3, and so on. Both send one wire to the upper network, at
+    # most one of them with light, which is a pair again; the same holds for the lower network.
+    # With an odd number, the last input has no neighbour and goes to the lower one as it is.
     neighbours = list(zip(first_column[0::2], first_column[1::2], strict=True))
     to_upper: list[Pair] = [(one[0], other[0]) for one, other in neighbours]
     to_lower: list[Pair] = [(one[1], other[1]) for one, other in neighbours]

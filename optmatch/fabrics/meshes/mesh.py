@@ -22,11 +22,12 @@ Edge = tuple[Point, Point]
 
 
 def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
-    """Make a cell of every edge of a lattice and join neighbours around each vertex.
+    """Make a mesh of cells (2 x 2 switches), one on every edge of a lattice, such as hexagons.
 
-    Equal points (to 1e-6) are one vertex; edges do not cross. Two edges that follow each other
-    around a vertex are joined on their common side if the corner between them is one of the
-    lattice. Wider corners are the outside, where both terminals stay free.
+    A cell lies along its edge and has two terminals at each end, one on either side of the edge.
+    Where two edges meet in a corner of the lattice, such as 120 degrees, the two terminals inside
+    that corner are joined. Wider corners are the outside of the mesh: both terminals stay free,
+    for ports. Points are equal if they are closer than about 1e-6; edges do not cross.
 
     Parameters
     ----------
@@ -38,8 +39,9 @@ def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
     Returns
     -------
     CellGraph
-        Cells in the order of `edges`. The perimeter, the free terminals, is numbered along the
-        outer boundary, starting at the lowest left terminal.
+        Cells in the order of `edges`; terminals a1, a2, b1, b2 of a cell have the numbers 4 * cell
+        + 0 to 3. Its ``perimeter`` lists the free ones along the outer boundary, from the lowest
+        (and of these the leftmost) one on.
     """
     cells = list(edges)
 
@@ -54,7 +56,9 @@ def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
         spokes_of_vertex.setdefault(_vertex(end_a), []).append(from_a)
         spokes_of_vertex.setdefault(_vertex(end_b), []).append(from_b)
 
-    # Two spokes that follow each other anticlockwise have a corner between them.
+    # mate[terminal]: the one that it is joined to in a corner of the lattice; across_corner: the
+    # one on the other side of a wider corner; -1 for none. Two spokes that follow each other
+    # anticlockwise have a corner between them.
     mate = np.full(4 * len(cells), -1, dtype=np.int32)
     across_corner = np.full(4 * len(cells), -1, dtype=np.int32)
     widest_rad = math.radians(corner_deg) + 1e-6
@@ -95,10 +99,11 @@ def _vertex(point: Point) -> tuple[int, int]:
 def _walk_boundary(
     mate: NDArray[np.int32], across_corner: NDArray[np.int32], cells: Sequence[Edge]
 ) -> list[int]:
-    """List the free terminals in the order of the outer boundary.
+    """List the free terminals of a mesh as one passes them on a walk along its outer boundary.
 
-    The walk goes along each outer side, through the cells that are joined there, and then across
-    the outer corner to the next side.
+    A mesh is made of cells with four terminals, 4 * cell + 0 to 3, two at each end. The walk
+    repeats three steps: note a free terminal; go along the outer side, through all cells that are
+    joined there, and note the free terminal at its end; go across the corner to the next side.
 
     Parameters
     ----------

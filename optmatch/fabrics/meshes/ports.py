@@ -247,19 +247,26 @@ def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int]
 
 
 def _has_two_classes(graph: CellGraph) -> bool:
-    """Tell whether light connects only perimeter terminals of different classes, of two.
+    """Tell whether the terminals of a mesh fall into two classes, without light inside a class.
 
-    The graph of terminals that can meet is then bipartite: a breadth-first search colours it.
+    Terminals are where light comes in and out, along the boundary. Two of them meet if light can
+    lead from one to the other. The graph of terminals that meet is coloured with two colours by a
+    search: if that works, it is bipartite.
 
     Parameters
     ----------
     graph
-        The cells of a mesh; its perimeter terminals are those where light can come in and out.
+        The cells of the mesh; its ``perimeter`` lists the terminals.
+
+    Returns
+    -------
+    bool
+        Whether there are two such classes.
     """
     everywhere = list(range(len(graph.perimeter)))
     meets = ~_dead(graph, everywhere, everywhere)
     np.fill_diagonal(meets, False)
-    colour = np.full(len(everywhere), -1)
+    colour = np.full(len(everywhere), -1)  # of each terminal: 0 or 1, -1 for none yet
     for first in everywhere:
         if colour[first] >= 0:
             continue
@@ -278,12 +285,17 @@ def _has_two_classes(graph: CellGraph) -> bool:
 
 
 def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -> list[int] | None:
-    """Move single terminals of a choice until no pair of them is bad, or give up.
+    """Improve a choice of terminals for ports, one exchange at a time, until all can be used.
 
-    A choice has a terminal at each of its places: place k is, for instance, where port k sends. A
-    pair of places is bad if its terminals must meet and no light leads from one to the other (they
-    are dead to each other), or if both need the same link, a waveguide between two cells, to get
-    into the mesh.
+    Terminals lie along the boundary of the mesh, where light comes in and out. The choice is a
+    list: ``chosen[place]`` is the terminal at a place of the list. Two places are a bad pair in
+    either of two cases:
+
+    - their terminals must meet, and no light leads from one to the other (they are "dead");
+    - both terminals need the same link (a waveguide between two cells) to get into the mesh.
+
+    Each round of this local search exchanges one terminal for an unused one, if that leaves fewer
+    bad pairs at its place.
 
     Parameters
     ----------
@@ -306,7 +318,8 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
     if len(set(chosen)) < len(chosen):
         return None
     check_size("entries", n_terminals * len(chosen), "ports")
-    # For each link the perimeter terminals whose light cannot avoid it on its way in.
+    # forced[terminal]: the links that its light cannot avoid on its way in. Turned round, these
+    # are for each link the terminals that need it.
     forced = forced_links(graph, graph.perimeter.tolist())
     terminals_of_link: dict[int, list[int]] = {}
     for terminal, links in enumerate(forced):
@@ -316,19 +329,22 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
     dead_from: dict[int, NDArray[np.bool_]] = {}  # by chosen terminal: the ones out of its reach
     dead_chosen = _dead(graph, chosen, chosen)
     while True:
-        # shares_link[terminal, place]: whether the terminal needs a link that this place needs,
-        # too. Two ports alone are never lit by two circuits at once, and share what they like.
+        # shares_link[terminal, place]: whether the terminal needs a link that the terminal at
+        # this place needs, too; False for that terminal itself. A choice of two may share a link,
+        # since the two only ever have one circuit, with each other.
         shares_link = np.zeros((n_terminals, len(chosen)), dtype=bool)
         if len(chosen) > 2:
             for place, terminal in enumerate(chosen):
                 for link in forced[terminal]:
                     shares_link[terminals_of_link[link], place] = True
                 shares_link[terminal, place] = False
+        # is_bad[k, l]: whether places k and l are a bad pair.
         is_bad = shares_link[chosen] | (dead_chosen & must_meet)
         if not is_bad.any():
             return chosen
 
-        # Count the bad pairs of each unused terminal at each place; light goes either way.
+        # dead_to_chosen[unused terminal, place]: whether no light leads between the two, in
+        # either direction. Rows of terminals that were chosen before are kept in `dead_from`.
         unknown = [terminal for terminal in chosen if terminal not in dead_from]
         dead_from |= zip(unknown, _dead(graph, unknown, list(range(n_terminals))), strict=True)
         dead_to_all = np.stack([dead_from[terminal] for terminal in chosen])
@@ -338,14 +354,15 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
         # Begin with the place of most bad pairs; move it to the terminal with the fewest, of
         # equal ones to the nearest along the boundary.
         for place in np.argsort(-is_bad.sum(axis=1), kind="stable"):
+            # How many bad pairs each unused terminal would have at this place.
             other_places = np.arange(len(chosen)) != place
             bad_pairs = (shares_link[unused] & other_places) | (dead_to_chosen & must_meet[place])
             n_bad = bad_pairs.sum(axis=1)
             steps = np.abs(unused - chosen[place])
             distance = np.minimum(steps, n_terminals - steps)
             order = np.lexsort((unused, distance, n_bad))
-            # A move has to leave fewer bad pairs; the row and the column of the place are counted
-            # anew.
+            # Exchange only if fewer bad pairs are left. The columns of dead_chosen are then right,
+            # and the row of the place is its column, since light goes either way.
             if len(order) and n_bad[order[0]] < is_bad[place].sum():
                 chosen[place] = int(unused[order[0]])
                 dead_chosen = dead_to_all[:, chosen]

@@ -92,6 +92,12 @@ def kind_of(component: str, declared: Mapping[str, str], n_pins: int) -> str | N
         Kinds by the names of components, as the user says them.
     n_pins
         How many pins of it the netlist uses.
+
+    Returns
+    -------
+    str or None
+        ``"switch"``, ``"coupler"``, ``"shifter"``, ``"crossing"`` or ``"pass"``, or another kind
+        that the user has declared; None if unknown.
     """
     if component in declared:
         return declared[component]
@@ -109,7 +115,10 @@ def make_parts(
     declared: Mapping[str, str],
     conventions: PinNames,
 ) -> dict[str, Part]:
-    """Return what each instance does to light, and the names of its pins.
+    """Tell for each part of a netlist what it does to light, and what its pins may be called.
+
+    An instance is one part, of some component, such as ``mzi``. The kind of a component (switch,
+    coupler, crossing, ...) says what it does. A narrow part has three pins instead of four.
 
     Parameters
     ----------

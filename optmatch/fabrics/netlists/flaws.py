@@ -100,7 +100,12 @@ def find_flaws(
     open_pins
         Pins that are meant to lead nowhere.
     names_of
-        For each instance how its pins may be called, as `CONVENTIONS`.
+        For each instance: for each of its pins the names that a netlist may use for it.
+
+    Returns
+    -------
+    list of str
+        A sentence for each flaw; empty if there is none.
     """
     # Names that are there twice, and nothing where something is needed.
     flaws = [f"instance {name} is there twice" for name in _find_repeated(instances)]

@@ -73,12 +73,16 @@ class Found(NamedTuple):
 
 
 def find_interferometers(paths: LightPaths) -> Found:
-    """Pair the couplers of a netlist that two arms join, each pair a Mach-Zehnder interferometer.
+    """Find the Mach-Zehnder interferometers of a netlist: pairs of couplers that two arms join.
 
     An arm is a way of light from a pin of one coupler, straight through waveguides and phase
-    shifters, to a pin of the other. In a chain of interferometers each coupler in the middle is
-    joined to two others. Pairing starts at the ends of chains, where there is no choice, so every
-    chain of an even number of couplers is paired in the one way that leaves none over.
+    shifters, to a pin of the other. In a row of interferometers a coupler may be joined to one on
+    its left and one on its right::
+
+        c1 === c2 === c3 === c4        pairs: c1 + c2 and c3 + c4
+
+    Couplers at the ends have one possible partner. Pairs are made from there inward, which pairs
+    all couplers of such a row if their number is even.
 
     Parameters
     ----------
@@ -88,11 +92,16 @@ def find_interferometers(paths: LightPaths) -> Found:
     Returns
     -------
     Found
-        The interferometers with a phase shifter in an arm, which are ``cells``; those without one,
-        which cannot switch (``filters``); and the names of couplers without a partner (``alone``).
-        A pair has its two couplers and arms, and the pins at its terminals a1, a2, b1, b2.
+        Three lists, the first two in the order of the netlist
+
+        - ``cells``: interferometers with a phase shifter in an arm, which can switch;
+        - ``filters``: interferometers without one, which cannot;
+        - ``alone``: names of the couplers that have no partner.
+
+        Each interferometer holds its two couplers, its two arms, and the pins at which light
+        enters and leaves it: a1, a2 on the left, b1, b2 on the right.
     """
-    # For each coupler the couplers that both pins of one of its sides lead to, and the arms.
+    # links[coupler][other]: the two arms from one side of a coupler to another coupler.
     couplers = [name for name, part in paths.parts.items() if part.kind == "coupler"]
     links: dict[str, dict[str, Link]] = {name: {} for name in couplers}
     for name in couplers:
@@ -101,8 +110,8 @@ def find_interferometers(paths: LightPaths) -> Found:
             if link is not None:
                 links[name].setdefault(link.second, link)
 
-    # A coupler with one partner left must be paired with it, which may leave the next one with
-    # one partner.
+    # Pair each coupler that has one possible partner left with it. Others may have one partner
+    # left after that: they join the queue `waiting`. In the picture: c1, c4, then none.
     pairs: list[Pair] = []
     waiting = [name for name in couplers if len(links[name]) == 1]
     unpaired = dict.fromkeys(couplers)
@@ -124,6 +133,7 @@ def find_interferometers(paths: LightPaths) -> Found:
         first, second = sorted(pair, key=order.__getitem__)
         link = _put_left_first(links[first][second], links[second][first])
         interferometer = Interferometer(link, _find_terminals(paths, link))
+        # One with a phase shifter in an arm is a cell, other ones are filters.
         is_tuned = any(_shifters_of(paths, arm) for arm in link.arms)
         (cells if is_tuned else filters).append(interferometer)
     return Found(cells, filters, list(unpaired))
@@ -266,6 +276,11 @@ def _amplitude(paths: LightPaths, entered: Terminal, left: Terminal) -> complex:
     entered, left
         The pin that light enters at and the pin that it leaves by: the coupler, and the number of
         the pin, 0 to 3 for a1, a2, b1, b2.
+
+    Returns
+    -------
+    complex
+        The amplitude of the light that leaves, for light of amplitude 1 that enters.
     """
     name = entered[0]
     matrix = coupler_matrix(paths.parts[name], paths.convention_of(name))
@@ -283,10 +298,14 @@ class States(NamedTuple):
 
 
 def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None]) -> States:
-    r"""Find the phase differences at which most light goes straight, and at which most crosses.
+    r"""Find the two phases that make a switch of an interferometer: bar and cross.
 
-    The power between two terminals is :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`.
-    Leaked less wanted power is such a sinusoid too, so its minimum is known in closed form.
+    Light passes two arms, and a phase shifter sets the difference d of their phases. In state bar
+    most light goes straight (a1 to b1, a2 to b2), in state cross most goes to the other side.
+
+    With amplitudes :math:`A_1, A_2` through the arms, the power between two terminals is
+    :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`. The power that leaks, less the power
+    that goes where it should, is such a sinusoid of d, too: its minimum is known in closed form.
 
     Parameters
     ----------
@@ -301,6 +320,7 @@ def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None])
         The differences of phase in bar and cross, in rad, and the extinction of each state in dB;
         minus infinity if the phase changes nothing.
     """
+    # exists[b, a]: whether the cell has both terminals. Tables below are by exit b and entry a.
     exists = np.array([[bool(b and a) for a in terminals[:2]] for b in terminals[2:]])
     beat = amplitudes.through_arm_1 * amplitudes.through_arm_2.conj()
     differences = []
@@ -456,7 +476,10 @@ def _make_part(paths: LightPaths, name: str) -> CellPart:
 def find_cells(
     paths: LightPaths, flaws: list[str]
 ) -> Iterator[tuple[Interferometer, CellCircuit]]:
-    """Find the cells of a netlist: pairs of couplers with a phase shifter in an arm between.
+    """Find the 2 x 2 switches of a netlist that are made of couplers and phase shifters.
+
+    Two couplers that are joined by two arms, with a phase shifter in one, are a cell: the phase
+    decides whether light goes straight (bar) or to the other side (cross).
 
     Parameters
     ----------
@@ -510,6 +533,11 @@ def format_matrix(matrix: NDArray[np.complex128]) -> str:
     ----------
     matrix
         Amplitudes ``[exit, entry]``, complex128, shape (2, 2).
+
+    Returns
+    -------
+    str
+        Such as ``"((0.707, 0.707j), (0.707j, 0.707))"``.
     """
 
     def entry(value: complex) -> str:
@@ -536,7 +564,13 @@ def assume_circuit(name: str) -> CellCircuit:
     ----------
     name
         The name of the switch, with which those of its parts begin.
+
+    Returns
+    -------
+    CellCircuit
+        Its parts and joins, and what light does in each state.
     """
+    # The three parts with the names of their pins, and the joins of these.
     splitter = Part("mmi1x2", "coupler", NARROW, {})
     combiner = Part("mmi2x2", "coupler", {"optical": ("o2", "o1", "o3", "o4")}, {})
     heater = Part("straight_heater_metal", "shifter", {"own": ("o1", "", "o2", "")}, {})

@@ -50,9 +50,10 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Place cells by the two slowest modes of the graph Laplacian (spectral layout).
+    """Place cells in the plane such that cells that are joined are near each other.
 
-    Cells that are joined come near each other, as if joins were springs.
+    This is a spectral layout: x and y are the two eigenvectors of the graph Laplacian with the
+    smallest eigenvalues above that of the constant one. Joins act like springs.
 
     Parameters
     ----------
@@ -67,6 +68,7 @@ def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     n_cells = len(mate) // 4
     middle = np.zeros((n_cells, 2))
     joined = np.flatnonzero(mate >= 0)
+    # n_joins[cell, cell]: how many joins lead from one to the other.
     n_joins = np.zeros((n_cells, n_cells))
     np.add.at(n_joins, (joined // 4, mate[joined] // 4), 1.0)
     np.fill_diagonal(n_joins, 0.0)
@@ -87,10 +89,11 @@ def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Place cells in columns, each sorted by the mean height of what its cells are joined to.
+    """Draw cells in columns such that few joins between them cross.
 
-    Sweeps go to the right, by the heights of the cells to the left, and back (the barycentre
-    method of Sugiyama, Tagawa and Toda).
+    Each column is sorted by the mean height of the cells that its cells are joined to in the
+    columns on one side (the barycentre method of Sugiyama, Tagawa and Toda). Sweeps go to the
+    right, with the joins to the left, then back.
 
     Parameters
     ----------
@@ -112,6 +115,8 @@ def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArr
     for cells in cells_of_column:
         height[cells] = _centred_ranks(len(cells))
 
+    # Heights count downward. A sweep to the right looks at terminals a1, a2 (0, 1), which lead to
+    # the left; one to the left looks at b1, b2.
     for sweep in range(2 * _SWEEPS):
         goes_right = sweep % 2 == 0
         sides = np.array([0, 1]) if goes_right else np.array([2, 3])

@@ -228,6 +228,11 @@ def _graph(netlist: Netlist) -> CellGraph:
     netlist
         Its pins are ``"instance,a1"`` to ``"instance,b2"``; terminals a1, a2, b1, b2 of a cell
         become 4 * cell + 0 to 3.
+
+    Returns
+    -------
+    CellGraph
+        The graph; cells without a place in the netlist are laid out by their joins.
     """
     number = {name: cell for cell, name in enumerate(netlist.instances)}
     mate = np.full(4 * len(number), -1, dtype=np.int32)

@@ -332,23 +332,36 @@ class _Cells(NamedTuple):
 
 
 def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
-    """Reduce a netlist without flaws to its cells.
+    """Reduce a netlist of optical parts to its cells (2 x 2 switches), and how these are joined.
 
-    Light goes straight through parts that pass it. Two couplers whose arms join them, a phase
-    shifter in one of them, are one cell. A part that no switch can have is a `NetlistError`.
+    A cell is a part that is a switch already, or two couplers joined by two arms with a phase
+    shifter (a Mach-Zehnder interferometer). Light goes straight through all other parts, such as
+    waveguides: they become plain joins between cells::
+
+        switch s1 -- waveguide -- crossing -- switch s2      becomes      s1,b1 -- s2,a1
+
+    A cell has four pins: ``"cell,a1"``, ``"cell,a2"`` on the left, ``"cell,b1"``, ``"cell,b2"`` on
+    the right.
 
     Parameters
     ----------
     parts
         For each instance, by its name, how it treats light.
     wiring
-        The joins of its pins, its ports, and its open pins.
+        How the parts are joined, of which this reads
+
+        - ``joins``: pairs of pins that are joined;
+        - ``ports``: pairs (name of a port, its pin);
+        - ``open_pins``: pins that are left open on purpose.
 
     Returns
     -------
     _Cells
-        The names of the cells, the connections of their pins, ports and open pins, and the circuit
-        of each cell, None where it is not known. Pins are ``"cell,a1"`` to ``"cell,b2"``.
+        - ``instances``: the names of the cells;
+        - ``connections``: for a pin the pin that it is joined to, each join once;
+        - ``ports``: pairs (name of a port, pin of a cell);
+        - ``open_pins``: pins of cells that have neither;
+        - ``circuits``: for each cell what light does in its states, None where it is not known.
 
     Raises
     ------
@@ -360,7 +373,8 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
     for pin in (*(pin for _, pin in wiring.ports), *wiring.open_pins):
         paths.terminal_of(pin)  # names of pins, by which circuits are written
 
-    # The terminals a1, a2, b1, b2 of each cell, and its circuit where it is known.
+    # For each cell its terminals a1, a2, b1, b2, which are pairs (part, number of a pin of it),
+    # None for one that leads nowhere; and its circuit where it is known.
     terminals_of: dict[str, Sequence[Terminal | None]] = {}
     circuit_of: dict[str, CellCircuit | None] = {}
     for name, part in parts.items():
@@ -376,19 +390,22 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
     # Cells have the order in which their first parts stand in the netlist.
     order = {name: place for place, name in enumerate(parts)}
     names = sorted(terminals_of, key=lambda name: order[_first_part(terminals_of[name])])
+    # pin_of[terminal]: the name of the pin, such as "s1,b1".
     pin_of = {
         terminal: f"{name},{TERMINAL_NAMES[k]}"
         for name in names
         for k, terminal in enumerate(terminals_of[name])
         if terminal is not None
     }
-    # Each connection once, from the pin that comes first.
+
+    # Follow light from each pin to the next cell; each join once, from the pin that comes first.
     connections: dict[str, str] = {}
     for terminal, pin in pin_of.items():
         other = pin_of.get(paths.follow(terminal).end)
         if other is not None and other != pin and other not in connections:
             connections[pin] = other
 
+    # Follow light from each port to its first cell.
     ports = []
     for name, pin in wiring.ports:
         cell_pin = pin_of.get(paths.enter(pin))
@@ -418,7 +435,10 @@ def _first_part(terminals: Sequence[Terminal | None]) -> str:
 def _place(
     instances: Sequence[str], placements: Mapping[str, Any], cell_length: Any
 ) -> NDArray[np.float64] | None:
-    """Draw cells where they are placed; None unless all are, apart from each other.
+    """Turn the places of cells on the chip into a drawing with one unit for the length of a cell.
+
+    A cell is drawn as a line through its middle, from end a to end b, in the direction of its
+    rotation. The result is None unless all cells are placed, apart from each other.
 
     Parameters
     ----------

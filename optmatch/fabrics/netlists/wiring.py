@@ -195,21 +195,27 @@ class WiringReader:
     def _flatten(
         self, tree: Mapping[str, Any], above: str, within: tuple[str, ...], wiring: Wiring
     ) -> list[Pair]:
-        """Add one netlist to the wiring, and the netlists of its components in turn.
+        """Add one netlist to a flat list of parts and joins, and those inside it in turn.
 
-        A component is opened if the file has a netlist for it and nobody has said what it does:
-        its parts are then instances of the wiring, by names such as ``row1.m3``.
+        A netlist has instances: named parts, each of some component. A component may have a
+        netlist of its own in the file. It is then opened, unless somebody has said what it does:
+        its parts take its place in the flat list, under long names.
+
+        Example: instance ``row1`` has a netlist with an instance ``m3``. The flat list gets
+        ``row1.m3``, and a join to the port ``in`` of ``row1`` becomes one to the pin behind it,
+        such as ``row1.m3,a1``.
 
         Parameters
         ----------
         tree
-            The netlist.
+            The netlist, as read from the file.
         above
-            Stands before all names of the netlist, such as ``"row1."``; empty for the outermost.
+            The prefix of all its names, such as ``"row1."``; empty for the outermost.
         within
-            The components that it lies in, the outermost first.
+            The components that it lies in, the outermost first; one that contains itself is
+            refused.
         wiring
-            Receives instances, joins and open pins by their full names.
+            The flat list: receives instances, joins and open pins by their full names.
 
         Returns
         -------
@@ -218,10 +224,12 @@ class WiringReader:
         """
         check_size("depth", len(within), "instances")
         level = self._read_level(tree)
+        # n_used: how many pins of each instance this netlist uses.
         pins = [*chain(*level.joins), *(pin for _, pin in level.ports), *level.open_pins]
         n_used = Counter(split_pin(pin)[0] for pin in set(pins))
 
-        # A component with a netlist of its own is opened; others are instances of the wiring.
+        # Open components with a netlist of their own, and note which pin is behind each of their
+        # ports; others are parts of the flat list.
         ports_of_inner: dict[str, dict[str, str]] = {}
         for name, instance in level.instances.items():
             self._n_instances += 1
@@ -360,11 +368,12 @@ class WiringReader:
         return str(self._models.get(component, component))
 
     def _is_opened(self, component: str, n_used: int) -> bool:
-        """Tell whether the netlist of a component takes its place.
+        """Tell whether a component is replaced by the parts of its own netlist.
 
-        What a netlist describes goes before what a name says. A coupler or a waveguide, though, is
-        described by the pieces that it is drawn of: its netlist counts only if there is something
-        in it that switches.
+        It is not if the user has declared what it does, or if the file has no netlist for it. The
+        netlist of a coupler or a waveguide may only list the pieces that it is drawn of. Therefore
+        a component whose name tells what it is, other than a switch, is replaced only if there is
+        something in its netlist that switches.
 
         Parameters
         ----------
@@ -372,6 +381,11 @@ class WiringReader:
             The name of the component.
         n_used
             How many of its pins are used.
+
+        Returns
+        -------
+        bool
+            Whether it is replaced.
         """
         netlist = self._library.get(component)
         if component in self._declared or netlist is None:
@@ -391,6 +405,11 @@ class WiringReader:
             The name of a component with a netlist of its own. The answer is remembered.
         within
             The components that it lies in, from the outermost on, which are not opened again.
+
+        Returns
+        -------
+        bool
+            Whether there is one, in it or in the netlists of its parts.
         """
         if component not in self._switching:
             self._switching[component] = False  # a component within itself adds nothing
@@ -483,9 +502,10 @@ def _component_name(entry: Any) -> Any:
 
 
 def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
-    """Return the netlist itself, the models of components, and the netlists of components.
+    """Split the content of a netlist file into the main netlist, models and other netlists.
 
-    Of a recursive netlist the first that is part of no other is the netlist itself.
+    A file may have several netlists, one for each component by its name. The main one is then the
+    first that is part of no other.
 
     Parameters
     ----------
@@ -496,7 +516,8 @@ def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[st
     Returns
     -------
     tuple of three mappings
-        Without models, or other netlists, these are empty.
+        The main netlist; the models by name of a component, empty for none; and the netlists by
+        name of a component, empty if there is the main one alone.
 
     Raises
     ------
@@ -539,6 +560,11 @@ def _from_kfactory(tree: Any) -> Any:
     ----------
     tree
         A netlist of either form.
+
+    Returns
+    -------
+    object
+        The netlist with ``nets`` as pairs ``p1``, ``p2`` and ``ports`` by name, or `tree` itself.
     """
     nets = _value_of(tree, "nets")
     if not isinstance(nets, list) or not nets or not all(isinstance(net, list) for net in nets):
@@ -623,6 +649,12 @@ def _name_single_cells_of_arrays(level: _Level) -> _Level:
     ----------
     level
         One netlist of the file: instances, joins, ports and open pins.
+
+    Returns
+    -------
+    _Level
+        The same with such pins renamed: ``m<0.0>,o1`` is ``m,o1``, unless there is an instance of
+        the name ``m<0.0>``.
     """
 
     def rename(pin: str) -> str:
@@ -686,7 +718,7 @@ def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[
 
 
 def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
-    """Collect joins from all places where a netlist may have them.
+    """List which pins of a netlist are joined, from the three places where it may say so.
 
     Parameters
     ----------
@@ -757,6 +789,11 @@ def _expand_pin(pin: str) -> list[str]:
     pin
         A pin ``"instance,pin"``; ``m,o1-4`` stands for ``m,o1`` to ``m,o4``, and ``m,o4-1`` for
         the same in the other order.
+
+    Returns
+    -------
+    list of str
+        The pins, in the order of the range.
     """
     spelled = _OLD_BUNDLE.sub(r"\1-\2", pin)
     span = _BUNDLE.search(spelled)

@@ -334,6 +334,11 @@ class RackFabric(Fabric):
         rack
             The number of the rack.
 
+        Returns
+        -------
+        int
+            The number of the chip.
+
         Examples
         --------
         >>> RackFabric().chip_at(2, 0, 0), RackFabric().chip_at(-1, 0, 0)
@@ -361,6 +366,11 @@ class RackFabric(Fabric):
         ----------
         unit
             The number of the chip.
+
+        Returns
+        -------
+        str
+            Its number, rack, place (x, y, z) in the rack in chips, and server.
 
         Raises
         ------

@@ -59,10 +59,12 @@ def _places(count: int, sides: tuple[int, int, int]) -> NDArray[np.int64]:
 def wire(
     grid: Sides, server: Sides, *, racks: int, fibres: int, wrap: bool, joined: bool
 ) -> Wiring:
-    """Give chips, servers, edges and fibres of racks their numbers.
+    """Give numbers to chips, servers and fibres of racks, and list which fibre leads where.
 
-    A rack is a box of servers, a server a box of chips. An edge leads from one node to another,
-    and has one fibre or more; nodes are the servers, then the switches between racks.
+    A rack is a box of servers, a server a box of chips; numbers count x fastest, then y, then z.
+    Fibres lead between neighbouring servers and, if `joined`, between the servers on a face of
+    each rack and switches outside. An edge is all fibres from one node to another; a node is a
+    server, or a switch (these are numbered after the servers).
 
     Parameters
     ----------
@@ -82,10 +84,16 @@ def wire(
     Returns
     -------
     Wiring
-        For each chip and server its rack and place (x, y, z), the server of each chip, for each
-        edge its two nodes and its number of fibres, the edge of each fibre, and for each switch
-        its axis and the place on the face. Numbers of places count x fastest.
+        Read-only arrays
+
+        - ``chips``, ``servers``: rows (rack, x, y, z);
+        - ``server_of_chip``: shape (chips,);
+        - ``edges``: rows (node that light leaves, node that it enters);
+        - ``edge_fibres``: how many fibres each edge has;
+        - ``edge_of_fibre``: shape (fibres,);
+        - ``switches``: a row for each switch: its axis, and its place on the face.
     """
+    # Servers and chips with their racks and places.
     chips_per_server = int(np.prod(server))
     per_rack = int(np.prod(grid))
     n_servers = racks * per_rack
@@ -96,7 +104,7 @@ def wire(
     # A chip is at the place of its server, plus its place within.
     chips[:, 1:] = places[server_of_chip] * server + _places(n_servers * chips_per_server, server)
 
-    # Fibres between neighbours in a rack, or from faces to the switches between racks.
+    # count[node, node]: fibres between neighbours in a rack, and from faces to the switches.
     switches = _rack_switches(grid) if joined else {}
     count: Counter[tuple[int, int]] = Counter()
     for number, place in enumerate(places.tolist()):
@@ -201,9 +209,10 @@ def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> lis
 
 
 def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Count the fewest edges between any two nodes, where light may pass all nodes.
+    """Count the fewest edges on a way between any two nodes of a directed graph.
 
-    Breadth-first search from all nodes at once; sets of sources are rows of bits.
+    Breadth-first search from all nodes at once. For each node, the set of nodes (sources) whose
+    search comes to it in this step is a row of bits, packed 8 to a byte.
 
     Parameters
     ----------
@@ -270,11 +279,12 @@ def count_direct_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> Cells:
-    """Join the interposers of all servers by fibres to one graph of cells.
+    """Make one large mesh of cells out of the switches of all servers and the fibres between them.
 
-    A port of an interposer has a terminal where its light enters the cells and one where light to
-    it leaves them. In the graph, terminals of server s are shifted by s times those of one
-    interposer.
+    Each server has the same switch inside, its interposer, made of cells (2 x 2 switches) with
+    four terminals each. The large mesh has a copy for each server: with 40 terminals in an
+    interposer, terminal 3 of server 2 is number 2 * 40 + 3. A fibre joins the terminal where light
+    leaves one server to the terminal where it enters another.
 
     Parameters
     ----------
@@ -291,8 +301,10 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
     Returns
     -------
     Cells
-        The graph; the terminals of the ports of chips, server by server; and for each terminal the
-        fibre by which light enters there, -1 for none.
+        - ``graph``: the large mesh;
+        - ``sources``, ``destinations``: the terminals at which light of each chip's port enters
+          and leaves, server by server;
+        - ``fibre_of_terminal``: the fibre by which light enters at a terminal, -1 for none.
     """
     # A copy of the interposer for each server; its terminals are shifted by those before.
     cells: Any = interposer.graph

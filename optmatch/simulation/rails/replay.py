@@ -264,7 +264,10 @@ class _PlanReplay:
     """Goes through the phases of all stages, in their order, with the times of a plan."""
 
     def __init__(self, job: RailJob, plan: RailPlan) -> None:
-        """Prepare what is asked of every phase: when data are ready, and how long circuits serve.
+        """Prepare the replay of one training step: look up what each communication will need.
+
+        A rail is a switch that joins GPUs of the same place in all servers. Communications over a
+        rail use circuits, and wait until these are set and until their data are ready.
 
         Parameters
         ----------
@@ -302,18 +305,24 @@ class _PlanReplay:
         self._phase_holds_s = -np.inf
 
     def measure_boundary(self, phase: Phase) -> _Boundary:
-        """Measure the change of circuits before a phase: when it is asked for, begins and ends.
+        """Measure how long a group of communications waits until its circuits are set.
+
+        A rail is a switch that joins GPUs of the same place in all servers. A phase is the
+        communications of one stage over one rail that use the same circuits. Before a phase, the
+        switch has to change from the circuits of the phase before.
 
         Parameters
         ----------
         phase
-            Communications of a stage over one rail that use the same circuits. Phases of a stage
-            have to come in their order, since each is compared with the one before.
+            The phase, of which this reads ``rail``, ``position`` (0 for the first of its stage),
+            and the ``first`` and ``last`` operations of its ranks. Phases of a stage have to come
+            in their order, since each is compared with the one before.
 
         Returns
         -------
         _Boundary
-            Times in seconds, and the number of circuits that are new.
+            Whether circuits change; when the change is asked for, begins and ends; how long the
+            communications wait for it, in seconds; and how many circuits are new.
 
         Raises
         ------
@@ -333,6 +342,7 @@ class _PlanReplay:
         started_s = float(plan.start_s[first])
         boundary = self._measure_change(phase.rail, wanted_s, started_s)
 
+        # For the next phase: when this one ends, and a time at which it uses its last circuits.
         self._phase_end_s = float(plan.end_s[phase.last].max())
         self._phase_holds_s = float(self._holds_s[phase.last].max())
         return boundary
@@ -352,7 +362,10 @@ class _PlanReplay:
         self._ports = ports.reshape(-1)
 
     def _measure_change(self, rail: int, wanted_s: float, started_s: float) -> _Boundary:
-        """Compare the circuits of the phase before with those of the operation that started.
+        """Compare the circuits that were used last with those that a started operation uses.
+
+        The ports looked at are those of the stage. A timeline lists the states of a rail's switch:
+        when each was asked for (``asked_s``) and begun (``starts_s``), in seconds.
 
         Parameters
         ----------
@@ -374,7 +387,9 @@ class _PlanReplay:
         partners = self._partners[id(timeline)]
         window_s = max(0.0, wanted_s - self._phase_end_s)
 
-        # State k + 1 is there from ``starts_s[k + 1]`` on.
+        # The states of the switch when the phase before used its last circuits, and now. State
+        # k + 1 is there from ``starts_s[k + 1]`` on. partners[state][way, port] is the port that a
+        # port sends to (way 0) or receives from (way 1).
         times_s = [self._phase_holds_s, started_s]
         old_state, state = np.searchsorted(timeline.starts_s[1:], times_s, side="right").tolist()
         old = partners[old_state][:, self._ports]

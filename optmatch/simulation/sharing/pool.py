@@ -334,9 +334,12 @@ def make_pool(
     *,
     period_s: float = 0.0,
 ) -> Pool:
-    """Sort devices by their check-ins, and into classes that serve the same jobs as fast.
+    """Put devices and jobs into the arrays that a simulation of shared devices reads.
 
-    Caps of planes and the like are not looked at.
+    Devices come (check in) and leave. A job has several rounds, each of which asks for devices and
+    waits for their results. Devices are sorted by the time at which they come, and each gets the
+    number of its class: devices of one class may serve the same jobs, and are in the same tier of
+    speed. Other limits of the jobs, such as caps of planes, are not looked at.
 
     Parameters
     ----------
@@ -355,7 +358,9 @@ def make_pool(
     Returns
     -------
     Pool
-        Arrays by device in the order of check-ins, and by job.
+        Arrays by device in the order of check-ins (times in seconds, class); by class
+        (``eligible``: the jobs that it may serve; ``tier``: its speed, 0 is the fastest); and by
+        job (time of the first request, results wanted in a round, rounds, deadline).
 
     Raises
     ------
@@ -372,6 +377,8 @@ def make_pool(
     classes = classify(replace(devices, departure_s=None), jobs)
     response_s = np.broadcast_to(np.asarray(response_s, np.float64), devices.n_resources)
     tier_of_device = np.searchsorted(TIER_LIMITS_S, response_s)
+
+    # Each pair (class of jobs, tier) that some device has is a class of the pool.
     pairs = np.stack((classes.class_of, tier_of_device))
     pair_of_class, class_of = np.unique(pairs, axis=1, return_inverse=True)
     return Pool(
@@ -390,12 +397,23 @@ def make_pool(
 
 
 def pool_of(workload: Workload) -> Pool:
-    """Make the pool of a drawn workload: its devices sorted by check-ins and into classes.
+    """Put the devices and jobs of a random workload into the arrays that a simulation reads.
+
+    Devices come and go, and jobs ask for some of them, round after round. In the pool devices
+    stand in the order of the times at which they come (check in). Each has the number of its
+    class: devices of one class may serve the same jobs and are about equally fast.
 
     Parameters
     ----------
     workload
-        A trace of devices, jobs, and the deadlines of their rounds in seconds.
+        The devices with their times, the jobs, and how long a round may last in seconds. The field
+        ``trace.period_s`` says after how many seconds the same devices come again; 0 for never.
+
+    Returns
+    -------
+    Pool
+        Arrays by device (times in seconds, class), by class (jobs that it may serve, speed) and by
+        job (rounds, results wanted in a round, deadline in seconds).
     """
     trace = workload.trace
     return make_pool(

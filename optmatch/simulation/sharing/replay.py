@@ -146,16 +146,19 @@ def simulate_pool(
     record: bool = False,
     on_event: OnEvent = ignore,
 ) -> PoolRun:
-    """Let devices serve jobs as a policy says, until all rounds are done.
+    """Simulate jobs that share devices by the rule of a policy, until all jobs are done.
 
-    A job asks for its demand times `over_selection` devices. The round succeeds with the result
-    that makes up the part `enough` of the demand, and the next one asks at once. At its deadline,
-    counted from the request, it fails, its devices are lost, and it asks anew. A device serves one
-    job. If it leaves before its result, that is lost.
+    A job has several rounds, one after the other. A round asks for more devices than it needs
+    results from, as some leave too early.
 
-    Between two events the job that a class serves is fixed, so devices are handled by thousands:
-    the cost grows with the events, not with the devices. At one time devices come first, then
-    results, deadlines, and first requests; jobs in their order.
+    Example: a demand of 10 with `over_selection` 1.3 asks for 13 devices, and with `enough` 0.8 it
+    succeeds at the 8th result. If these are not there at its deadline, counted from the request,
+    the round fails, and is begun anew with other devices.
+
+    A device serves one job. If it leaves before its result, that is lost. Devices of one class may
+    serve the same jobs and are about equally fast. The policy fixes the job that each class serves
+    until the next event, so devices are handled by thousands: the cost grows with the events. At
+    one time devices come first, then results, deadlines, and first requests; jobs in their order.
 
     Parameters
     ----------
@@ -246,14 +249,19 @@ class _PoolReplay:
     """
 
     def __init__(self, pool: Pool, rules: _Rules, rng: np.random.Generator) -> None:
-        """Begin at time 0: no device has come, and no job has asked.
+        """Begin a simulation of devices that serve jobs, at time 0: nothing has happened yet.
+
+        A job runs in rounds. Each round requests some devices, and succeeds once enough of them
+        have sent a result; it fails at its deadline, and is begun anew. Devices of one class may
+        serve the same jobs and are about equally fast. A policy says which job each class serves.
 
         Parameters
         ----------
         pool
-            The devices, their classes, and the jobs.
+            The devices with their times in seconds, their classes, and the jobs.
         rules
-            The policy, how many devices a round asks for and needs, and when the replay ends.
+            The policy, how many devices a round asks for, how many results it needs, whether
+            devices wait for a job, and when the replay ends, in seconds.
         rng
             Draws a number for each request, by which policies may break ties.
         """
@@ -265,7 +273,8 @@ class _PoolReplay:
         self.eligible = pool.eligible.astype(np.bool_)
         self.rates = pool.rates
 
-        # Time, and devices that came.
+        # The time; how many devices came, jobs are done and results were of use; and for how many
+        # seconds devices worked, summed over devices.
         self.now_s = 0.0
         self.n_came = 0
         self.n_done = 0
@@ -276,7 +285,11 @@ class _PoolReplay:
         self.may_wait = np.zeros(n_classes, np.bool_)
         """``may_wait[class]``: whether devices of a class may be among them."""
 
-        # Of each job.
+        # For the current round of each job: devices that it still wants and has, when it began,
+        # its deadline, and the time of its success as far as the answers of its devices tell.
+        # Over all rounds: failed rounds, rounds to go, requests (with the random number of the
+        # last one), seconds waited for devices, and when the job was done, in seconds.
+        # Times of events that are not to come are infinite.
         self.residual = np.zeros(n_jobs, np.int64)
         self.given = np.zeros(n_jobs, np.int64)
         self.failed = np.zeros(n_jobs, np.int64)
@@ -368,7 +381,10 @@ class _PoolReplay:
         )
 
     def _next_devices(self) -> tuple[_Devices, bool]:
-        """Take the next devices of the trace that check in before the next event.
+        """List the next devices that come before the next event of a job.
+
+        The trace lists devices in the order in which they come. It may start anew after a period:
+        the same devices then come again, with higher numbers.
 
         Returns
         -------
@@ -426,28 +442,36 @@ class _PoolReplay:
         return _Devices(places[stays], numbers[stays], times_s, leaves_s[stays])
 
     def _serve(self, devices: _Devices) -> int:
-        """Let devices serve the jobs of their classes, or wait.
+        """Give devices, in the order in which they come, to the jobs that their classes serve.
 
-        They are handled up to the device with which a job has all that it wants, and up to the
-        moment in which a round succeeds. An answer that comes after a success cannot have made it.
+        A policy has chosen one job for each class of devices (``job_of_class``, -1 for none). The
+        policy must be asked again as soon as a job has all devices that it wants, or a round of a
+        job succeeds, as enough results are there. Devices after that moment are left for the next
+        call.
+
+        Example: devices come at 1, 2, 3, 4 s, and job 0 still wants two. Devices 1 and 2 serve it,
+        the result is 2, and ``is_filled`` is True.
 
         Parameters
         ----------
         devices
-            Devices in the order in which they come.
+            Devices in the order in which they come: their places in the trace, their numbers, and
+            when they come and leave, in seconds.
 
         Returns
         -------
         int
-            How many of them, the first ones, were handled. ``is_filled`` tells whether a job has
-            all its devices now.
+            How many of them, the first ones, were handled. Changed are ``is_filled`` (whether a
+            job has all its devices now), ``busy_s``, the devices of the jobs, and ``waiting``.
         """
+        # The job of each device, -1 for none, and when it answers; one that leaves before that
+        # does not answer.
         classes = self.pool.class_of[devices.places]
         job_of_device = self.job_of_class[classes]
         answers_s = devices.times_s + self.pool.response_s[devices.places]
         is_answered = answers_s <= devices.leaves_s
 
-        # First how many can be handled before a job is filled, then before a round succeeds.
+        # n_served: how many devices come until the first job has all that it wants.
         n_served = len(devices.places)
         devices_of_job = dict[int, NDArray[np.intp]]()
         for job in {*self.job_of_class.tolist()} - {-1}:
@@ -456,6 +480,8 @@ class _PoolReplay:
                 devices_of_job[job] = of_job
             if len(of_job) >= self.residual[job]:
                 n_served = min(n_served, int(of_job[self.residual[job] - 1]) + 1)
+
+        # And how many of these come until the first round succeeds.
         for job, of_job in devices_of_job.items():
             served = of_job[: of_job.searchsorted(n_served)]
             success_s = self._success_time_s(job, answers_s[served[is_answered[served]]])
@@ -472,6 +498,7 @@ class _PoolReplay:
                 self.busy_s += float((work_end_s - devices.times_s[served]).sum())
                 self._give(job, devices.numbers[served], devices.times_s[served], new_answers_s)
 
+        # Devices without a job wait for one, if that is the rule.
         idle = (job_of_device[:n_served] < 0).nonzero()[0]
         if len(idle) and self.rules.patient:
             self.waiting.append(devices.numbers[idle])
@@ -527,6 +554,7 @@ class _PoolReplay:
         known_s = self.answers_s[job]
         if len(known_s) + len(more_answers_s) < n_needed:
             return np.inf
+        # The result number n_needed in time decides.
         all_answers_s = np.concatenate((known_s, more_answers_s))
         all_answers_s.partition(n_needed - 1)
         return float(all_answers_s[n_needed - 1])
@@ -574,9 +602,10 @@ class _PoolReplay:
         self.draws[job] = self.rng.random()
 
     def _ask_policy(self) -> None:
-        """Ask the policy which job each class serves, and let waiting devices serve.
+        """Ask the policy which job each class of devices serves, and let waiting devices serve.
 
-        A job that thus gets all its devices wants no more, so the policy is asked again after it.
+        Devices of a class may serve the same jobs. A job that gets all its devices in this way
+        wants no more, and the policy is asked again; this ends when no waiting device serves.
         """
         self.is_filled = True
         while self.is_filled:
@@ -592,7 +621,10 @@ class _PoolReplay:
             self.may_wait[self.pool.class_of[devices.places[n_served:]]] = True
 
     def _choose_jobs(self) -> NDArray[np.intp]:
-        """Choose for each class of devices the job of the highest priority.
+        """Choose for each class of devices the job that it serves: the one of highest priority.
+
+        Devices of a class may serve the same jobs. The policy gives each job a priority for each
+        class, from what it sees of this moment.
 
         Returns
         -------
@@ -615,6 +647,7 @@ class _PoolReplay:
             tier=self.pool.tier,
         )
         priority = np.where(self.eligible & asks, self.rules.policy(moment), -np.inf)
+        # Only jobs that ask, and that the class may serve, count; the first of equal ones wins.
         best_job: NDArray[np.intp] = priority.argmax(axis=1)
         best_priority = priority.max(axis=1, initial=-np.inf)
         best_job[best_priority == -np.inf] = -1
