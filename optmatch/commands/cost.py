@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from optmatch.commands.shared.options import FORCE, JSON, NUMBERS, PICTURE, with_options
 from optmatch.commands.shared.outcome import csv_text, print_object, print_table, say
-from optmatch.problems.costs import PRICES, CostComparison, Prices, compare_costs
+
+if TYPE_CHECKING:
+    from optmatch.problems.costs import CostComparison, Prices
 
 _SIZES = "128,256,512,1024,2048,4096,8192,16384"
+PRICE_LISTS = ("h200", "gb200")
+"""The names of `PRICES`, which are read from a file only when the command runs."""
 _COLUMNS = ("design", "switch_ports", "ocs_ports", "transceivers", "cost_usd", "power_w")
 
 
 @click.command()
 @click.option("--gpus", type=NUMBERS, default=_SIZES, help="Numbers of GPUs, each a cluster.")
-@click.option("--hardware", type=click.Choice(list(PRICES)), default="h200", help="Price list.")
+@click.option("--hardware", type=click.Choice(PRICE_LISTS), default="h200", help="Price list.")
 @click.option("--gpus-per-server", type=int, help="Also the number of rails.  [default: 8, or 32]")
 @click.option("--transceiver-usd", type=float, help="Replace the price of a transceiver.")
 @click.option("--ocs-port-usd", type=float, help="Replace the price of an optical switch port.")
@@ -37,6 +41,8 @@ def cost(
     """Compare fat tree, electrical rails and photonic rails: parts, cost and power."""
     if as_csv and as_json:
         raise click.UsageError("either --csv or --json")
+    from optmatch.problems.costs import PRICES, compare_costs
+
     prices = _replace_prices(PRICES[hardware], **changes)
     comparisons = compare_costs(gpus, prices)
     if output is not None:

@@ -36,7 +36,6 @@ from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
 from optmatch.model.files import PICTURES, check_target
-from optmatch.plotting.drawing import blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -364,6 +363,8 @@ def _run_study(study: Callable[..., Study], request: dict[str, Any], output: _Ou
     # A picture that cannot be drawn or written is refused before the work.
     if output.picture is not None:
         check_target(output.picture, force=output.force, endings=PICTURES)
+        from optmatch.plotting.drawing import blank_figure
+
         blank_figure(1.0, 1.0)  # raises an error where matplotlib is missing
 
     with (

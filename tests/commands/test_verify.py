@@ -59,7 +59,7 @@ def test_a_violation_comes_before_an_unproved_claim(unproved: Path, wrong: Path)
 
 def test_a_file_keeps_what_its_claims_rest_on(tmp_path: Path) -> None:
     problem, path = tmp_path / "p.json", tmp_path / "s.json"
-    om.save(om.AllToAll(om.HexMesh(2, 2, ports=6)), problem)
+    om.save(om.AllToAll(om.HexMesh(2, 2, ports=5)), problem)
     done = call("solve", problem, "--method", "ilp", "--seed", "0", "-o", path)
     assert done.exit_code == 0
     assert "  proof              search, unproved" in done.stdout.splitlines()

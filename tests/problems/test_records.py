@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import optmatch as om
+from optmatch.commands.cost import PRICE_LISTS
 from optmatch.io.problems import problem_digest
 from optmatch.problems.costs import PRICES, compare_costs
 from optmatch.problems.rails.accelerators import ACCELERATORS
@@ -52,6 +53,10 @@ def test_a_port_of_a_switch_has_its_part_of_the_switch() -> None:
     assert PRICES["gb200"].switch_port.usd == 149939 / 144
     (row,) = compare_costs([1024], prices)
     assert row.cost_ratio == pytest.approx(4.22, abs=0.005)
+
+
+def test_the_command_knows_all_price_lists() -> None:
+    assert list(PRICE_LISTS) == list(PRICES)
 
 
 def test_every_record_has_a_source() -> None:
