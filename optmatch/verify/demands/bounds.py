@@ -444,7 +444,7 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
     cost = -weights.astype(np.int64)
     row_price = np.zeros(n, dtype=np.int64)
     column_price = np.zeros(n + 1, dtype=np.int64)
-    row_of_column = np.full(n + 1, -1)  # -1: the column is free
+    row_of_column = np.full(n + 1, -1)  # column n is where each search begins
     infinite = np.iinfo(np.int64).max // 2
     for new_row in range(n):
         # Dijkstra from the new row: `distance` is that of the cheapest path to each column, and
