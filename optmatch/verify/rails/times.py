@@ -395,8 +395,9 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
         # parts make one hop, 3 make two, and so on. More strides than other members have no use.
         n_ports = job.network.ports_per_gpu
         for n_strides in range(max(n_ports, 2), max(n_ports + 1, n)):
-            n_ways = np.array([math.comb(hops + n_strides - 1, hops) for hops in range(1, n)])
-            hops_of_part = np.repeat(np.arange(1, n), np.minimum(n_ways, n))[: n - 1]
+            # Capped before they go into an array: from 35 members on, some exceed an int64.
+            n_ways = [min(n, math.comb(hops + n_strides - 1, hops)) for hops in range(1, n)]
+            hops_of_part = np.repeat(np.arange(1, n), n_ways)[: n - 1]
             changes_s = max(0.0, (n_strides - n_ports) / n_ports * job.network.delay_s)
             fastest_s = np.minimum(fastest_s, hops_of_part.sum() * part_s + changes_s)
         least_s[rows] = fastest_s

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.solvers.rails import methods
 from optmatch.solvers.rails.forwarding import is_served
 from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
@@ -18,6 +19,7 @@ from tests.helpers.modes import examples
 from tests.helpers.rails import make_job
 from tests.helpers.static_rings import ring_s
 from tests.solvers.rails.test_forwarding import draw_small_job
+from tests.verify.rules.rails import group, job as recorded
 
 
 def draw_expert_job(rng: random.Random) -> om.RailJob:
@@ -55,6 +57,16 @@ def test_no_plan_is_below_the_bound_and_verify_counts_the_same(experts: bool) ->
         bound = bound_step(seat_ranks(job.with_delay((0.01 if experts else 1e6) * least)))
         higher += bound > least * (1 + 1e-6)
     assert higher
+
+
+@pytest.mark.parametrize("n_members", [34, 35, 64])
+def test_verify_counts_all_to_alls_of_many_members(n_members: int) -> None:
+    """From 35 members on there are more ways of many hops than an int64 can count."""
+    rows = [[rank, ALL_TO_ALL, 0, 1000, 0, -1, 0] for rank in range(n_members)]
+    job = recorded([group(tuple(range(n_members)), "ep")], rows, {"ports_per_gpu": 2})
+    bound_s = bound_changes(job)
+    assert bound_s == pytest.approx(bound_step(seat_ranks(job)), rel=1e-9)
+    assert bound_s > job.lower_bound()
 
 
 def test_no_plan_that_pools_rails_is_below_the_bound_and_verify_counts_the_same() -> None:

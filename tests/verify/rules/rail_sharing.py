@@ -58,6 +58,12 @@ SLOW = sharing(MESSAGE, MESSAGE, handover_s=0.5)
 TURNED = sharing(MESSAGE, BACK)
 LONG = sharing(MESSAGE, BACK, handover_s=3.0)
 ALONE = sharing(MESSAGE)
+HUGE = sharing(MESSAGE, BACK, radix=10**13)
+ROOMY = sharing(WIDE, WIDE, radix=5)
+IDLE_JOB = job([group((0, 1), "pp")], [[0, COMPUTE, -1, 0, 0, -1, -1]])
+IDLE_PLAN = plan(line([[-1, -1]]), [[0, 0]], 0.0, [0])
+IN_NO_TIME = sharing(IDLE_JOB, IDLE_JOB)
+"""Jobs whose steps take no time."""
 BESIDE = sharing(MESSAGE, MESSAGE, radix=4, by="ports")
 TWO = ((0,), (0,))
 APART = ((0,), (2,))
@@ -104,6 +110,9 @@ ROWS = [
         told(TURNED, shares([share(), share(BACK_PLAN)], TWO, (1, 2)), 29 / 9),
         figures={"round_s": 29.0},
     ),
+    Row(None, HUGE, told(HUGE, BACKWARDS, 20 / 9), figures={"round_s": 20.0}),
+    Row(None, ROOMY, told(ROOMY, shares([WIDE_SHARE, WIDE_SHARE], TWO), 2.0)),
+    Row(None, IN_NO_TIME, told(IN_NO_TIME, shares([share(IDLE_PLAN)] * 2, TWO), 1.0)),
     Row(None, BESIDE, told(BESIDE, AT_ONCE, 1.0)),
     Row(None, PORTS, told(PORTS, shares([NARROW_SHARE], ((0,),), alone=[WIDE_SHARE]), 9 / 5)),
     Row(None, SERVERS, told(SERVERS, shares([HALF], ((0,),)), HALF_STRETCH)),
@@ -187,10 +196,10 @@ ROWS = [
         stops=True,
     ),
     Row(
-        "ports are those of the switch",
-        SAME,
-        told(SAME, shares([share(), share()], ((0,), (1,))), 20 / 9),
-        "first_port[1][0]: ports are those of the switch: got 2, expected 1",
+        "jobs that take turns have ports from port 0 on",
+        ROOMY,
+        told(ROOMY, shares([WIDE_SHARE, WIDE_SHARE], ((0,), (1,))), 12 / 5),
+        "first_port[1][0]: jobs that take turns have ports from port 0 on: got 1, expected 0",
         stops=True,
     ),
     Row(
