@@ -114,8 +114,9 @@ class RailSharing(Displayed):
     """Divide rails among training jobs, so that the largest stretch of a job is least.
 
     The stretch of a job, as in scheduling, is the time from one of its steps to the next beside
-    the other jobs, over the least time that a step can take, with all links there at once and all
-    that the job asks for. The objective is the largest stretch.
+    the other jobs, over the least time that a step can take: with all links there at once, and
+    with the fastest of all shares that the job may have. Where servers are divided, that may be
+    one with fewer replicas than it asks for. The objective is the largest stretch.
 
     Divided by ports, all jobs run at once on servers of their own, and each GPU has 1 to
     `RailNetwork.ports_per_gpu` ports. Divided by servers they run at once too, and each job has
@@ -300,14 +301,17 @@ class RailSharing(Displayed):
 
         No step is shorter than the least one. In turns, the stretch of a job is no less than the
         round over its turn, and the shortest turn is no longer than the round over the number of
-        jobs.
+        jobs. This holds if one job at least needs time for its step. If none does, all turns may
+        last no time, and the stretch of no time over no time is 1.
 
         Returns
         -------
         float
-            A ratio of times: the number of jobs in turns, 1 otherwise.
+            A ratio of times: the number of jobs in turns of which one needs time, 1 otherwise.
         """
-        return float(len(self.jobs)) if self.by == "time" else 1.0
+        if self.by == "time" and any(self.bound_step(named) > 0 for named in self.jobs):
+            return float(len(self.jobs))
+        return 1.0
 
     @staticmethod
     def gpus_of_rails(job: RailJob) -> Mapping[int, int]:
@@ -487,7 +491,10 @@ def stretch(step_s: float, least_s: float) -> float:
 
 
 def list_first_circuits(plan: RailPlan) -> set[tuple[int, int, int]]:
-    """List the circuits with which a step begins, and with which it ends.
+    """List the circuits with which a step begins.
+
+    These are also those with which it ends: a plan is periodic, and the next step begins with the
+    circuits that the last one leaves.
 
     Parameters
     ----------
@@ -497,7 +504,8 @@ def list_first_circuits(plan: RailPlan) -> set[tuple[int, int, int]]:
     Returns
     -------
     set of (rail, transmit port, receive port)
-        Ports are those of the switch of the rail.
+        Ports are those of the plan. Jobs that take turns have the first ports of each switch, so
+        that these are also the ports of the switch.
     """
     circuits: set[tuple[int, int, int]] = set()
     for timeline in plan.rails:

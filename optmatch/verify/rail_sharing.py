@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError, Schedule, Solution
-from optmatch.problems import RailJob, RailPlan, RailShare, RailShares, RailSharing
+from optmatch.problems import RailJob, RailShare, RailShares, RailSharing
 from optmatch.problems.rail_sharing import give_share
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.rails.replay import verify_rails
@@ -21,6 +22,7 @@ SHARE_IS_ALLOWED = Rule("a share is one that the job may have")
 # Ports
 PORTS_ON_OWN_RAILS = Rule("a job has ports of the rails that its GPUs are on")
 PORTS_OF_THE_SWITCH = Rule("ports are those of the switch")
+TURNS_FROM_PORT_0 = Rule("jobs that take turns have ports from port 0 on")
 PORT_OF_ONE_JOB = Rule("jobs that run at once have different ports")
 ALONE_FITS = Rule("the share alone fits on the switches")
 
@@ -29,6 +31,9 @@ NO_FASTER_BESIDE_OTHERS = Rule("no plan beside the others is faster than that al
 ONE_STEP_AT_ONCE = Rule("jobs that run at once take no turns")
 ROUND_IS_SHORT = Rule("a round of more than one step each is no longer than round_s")
 BOUND_OF_JOBS = Rule("the lower bound is not below the number of jobs that share time, or 1")
+
+Circuits = NDArray[np.int64]
+"""``receiver[job, rail, port]``: the port that a port sends to, -1 where idle."""
 
 
 def verify_rail_sharing(
@@ -39,7 +44,8 @@ def verify_rail_sharing(
     Several training jobs share the same rails (optical switches). They divide the ports of each
     GPU, the servers, or time (`problem.by`), in which case they take turns.
     The objective is the largest stretch: how many times as long a step takes as it would with
-    all links there. Its lower bound is the number of jobs that take turns, or 1.
+    all links there. Its lower bound is the number of jobs that take turns, or 1. It is 1 in turns,
+    too, if no step needs time: then the stretch may be 1, as that of no time over no time.
 
     Parameters
     ----------
@@ -50,8 +56,11 @@ def verify_rail_sharing(
     findings
         Violations, figures and what was skipped are added to it.
     """
-    n_turns = len(problem.jobs) if problem.by == "time" else 1
-    findings.figures["lower_bound_recomputed"] = float(n_turns)
+    bound = 1.0
+    if problem.by == "time":
+        needs_time = any(_bound_step(problem, named.job) > 0 for named in problem.jobs)
+        bound = float(len(problem.jobs)) if needs_time else 1.0
+    findings.figures["lower_bound_recomputed"] = bound
     replay = partial(_replay, problem, findings=findings)
     if isinstance(subject, Solution):
         check_solution(problem, subject, findings, replay=replay, floor=BOUND_OF_JOBS)
@@ -199,7 +208,7 @@ def _check_ports(problem: RailSharing, answer: RailShares, findings: Findings) -
     ----------
     problem
         The jobs; ``radix``, the number of ports of each switch; and ``by``. If that is ``"time"``,
-        jobs take turns and may have the same ports.
+        jobs take turns and have the same ports, from port 0 of each switch on.
     answer
         What each job gets. The shares are known to be allowed. The fields that are read here:
 
@@ -229,13 +238,15 @@ def _check_ports(problem: RailSharing, answer: RailShares, findings: Findings) -
         # The ports of a rail one by one: a port that is taken has the name of its job.
         for rail, n_gpus in gpus_beside.items():
             first_port = first_ports[rail]
+            if problem.by == "time":
+                where = f"{place}[{rail}]"
+                all_are_there &= findings.expect(TURNS_FROM_PORT_0, where, first_port, 0)
+                continue
             ports = range(first_port, first_port + n_gpus * share.ports_per_gpu)
             if ports.stop > problem.radix:
                 where = f"{place}[{rail}]"
                 findings.refuse(PORTS_OF_THE_SWITCH, where, ports.stop - 1, problem.radix - 1)
                 all_are_there = False
-                continue
-            if problem.by == "time":
                 continue
             for port in ports:
                 holder = holder_of_port.setdefault((rail, port), named.name)
@@ -352,32 +363,19 @@ def _add_up_rests(problem: RailSharing, answer: RailShares) -> float:
     Parameters
     ----------
     problem
-        The jobs, the ports of each switch (`radix`), and the time to hand over (`handover_s`).
+        The jobs, and the time to hand over (`handover_s`).
     answer
-        The plans of all jobs, and ``first_port[job, rail]``: where the ports of a job begin on the
-        switch of each rail, -1 for none.
+        The plans of all jobs; their ports are known to begin at port 0 of each switch.
 
     Returns
     -------
     float
         Seconds, summed over the round; 0 with one job.
     """
-    # The circuits of each rail are laid out over all ports of its switch, as they are when the
-    # turn of each job begins and when it ends: by transmit port the receive port, or IDLE.
     n_jobs = len(problem.jobs)
     if n_jobs == 1:
         return 0.0
-    n_rails = answer.first_port.shape[1]
-    receiver_at_start = np.full((n_jobs, n_rails, problem.radix), IDLE, np.int64)
-    receiver_at_end = receiver_at_start.copy()
-    for number, share in enumerate(answer.beside):
-        first_ports = answer.first_port[number].tolist()
-        for rail, first_port in enumerate(first_ports):
-            if first_port != IDLE:
-                start, end = _lay_out_circuits(share.plan, rail, first_port)
-                used = slice(first_port, first_port + len(start))
-                receiver_at_start[number, rail, used] = start
-                receiver_at_end[number, rail, used] = end
+    receiver_at_start, receiver_at_end = _lay_out_circuits(answer)
 
     # A circuit that the next job begins with, and that is not there, takes the delay.
     delay_s = problem.jobs[0].job.network.delay_s
@@ -389,28 +387,33 @@ def _add_up_rests(problem: RailSharing, answer: RailShares) -> float:
     return rests_s
 
 
-def _lay_out_circuits(plan: RailPlan, rail: int, first_port: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the circuits of one rail when a step begins, and when it ends.
+def _lay_out_circuits(answer: RailShares) -> tuple[Circuits, Circuits]:
+    """Return the circuits of all jobs when a step begins, and when it ends.
+
+    Jobs that take turns have ports from port 0 of each switch on, so that the ports of their plans
+    are those of the switch.
 
     Parameters
     ----------
-    plan
-        The plan of a job, with a timeline (the states of a switch over time) for its rails.
-    rail
-        The number of the rail.
-    first_port
-        The port of the switch that is port 0 of the job: its ports are consecutive.
+    answer
+        The plans of all jobs, each with timelines (the states of switches over time), and
+        ``first_port[job, rail]``, which is -1 where the job has no ports.
 
     Returns
     -------
-    start, end : int64 arrays, shape (ports,)
-        By transmit port of the job: the receive port of the switch, -1 where idle. Empty if the
-        plan has no such rail.
+    start, end : int64 arrays, shape (jobs, rails, ports)
+        By transmit port the receive port, -1 where idle. There are as many ports as some plan
+        uses: the switch may have many more, which would only take memory.
     """
-    for timeline in plan.rails:
-        if rail in timeline.rails:
-            states = timeline.matchings[[0, -1]].astype(np.int64)
-            start, end = np.where(states == IDLE, IDLE, states + first_port)
-            return start, end
-    none = np.empty(0, np.int64)
-    return none, none
+    plans = [share.plan for share in answer.beside]
+    widths = [timeline.matchings.shape[1] for plan in plans for timeline in plan.rails]
+    n_jobs, n_rails = answer.first_port.shape
+    start = np.full((n_jobs, n_rails, max(widths, default=0)), IDLE, np.int64)
+    end = start.copy()
+    for job, plan in enumerate(plans):
+        for timeline in plan.rails:
+            n_ports = timeline.matchings.shape[1]
+            for rail in timeline.rails:
+                start[job, rail, :n_ports] = timeline.matchings[0]
+                end[job, rail, :n_ports] = timeline.matchings[-1]
+    return start, end

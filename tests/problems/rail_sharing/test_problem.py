@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import optmatch as om
@@ -66,6 +67,25 @@ def test_a_radix_of_a_job_by_itself_does_not_matter() -> None:
     small = change_job(JOB, radix=8)
     assert share(small, JOB, by="time").lower_bound() == 2
     assert share(small, JOB).lower_bound() == 1
+
+
+def test_steps_of_no_time_are_stretched_by_no_turns() -> None:
+    """The stretch of no time over no time is 1; one job that needs time makes turns count."""
+    job = make_job(gpus_per_server=1, recorded=message_step())
+    step = job.workload.recorded
+    assert step is not None
+    zeros = np.zeros(step.n_operations)
+    idle = change_job(
+        job, recorded=replace(step, size_bytes=zeros, duration_s=zeros), latency_s=0.0
+    )
+    assert idle.lower_bound() == 0
+    problem = share(idle, idle, by="time")
+    assert problem.lower_bound() == 1
+    solution = om.solve(problem, "static", seed=0)
+    assert solution.status is om.Status.OPTIMAL and solution.objective == 1
+    assert om.verify(problem, solution).valid
+    busy = change_job(job, latency_s=0.0)
+    assert share(idle, busy, by="time").lower_bound() == 2
 
 
 def test_files_keep_it() -> None:
