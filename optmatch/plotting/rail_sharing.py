@@ -36,7 +36,7 @@ class RailSharingData(NamedTuple):
     beside_s: NDArray[np.float64]
     """``beside_s[job]``: the time from one of its steps to the next beside the others."""
     start: NDArray[np.float64]
-    """``start[job]``: its first port of the first rail or, in turns, when its turn begins (s)."""
+    """``start[job]``: its first port of its first rail or, in turns, when its turn begins (s)."""
     end: NDArray[np.float64]
     """``end[job]``: the port after its last one or, in turns, when its turn ends (s)."""
     whole: float
@@ -44,7 +44,7 @@ class RailSharingData(NamedTuple):
 
 
 def rail_sharing_data(solution: Solution) -> RailSharingData:
-    """Lay out the steps of jobs that share rails, and their ports of the first rail or turns.
+    """Lay out the steps of jobs that share rails, and their ports of a rail or their turns.
 
     Jobs share the switches of rails by ports, each with a range of its own, or by time: they take
     turns of several training steps, each with all ports.
@@ -53,13 +53,6 @@ def rail_sharing_data(solution: Solution) -> RailSharingData:
     ----------
     solution
         The solution of a `RailSharing`, with an answer.
-
-    Returns
-    -------
-    RailSharingData
-        By job: its name, the length of its step alone and beside the others in seconds, and start
-        and end of its ports (numbers) or of its turn (seconds); and the whole, which is the number
-        of ports of a switch, or the time of a round in seconds.
 
     Returns
     -------
@@ -84,17 +77,16 @@ def rail_sharing_data(solution: Solution) -> RailSharingData:
         end = start + turn_s
         total = float(whole.sum())
     else:
-        # A job without ports on its first rail has an empty range.
+        # A job that is on no rail has an empty range.
         start = np.zeros(n_jobs)
         end = np.zeros(n_jobs)
         total = float(problem.radix)
         for job, (named, share) in enumerate(zip(problem.jobs, answer.beside, strict=True)):
             ports = problem.ports_of_rails(named.job, share.ports_per_gpu, share.replicas)
-            for rail, n_ports in list(ports.items())[:1]:
-                first_port = int(answer.first_port[job, rail])
-                if first_port != IDLE:
-                    start[job] = first_port
-                    end[job] = first_port + n_ports
+            first_port = _first_port_of(answer, job)
+            if first_port != IDLE:
+                start[job] = first_port
+                end[job] = first_port + ports[_first_rail_of(answer, job)]
     return RailSharingData(
         names=tuple(named.name for named in problem.jobs),
         alone_s=np.array([share.plan.step_s for share in answer.alone]),
@@ -103,6 +95,41 @@ def rail_sharing_data(solution: Solution) -> RailSharingData:
         end=end,
         whole=total,
     )
+
+
+def _first_rail_of(answer: RailShares, job: int) -> int:
+    """Return the lowest rail on which a job has ports, -1 for none."""
+    rails = np.flatnonzero(answer.first_port[job] != IDLE)
+    return int(rails[0]) if len(rails) else IDLE
+
+
+def _first_port_of(answer: RailShares, job: int) -> int:
+    """Return the first port that a job has on its first rail, -1 if it is on no rail."""
+    rail = _first_rail_of(answer, job)
+    return IDLE if rail == IDLE else int(answer.first_port[job, rail])
+
+
+def _count_ports(problem: RailSharing, answer: RailShares) -> int:
+    """Count the ports that jobs have together on the rail on which they have most.
+
+    Parameters
+    ----------
+    problem
+        The jobs, which run at once on ports of their own.
+    answer
+        Their shares: ports of each GPU, and replicas.
+
+    Returns
+    -------
+    int
+        Ports of one switch; 0 if no job is on a rail.
+    """
+    n_ports_of_rail: dict[int, int] = {}
+    for named, share in zip(problem.jobs, answer.beside, strict=True):
+        ports = problem.ports_of_rails(named.job, share.ports_per_gpu, share.replicas)
+        for rail, n_ports in ports.items():
+            n_ports_of_rail[rail] = n_ports_of_rail.get(rail, 0) + n_ports
+    return max(n_ports_of_rail.values(), default=0)
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:
@@ -121,11 +148,11 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     Returns
     -------
     Figure
-        On the left the times in seconds; on the right the ports of the first rail that each job
-        has, or its turn in a round, in seconds. At most 24 jobs are drawn, and the title says so.
+        On the left the times in seconds; on the right the ports that each job has of its first
+        rail, or its turn in a round, in seconds. At most 24 jobs are drawn, and the title says so.
     """
+    problem, answer = answered(solution, RailSharing, RailShares)
     data = rail_sharing_data(solution)
-    problem: Any = solution.problem
     n_jobs = len(data.names)
     n_shown = min(n_jobs, MOST_JOBS)
     rows = np.arange(n_shown)
@@ -144,19 +171,22 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     slowdown = _find_slowdown(data)
     left.set_title(f"pale: alone; at most {slowdown:.3g} times as long", fontsize=9)
 
-    # Where, or when, a job uses the first rail.
+    # Where a job has ports, or when it has them.
     for job in range(n_shown):
         width = data.end[job] - data.start[job]
         right.barh(job, width, 0.6, left=data.start[job], color=colours[job])
     right.set_xlim(0, max(data.whole, 1e-12))
     if problem.by == "time":
         right.set_xlabel("a round of turns, s", fontsize=9)
-        right.set_title(f"steps in a turn: {_list_steps(solution)}", fontsize=9)
+        right.set_title(f"steps in a turn: {_list_steps(answer)}", fontsize=9)
     else:
-        right.set_xlabel("ports of the first rail", fontsize=9)
+        # Jobs may begin on different rails, whose ports are not to be added up.
+        is_same_rail = len({_first_rail_of(answer, job) for job in range(n_jobs)}) == 1
+        of_rail = "the first rail" if is_same_rail else "the first rail of each job"
+        right.set_xlabel(f"ports of {of_rail}", fontsize=9)
         right.set_xticks(choose_ticks(problem.radix + 1, 8))
-        n_used = int((data.end - data.start).sum())
-        right.set_title(f"{n_used:,} of {problem.radix:,} ports are used", fontsize=9)
+        n_used = _count_ports(problem, answer)
+        right.set_title(f"{n_used:,} of {problem.radix:,} ports of a rail are used", fontsize=9)
     for axes in (left, right):
         axes.tick_params(labelsize=9)
     title = f"{n_jobs:,} jobs share rails by {problem.by}"
@@ -172,9 +202,8 @@ def _find_slowdown(data: RailSharingData) -> float:
     return float((data.beside_s[takes_time] / data.alone_s[takes_time]).max(initial=1.0))
 
 
-def _list_steps(solution: Solution) -> str:
+def _list_steps(answer: RailShares) -> str:
     """Write how many steps the first jobs run in a turn, as a part of a title."""
-    answer: Any = solution.answer
     text = ", ".join(map(str, answer.steps[:6]))
     return f"{text}, ..." if len(answer.steps) > 6 else text
 
@@ -247,7 +276,8 @@ def tabulate(solution: Solution) -> dict[str, Any]:
     Returns
     -------
     dict
-        Columns with an entry for each job.
+        Columns with an entry for each job. Its first port is that of its first rail, -1 if it is
+        on no rail.
     """
     data = rail_sharing_data(solution)
     problem, answer = answered(solution, RailSharing, RailShares)
@@ -255,7 +285,7 @@ def tabulate(solution: Solution) -> dict[str, Any]:
         "job": list(data.names),
         "replicas": [share.replicas for share in answer.beside],
         "ports_per_gpu": [share.ports_per_gpu for share in answer.beside],
-        "first_port": [max(ports) for ports in answer.first_port[:, :1].tolist()],
+        "first_port": [_first_port_of(answer, job) for job in range(len(data.names))],
         "steps_per_round": list(answer.steps),
         "alone_s": data.alone_s.tolist(),
         "beside_s": data.beside_s.tolist(),

@@ -57,12 +57,6 @@ def transition_data(solution: Solution) -> RackData:
         Places of chips and servers, the role of each chip, pairs of chips with new circuits, and
         pairs of servers that new routes pass.
 
-    Returns
-    -------
-    RackData
-        Places of chips and servers, the role of each chip, pairs of chips with new circuits, and
-        pairs of servers that new routes pass.
-
     Raises
     ------
     InputError
