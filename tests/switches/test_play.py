@@ -251,6 +251,19 @@ def test_a_change_that_is_refused_in_part_is_refused_as_a_whole(
     assert sonic.read().circuits == old, "the connection is out of step"
 
 
+def test_a_command_that_fails_inside_a_transaction_is_told(
+    switch: tuple[RedisServer, SonicAgent],
+) -> None:
+    """The database takes the command, and finds only then that the key holds no row."""
+    server, agent = switch
+    agent.config.set("OCS_CROSS_CONNECT|3A-4B", "a text")
+    sonic = SonicSwitch(server.url)
+    with pytest.raises(SwitchError, match="refused: WRONGTYPE"):
+        sonic.apply(Difference((), (CrossConnect("3A", "4B"), CrossConnect("1A", "2B"))))
+    agent.config.delete("OCS_CROSS_CONNECT|3A-4B")
+    assert names_of(sonic) == {"1A-2B"}, "the connection is out of step"
+
+
 def test_a_database_of_something_else(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     try:

@@ -296,7 +296,9 @@ class SonicSwitch:
         """Send a change as one transaction, MULTI ... EXEC.
 
         CONFIG_DB has a row for each circuit that the switch is to hold. The database carries out
-        all commands of a transaction together, or none.
+        all commands of a transaction together, or none if it refuses to take one of them. A
+        command that fails only while it is carried out, such as one for a key that holds something
+        else than a row, does not undo the others.
 
         Parameters
         ----------
@@ -308,7 +310,8 @@ class SonicSwitch:
         Raises
         ------
         redis.exceptions.RedisError
-            If the database cannot be reached, or refuses a part: then nothing is done.
+            If the database cannot be reached or refuses a part, when nothing is done, or if a
+            command fails while it is carried out.
         """
         commands: list[tuple[str, ...]] = []
         removed_keys = [f"{CIRCUIT_TABLE}|{circuit.name}" for circuit in removals]
@@ -326,13 +329,20 @@ class SonicSwitch:
             packed = connection.pack_commands([("MULTI",), *commands, ("EXEC",)])
             connection.send_packed_command(packed)
             # An answer for each command, and for MULTI and EXEC around them.
+            answer: Any = None
             for _command in range(len(commands) + 2):
-                connection.read_response()
+                answer = connection.read_response()
         except BaseException:
             connection.disconnect()  # answers that nobody reads are on their way
             raise
         finally:
             pool.release(connection)
+
+        # The last answer is that of EXEC: the result of each command. The client raises an error
+        # that is an answer by itself, and leaves those inside of a list to its caller.
+        for result in answer:
+            if isinstance(result, self._errors.ResponseError):
+                raise result
 
     def _read_fields(self, keys: Sequence[str], *fields: str) -> list[list[str | None]]:
         """Read fields of some rows of the state in one round trip.
