@@ -264,6 +264,27 @@ def test_a_command_that_fails_inside_a_transaction_is_told(
     assert names_of(sonic) == {"1A-2B"}, "the connection is out of step"
 
 
+def test_a_switch_that_cannot_be_reached_is_never_fine(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path)
+    server.stop()
+    sonic = SonicSwitch(server.url, patience_s=0.0)
+    for _number in range(2):
+        with pytest.raises(SwitchError, match="cannot be reached"):
+            sonic.read_statuses()
+
+
+def test_a_side_that_the_configuration_blocks_is_blocked_at_each_reading(
+    switch: tuple[RedisServer, SonicAgent],
+) -> None:
+    """The state still says that the side is tuned."""
+    server, agent = switch
+    agent.config.hset("OCS_PORT|2B", "state", "force_blocked")
+    agent.state.hset("OCS_PORT|2B", "status", "tuned")
+    sonic = SonicSwitch(server.url)
+    for _number in range(2):
+        assert sonic.read_statuses()["2B"] == "blocked"
+
+
 def test_a_database_of_something_else(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     try:

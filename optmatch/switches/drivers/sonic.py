@@ -154,6 +154,8 @@ class SonicSwitch:
         self._spellings: tuple[str, ...] = STATE_SPELLINGS
         self._sides: tuple[str, ...] = ()
         """All sides of the last whole reading, with those of which the state says nothing yet."""
+        self._blocked_sides: tuple[str, ...] = ()
+        """The sides that the configuration blocked at the last whole reading."""
         self._next_whole_reading_s = 0.0
         self._may_use_scripts = True
         """Whether the database has not refused a script so far."""
@@ -203,9 +205,10 @@ class SonicSwitch:
             )
 
         # What the configuration blocks is blocked, whatever the state still says.
-        for side, row in port_rows.items():
-            if state_of_port(row) == "force_blocked":
-                statuses[side] = "blocked"
+        self._blocked_sides = tuple(
+            side for side, row in port_rows.items() if state_of_port(row) == "force_blocked"
+        )
+        statuses |= dict.fromkeys(self._blocked_sides, "blocked")
 
         try:
             circuits = [
@@ -248,15 +251,18 @@ class SonicSwitch:
             the state says nothing are left out.
         """
         if time.monotonic() >= self._next_whole_reading_s:
+            # A reading that fails is due again at once: without one there are no sides to ask for.
+            reading = self.read()
             self._next_whole_reading_s = time.monotonic() + WHOLE_READING_S
-            return dict(self.read().status_of_side)
+            return dict(reading.status_of_side)
         keys = [f"{PORT_TABLE}{self._spellings[0]}|{side}" for side in self._sides]
         rows = self._persist(lambda: self._read_fields(keys, "status"))
-        return {
+        statuses = {
             side: status
             for side, (status,) in zip(self._sides, rows, strict=True)
             if status is not None
         }
+        return statuses | dict.fromkeys(self._blocked_sides, "blocked")
 
     def read_losses(self) -> LossRows:
         """Return the measured losses of STATE_DB: the fields of each row, by its key.
