@@ -57,6 +57,7 @@ class FailingSwitch(DrySwitch):
         super().__init__(write=lambda line: None)
         self.failed_sides: set[str] = set()
         self.untuned_sides: set[str] = set()
+        self.broken_sides: set[str] = set()
         self.is_gone = False
 
     def read_statuses(self) -> dict[str, str]:
@@ -66,11 +67,16 @@ class FailingSwitch(DrySwitch):
         return super().read_statuses() | dict.fromkeys(self.failed_sides, "failed")
 
     def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
-        """Return at once; circuits of some sides are never tuned."""
-        tuning = {
-            circuit: "tuning" for circuit in circuits if self.untuned_sides.intersection(circuit)
-        }
-        return Tuning(0.0, {**super().wait(circuits, time_limit_s).status_of_untuned, **tuning})
+        """Return at once; circuits of some sides are never tuned, those of others have failed."""
+        if self.is_gone:
+            raise SwitchError("dry: cannot be reached")
+        untuned = dict(super().wait(circuits, time_limit_s).status_of_untuned)
+        for circuit in circuits:
+            if self.untuned_sides.intersection(circuit):
+                untuned[circuit] = "tuning"
+            if self.broken_sides.intersection(circuit):
+                untuned[circuit] = "failed"
+        return Tuning(0.0, untuned)
 
 
 def watched(state: om.Reroute, **options: Any) -> tuple[Watcher, FailingSwitch, list[WatchEvent]]:
@@ -269,7 +275,7 @@ def test_what_is_proved_is_not_searched_again_before_the_state_changes() -> None
 
 
 def test_a_spare_that_fails_while_it_is_tuned_is_replaced_in_turn() -> None:
-    """The first repair never ends; its circuits are removed, and the second one is told."""
+    """The first repair never carries light; only the second one, which removes it, is told."""
     watcher, switch, events = watched(ring_state(9, 6), apply=True)
     switch.untuned_sides |= {"7A", "7B"}
     switch.failed_sides.add("3A")
@@ -277,10 +283,48 @@ def test_a_spare_that_fails_while_it_is_tuned_is_replaced_in_turn() -> None:
     assert [event.what for event in events] == ["failed"]
     switch.failed_sides.add("7A")
     watcher.look()
-    assert [event.what for event in events] == ["failed", "failed", "repaired", "repaired"]
+    assert [event.what for event in events] == ["failed", "failed", "repaired"]
+    assert events[-1].message.startswith("port 6: ")
     state = watcher.controller.state
     assert state.failed_ports == (2, 6)
     assert {circuit.name for circuit in switch.read_circuits()} == names_for(state)
+
+
+def test_a_switch_that_goes_away_while_it_is_tuning_is_lost_and_comes_back() -> None:
+    """It goes away between two looks, when only its circuits are asked for."""
+    watcher, switch, events = watched(ring_state(8, 6), apply=True)
+    switch.untuned_sides.add("7A")
+    switch.failed_sides.add("3A")
+    watcher.look()
+    switch.is_gone = True
+    watcher._check_tuning()
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "lost"]
+    switch.is_gone = False
+    switch.untuned_sides.clear()
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "lost", "back", "repaired"]
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_failed_circuit_hides_no_dark_one_and_no_repair_is_told(is_late: bool) -> None:
+    """Port 6 takes over with two circuits: one fails, the other one is late or never tuned."""
+    watcher, switch, events = watched(ring_state(8, 6), apply=True)
+    switch.broken_sides.add("7B")
+    switch.untuned_sides.add("7A")
+    switch.failed_sides.add("3A")
+    watcher.look()
+    watcher.look()
+    assert [event.what for event in events] == ["failed", "untuned"]
+    assert "-7B is failed" in events[-1].message
+    if is_late:
+        switch.untuned_sides.clear()
+    else:
+        watcher._tuning[0].give_up_s = time.monotonic()
+    watcher.look()
+    assert [event.what for event in events[2:]] == ([] if is_late else ["untuned"])
+    assert is_late or "circuit 7A-" in events[-1].message
+    assert not watcher._tuning
 
 
 def test_circuits_that_are_never_tuned_are_told_and_hold_up_nothing() -> None:

@@ -76,6 +76,9 @@ class _SentChange:
     """When the reading was made that led to the change, on the monotonic clock."""
     give_up_s: float
     """When its circuits have to be tuned, on the monotonic clock."""
+    has_failed: bool = False
+    """Whether one of its circuits has failed. The others are still expected, and told if they are
+    not tuned in time, but `event` is not told any more."""
 
 
 @dataclass
@@ -751,6 +754,8 @@ class Watcher:
     def _drop_removed(self, index: int, difference: Difference) -> None:
         """Expect circuits of earlier changes no more that a change of a switch has removed.
 
+        Earlier changes of which no circuit is left to wait for are dropped.
+
         Parameters
         ----------
         index
@@ -759,36 +764,49 @@ class Watcher:
             The change that was sent to it.
         """
         removed = set(difference.removals)
+        still_expected: list[_SentChange] = []
         for sent in self._tuning:
             circuits = sent.untuned.get(index, ())
-            sent.untuned[index] = tuple(circuit for circuit in circuits if circuit not in removed)
+            remaining = tuple(circuit for circuit in circuits if circuit not in removed)
+            is_shortened = len(remaining) < len(circuits)
+            if is_shortened:
+                sent.untuned[index] = remaining
+
+            # A change whose last dark circuits are removed never carried light as a whole: nothing
+            # is told of it. One that has added no circuit is told by the next check.
+            if not is_shortened or any(sent.untuned.values()):
+                still_expected.append(sent)
+        self._tuning = still_expected
 
     def _check_tuning(self) -> None:
         """Tell which of the changes that were sent are tuned by now, and which never will be.
 
-        It does not wait. A change with a circuit that has failed, or whose time is over, is told
-        as untuned and given up; `_tuning` keeps those of which neither is known.
+        It does not wait. A circuit that has failed is told as untuned at once; the other circuits
+        of its change are still expected until the time of the change is over, when those that are
+        dark are told. `_tuning` keeps the changes with circuits that are still expected.
         """
         now_s = time.monotonic()
         still_tuning: list[_SentChange] = []
         for sent in self._tuning:
-            statuses = {index: self._untuned_now(index, sent) for index in sent.untuned}
-            untuned = [
-                (index, circuit, status)
-                for index, status_of_circuit in statuses.items()
-                for circuit, status in status_of_circuit.items()
-            ]
-            has_failed = any(status == "failed" for _index, _circuit, status in untuned)
-            if not untuned:
-                self.on_event(WatchEvent(sent.event, sent.message, now_s - sent.began_s))
-            elif has_failed or now_s >= sent.give_up_s:
-                for index, circuit, status in untuned:
-                    # Circuits that are merely late are told only where no failure explains the
-                    # delay.
-                    if status == "failed" or not has_failed:
+            is_over = now_s >= sent.give_up_s
+            for index in sent.untuned:
+                statuses = self._untuned_now(index, sent)
+                for circuit, status in statuses.items():
+                    if status == "failed" or is_over:
                         self._tell_untuned(index, circuit, status)
-            else:
-                still_tuning.append(sent)
+
+                # A circuit that has failed is told once, and not expected any more.
+                sent.untuned[index] = tuple(
+                    circuit for circuit, status in statuses.items() if status != "failed"
+                )
+                if len(sent.untuned[index]) < len(statuses):
+                    sent.has_failed = True
+
+            if any(sent.untuned.values()):
+                if not is_over:
+                    still_tuning.append(sent)
+            elif not sent.has_failed:
+                self.on_event(WatchEvent(sent.event, sent.message, now_s - sent.began_s))
         self._tuning = still_tuning
 
     def _untuned_now(self, index: int, sent: _SentChange) -> Mapping[CrossConnect, str]:
@@ -799,14 +817,14 @@ class Watcher:
         index
             The number of the switch.
         sent
-            The change; circuits that are tuned by now are taken out of ``sent.untuned[index]``.
+            The change, whose circuits on this switch are ``sent.untuned[index]``.
 
         Returns
         -------
         Mapping
             The status of each circuit that is not tuned (``tuning``, ``failed``, ``absent``);
             empty if all are. A switch that cannot be read at present says nothing new, so that all
-            its circuits stay, with words that tell that it is lost.
+            its circuits stay, with words that tell why. The next look tells that it is lost.
         """
         switch = self._switches[index]
         assert switch is not None
@@ -815,9 +833,10 @@ class Watcher:
             return {}
         if index in self._lost:
             return dict.fromkeys(circuits, "on a switch that is lost")
-        statuses = switch.wait(circuits, 0.0).status_of_untuned
-        sent.untuned[index] = tuple(statuses)
-        return statuses
+        try:
+            return switch.wait(circuits, 0.0).status_of_untuned
+        except SwitchError:
+            return dict.fromkeys(circuits, "on a switch that cannot be read")
 
     def _own_circuits(self, index: int) -> frozenset[CrossConnect]:
         """Return the circuits that a switch holds and that have a side of ours.
