@@ -432,7 +432,10 @@ class _Player:
             if self.journal is not None:
                 self.journal.close()
             for switch in self.switches:
-                switch.release(self.owner)
+                # A claim that cannot be given up expires by itself. It hides neither the error
+                # that has ended the run, nor keeps the other switches claimed.
+                with suppress(SwitchError):
+                    switch.release(self.owner)
 
     def _begin(self) -> None:
         """Open the journal, and check the circuits that the switches hold.

@@ -23,6 +23,7 @@ from optmatch.switches import (
     open_switch,
     play,
 )
+from optmatch.switches.protocol import Tuning
 from tests.helpers.sonic_agent import RedisServer, SonicAgent, sonic_switch
 
 pytestmark = [
@@ -381,12 +382,59 @@ def test_nothing_is_sent_that_verify_refuses() -> None:
     assert sent == []
 
 
-def test_rails_and_planes_have_a_switch_each(tmp_path: Path) -> None:
+def plan_of_two_planes() -> om.Solution:
+    """Return an answer to a small demand that two switches carry."""
     rng = np.random.default_rng(0)
     matrix = rng.integers(0, 5, (4, 4)) * 1e-3
     np.fill_diagonal(matrix, 0.0)
     problem = om.Demand(om.IdealSwitch(4), matrix, delay_s=1e-3, planes=2)
-    solution = om.solve(problem, "spectra", seed=0)
+    return om.solve(problem, "spectra", seed=0)
+
+
+class FaultySwitch(DrySwitch):
+    """A rehearsal that can refuse, or lose its light, and notes who gives up a claim.
+
+    Parameters
+    ----------
+    fails_at_change
+        The number of the change, from 0, that is refused; None for none.
+    """
+
+    def __init__(self, fails_at_change: int | None = None) -> None:
+        super().__init__(write=lambda line: None)
+        self.fails_at_change = fails_at_change
+        self.n_changes = 0
+        self.is_dark = False
+        self.n_released = 0
+
+    def apply(self, difference: Difference) -> None:
+        """Change circuits, or refuse to."""
+        self.n_changes += 1
+        if self.n_changes - 1 == self.fails_at_change:
+            raise SwitchError("dry: the change is refused")
+        super().apply(difference)
+
+    def wait(self, circuits: Any, time_limit_s: float) -> Tuning:
+        """Return at once; no circuit is tuned while it is dark."""
+        if self.is_dark:
+            return Tuning(0.0, dict.fromkeys(circuits, "failed"))
+        return super().wait(circuits, time_limit_s)
+
+    def release(self, owner: str) -> None:
+        """Note that it is asked, and fail."""
+        self.n_released += 1
+        raise SwitchError("dry: cannot be reached")
+
+
+def test_a_claim_that_cannot_be_given_up_hides_no_error_and_keeps_no_other_switch() -> None:
+    switches = {"plane 0": FaultySwitch(0), "plane 1": FaultySwitch()}
+    with pytest.raises(SwitchError, match="the change is refused"):
+        play(plan_of_two_planes(), switches)
+    assert [switch.n_released for switch in switches.values()] == [1, 1]
+
+
+def test_rails_and_planes_have_a_switch_each(tmp_path: Path) -> None:
+    solution = plan_of_two_planes()
     sent: dict[str, list[str]] = {"plane 0": [], "plane 1": []}
     switches = {name: DrySwitch(write=lines.append) for name, lines in sent.items()}
     assert play(solution, switches).is_whole

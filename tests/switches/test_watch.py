@@ -306,6 +306,34 @@ def test_a_switch_that_goes_away_while_it_is_tuning_is_lost_and_comes_back() -> 
     assert [event.what for event in events] == ["failed", "lost", "back", "repaired"]
 
 
+def test_a_claim_that_cannot_be_given_up_hides_no_error_and_keeps_no_other_switch() -> None:
+    released: list[str] = []
+
+    class LostSwitch(FailingSwitch):
+        """A switch that is gone when its claim is given up."""
+
+        def release(self, owner: str) -> None:
+            """Note that it is asked, and fail."""
+            released.append(owner)
+            raise SwitchError("dry: cannot be reached")
+
+    state = om.fill_rack(om.RackFabric())
+    switches: dict[str, Any] = {}
+    for planned in switches_of_state(state):
+        table = PortTable.numbered(planned.matchings.shape[1])
+        switches[planned.name] = LostSwitch()
+        switches[planned.name].apply(Difference((), table.circuits_of(planned.matchings[0])))
+    watcher = Watcher(om.Rerouter(state), switches, apply=True)
+
+    def refuse() -> None:
+        raise SwitchError("the error that has ended the watch")
+
+    watcher.look = refuse  # type: ignore[method-assign]
+    with pytest.raises(SwitchError, match="the error that has ended the watch"):
+        watcher.run_until(threading.Event())
+    assert len(released) == len(switches) > 1
+
+
 @pytest.mark.parametrize("is_late", [True, False])
 def test_a_failed_circuit_hides_no_dark_one_and_no_repair_is_told(is_late: bool) -> None:
     """Port 6 takes over with two circuits: one fails, the other one is late or never tuned."""

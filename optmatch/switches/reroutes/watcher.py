@@ -268,7 +268,10 @@ class Watcher:
             self._reader.close()
             for index, switch in self._watched():
                 if self.may_apply and index not in self._lost:
-                    switch.release(self._owner)
+                    # A claim that cannot be given up expires by itself. It hides neither the error
+                    # that has ended the watch, nor keeps the other switches claimed.
+                    with suppress(SwitchError):
+                        switch.release(self._owner)
 
     def _watch_tuning(self, stop: threading.Event, poll_s: float) -> None:
         """Wait until all circuits that were sent are tuned, or until the next look is due.
