@@ -824,17 +824,37 @@ class _Player:
     def _put_back(self) -> None:
         """Put back the circuits that were on our ports before the first change.
 
+        All switches are told first, then all are waited for. A switch that fails keeps no other
+        one from what was there before.
+
         Raises
         ------
         SwitchError
-            If somebody else has changed a circuit of ours, or one is not tuned in time.
+            If somebody else has changed a circuit of ours, or one is not tuned in time. If several
+            switches fail, the error of the first one.
         """
+        errors: list[SwitchError] = []
+        changed: list[int] = []
         for index, switch in enumerate(self.switches):
-            difference = difference_between(self._compare(index), self.before[index])
-            switch.apply(difference)
+            try:
+                difference = difference_between(self._compare(index), self.before[index])
+                switch.apply(difference)
+            except SwitchError as error:
+                errors.append(error)
+                continue
             self.expected[index] = self.before[index]
-            self._wait(index, self.before[index], time.monotonic())
+            changed.append(index)
+
+        applied_s = time.monotonic()
+        for index in changed:
+            try:
+                self._wait(index, self.before[index], applied_s)
+            except SwitchError as error:
+                errors.append(error)
+                continue
             self._note(event="restored", switch=self.plans[index].plan.name)
+        if errors:
+            raise errors[0]
 
     def _note(self, *, sync: bool = False, **entry: Any) -> None:
         """Write a line of the journal, if there is one."""

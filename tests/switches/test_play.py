@@ -433,6 +433,32 @@ def test_a_claim_that_cannot_be_given_up_hides_no_error_and_keeps_no_other_switc
     assert [switch.n_released for switch in switches.values()] == [1, 1]
 
 
+@pytest.mark.parametrize("failing", ["plane 0", "plane 1"])
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_a_switch_that_cannot_be_put_back_keeps_no_other_from_it(
+    failing: str, is_dark: bool
+) -> None:
+    """After the last slot one switch refuses the change back, or has lost its light."""
+    before = (CrossConnect("1A", "1B"),)
+    switches = {"plane 0": FaultySwitch(), "plane 1": FaultySwitch()}
+    for switch in switches.values():
+        switch.apply(Difference((), before))
+
+    def disturb(moment: Any, n_moments: int) -> None:
+        if moment.moment == n_moments - 1:
+            switches[failing].is_dark = is_dark
+            if not is_dark:
+                switches[failing].fails_at_change = switches[failing].n_changes
+
+    message = "is failed" if is_dark else "the change is refused"
+    with pytest.raises(SwitchError, match=message):
+        options = PlayOptions(restore=True, take_over=True)
+        play(plan_of_two_planes(), switches, options, on_moment=disturb)
+    for name, switch in switches.items():
+        is_refused = name == failing and not is_dark
+        assert (switch.read_circuits() == before) != is_refused
+
+
 def test_rails_and_planes_have_a_switch_each(tmp_path: Path) -> None:
     solution = plan_of_two_planes()
     sent: dict[str, list[str]] = {"plane 0": [], "plane 1": []}
