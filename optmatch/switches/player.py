@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from optmatch.model.declarations import Amount, Index, form_of
 from optmatch.switches.journal import PlayJournal
 from optmatch.switches.matching import match_all_switches
 from optmatch.switches.protocol import Switch, SwitchError
-from optmatch.switches.threads import run_in_thread
+from optmatch.switches.threads import run_in_thread, run_side_by_side
 
 _CLAIM_EVERY_S = 5.0
 """How often a claim is renewed while a slot is held."""
@@ -632,11 +633,17 @@ class _Player:
         SwitchError
             If a switch refuses, or a circuit fails or is not tuned in time.
         """
-        # Switches change side by side: all are told first, then all are waited for.
+        # A driver that stands for several switches of the plan is told of one after the other.
+        indices_of_driver: dict[int, list[int]] = {}
+        for index in prepared.differences:
+            indices_of_driver.setdefault(id(self.switches[index]), []).append(index)
+
+        # Switches change side by side, as each may wait for its removals: all are told first, then
+        # all are waited for.
         applied_s = time.monotonic()
-        for index, difference in prepared.differences.items():
-            self.switches[index].apply(difference)
-            self.expected[index] = prepared.targets[index]
+        run_side_by_side(
+            [partial(self._apply, prepared, indices) for indices in indices_of_driver.values()]
+        )
         for index, target in prepared.targets.items():
             self._wait(index, target, applied_s)
         delay_s = time.monotonic() - applied_s
@@ -658,6 +665,25 @@ class _Player:
             delay_s=delay_s,
             own_time_s=time.monotonic() - prepared.due_s - delay_s,
         )
+
+    def _apply(self, prepared: _PreparedMoment, indices: Sequence[int]) -> None:
+        """Send a moment to some of its switches, and expect its circuits there from then on.
+
+        Parameters
+        ----------
+        prepared
+            The moment, with what each of its switches has to change.
+        indices
+            The numbers of the switches.
+
+        Raises
+        ------
+        SwitchError
+            If a switch cannot be reached or refuses.
+        """
+        for index in indices:
+            self.switches[index].apply(prepared.differences[index])
+            self.expected[index] = prepared.targets[index]
 
     def _compare(self, index: int) -> frozenset[CrossConnect]:
         """Read our circuits on a switch, and refuse what somebody else has changed.

@@ -459,6 +459,26 @@ def test_a_switch_that_cannot_be_put_back_keeps_no_other_from_it(
         assert (switch.read_circuits() == before) != is_refused
 
 
+def test_switches_of_a_moment_change_side_by_side() -> None:
+    """Each switch carries out its change only once the other one has been told of its own."""
+    meeting = threading.Barrier(2, timeout=10)
+
+    class MeetingSwitch(DrySwitch):
+        """A rehearsal that waits for another one before it changes for the first time."""
+
+        has_met = False
+
+        def apply(self, difference: Difference) -> None:
+            """Wait for the other switch, then change circuits."""
+            if not self.has_met:
+                self.has_met = True
+                meeting.wait()
+            super().apply(difference)
+
+    switches = {name: MeetingSwitch(write=lambda line: None) for name in ("plane 0", "plane 1")}
+    assert play(plan_of_two_planes(), switches).is_whole
+
+
 def test_rails_and_planes_have_a_switch_each(tmp_path: Path) -> None:
     solution = plan_of_two_planes()
     sent: dict[str, list[str]] = {"plane 0": [], "plane 1": []}
