@@ -96,21 +96,48 @@ class PlayJournal:
         """Under which name the former run claimed its switches; empty for a new journal."""
 
         name = path_name(path)
-        if resume:
-            self._read_former(header, name)
-        elif self.path.exists():
-            raise InputError(
-                "is there already: --resume goes on with it, another name begins anew", path=name
-            )
-        # The lock is held as long as the file is open, so that only one player writes it.
-        self._file = self.path.open("a", encoding="utf-8")
+        self._file = self._open(name, resume=resume)
         try:
+            # The lock is held as long as the file is open, so that only one player writes it.
+            # Nothing is read before: another player might write the file after that and end.
             _lock(self._file, name)
-        except InputError:
+            if resume:
+                self._read_former(header, name)
+                self._file.seek(0, os.SEEK_END)
+            else:
+                self.write(sync=True, format=JOURNAL_FORMAT, **header)
+        except BaseException:
             self._file.close()
             raise
-        if self.position is None and not self.before:
-            self.write(sync=True, format=JOURNAL_FORMAT, **header)
+
+    def _open(self, name: str, *, resume: bool) -> IO[str]:
+        """Open the file of the journal for writing.
+
+        Parameters
+        ----------
+        name
+            The name of the file in messages.
+        resume
+            Whether a former run goes on, whose file is there; otherwise the file is created.
+
+        Raises
+        ------
+        FormatError
+            If the file of a former run cannot be opened.
+        InputError
+            If a new file is there already.
+        """
+        if resume:
+            try:
+                return self.path.open("r+", encoding="utf-8")
+            except OSError as error:
+                raise FormatError(f"cannot be read: {error.strerror}", path=name) from error
+        try:
+            return self.path.open("x", encoding="utf-8")
+        except FileExistsError:
+            raise InputError(
+                "is there already: --resume goes on with it, another name begins anew", path=name
+            ) from None
 
     def _read_former(self, header: Mapping[str, Any], name: str) -> None:
         """Take over what a former run has noted, and check that it has played the same plan.
@@ -174,6 +201,8 @@ class PlayJournal:
 
 def _lock(file: IO[str], name: str) -> None:
     """Lock a journal for this process, as long as the file is open, where files can be locked.
+
+    It does not wait for another process that holds the lock.
 
     Parameters
     ----------

@@ -3,14 +3,17 @@
 ``python -m tests.helpers.killed_players 200`` is the long run.
 """
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import optmatch as om
+from optmatch.switches import journal as journals
 from optmatch.switches import DrySwitch, PlayOptions, play
 
 ROOT = Path(__file__).parents[2]
@@ -43,3 +46,44 @@ def test_two_players_cannot_write_one_journal(tmp_path: Path) -> None:
     options = PlayOptions(pace="told", next_slot=play_again, rounds=2, journal=journal)
     play(plan, DrySwitch(write=lambda line: None), options)
     assert refused == ["another player is writing this journal"]
+
+
+def test_a_run_that_ends_before_the_journal_is_locked_is_resumed_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former run notes its last moment just before it gives up the lock."""
+    path = tmp_path / "play.jsonl"
+    journals.PlayJournal(path, {"plan": "a"}, resume=False).close()
+    lock = journals._lock
+
+    def end_former_run(file: Any, name: str) -> None:
+        entry = {"event": "tuned", "round": 2, "moment": 1, "n_changed": 0, "delay_s": 0.0}
+        with path.open("a", encoding="utf-8") as former:
+            former.write(json.dumps(entry) + "\n")
+        lock(file, name)
+
+    monkeypatch.setattr(journals, "_lock", end_former_run)
+    resumed = journals.PlayJournal(path, {"plan": "a"}, resume=True)
+    assert resumed.position == journals.Position(2, 1, is_tuned=True)
+    resumed.write(event="ended")
+    resumed.close()
+    events = [entry.get("event") for entry in journals.read_entries(path)]
+    assert events == [None, "tuned", "ended"]
+
+
+def test_a_new_journal_is_never_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another player has begun the file just after it was looked for."""
+    path = tmp_path / "play.jsonl"
+    journals.PlayJournal(path, {"plan": "a"}, resume=False).close()
+    with monkeypatch.context() as patch, pytest.raises(om.InputError, match="is there already"):
+        patch.setattr(Path, "exists", lambda path: False)
+        journals.PlayJournal(path, {"plan": "b"}, resume=False)
+
+
+def test_a_journal_that_is_not_there_is_not_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "play.jsonl"
+    with pytest.raises(om.FormatError, match="cannot be read: No such file"):
+        journals.PlayJournal(path, {"plan": "a"}, resume=True)
+    assert not path.exists()
