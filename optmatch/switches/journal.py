@@ -103,7 +103,7 @@ class PlayJournal:
             _lock(self._file, name)
             if resume:
                 self._read_former(header, name)
-                self._file.seek(0, os.SEEK_END)
+                self._cut_unfinished_line()
             else:
                 self.write(sync=True, format=JOURNAL_FORMAT, **header)
         except BaseException:
@@ -179,6 +179,15 @@ class PlayJournal:
                 is_tuned = entry["event"] == "tuned"
                 self.position = Position(int(entry["round"]), int(entry["moment"]), is_tuned)
 
+    def _cut_unfinished_line(self) -> None:
+        """Go to the end of the file, and remove a last line that a crash has cut off.
+
+        The next line would continue it otherwise, and nobody could read the two.
+        """
+        end_of_lines = read_bytes(self.path).rfind(b"\n") + 1
+        self._file.seek(end_of_lines)
+        self._file.truncate()
+
     def write(self, *, sync: bool = False, **entry: Any) -> None:
         """Add a line; with `sync` it is on disk when this returns.
 
@@ -248,16 +257,14 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """
     name = path_name(path)
 
-    # A crash can cut off the last line alone: each line is written at once.
+    # A crash can cut off the last line alone: each line is written at once, with its line feed.
     lines = read_bytes(path).decode("utf-8", "replace").split("\n")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines[:-1], 1):
         if not line:
             continue
         try:
             entry = json.loads(line)
         except ValueError:
-            if number == len(lines):  # no line feed follows: the writer was killed here
-                return
             raise FormatError("not JSON", path=name, where=f"line {number}") from None
 
         if not isinstance(entry, dict) or (number == 1 and entry.get("format") != JOURNAL_FORMAT):

@@ -71,6 +71,25 @@ def test_a_run_that_ends_before_the_journal_is_locked_is_resumed_where_it_stood(
     assert events == [None, "tuned", "ended"]
 
 
+@pytest.mark.parametrize("n_missing", [1, 5])
+def test_a_journal_whose_last_line_was_cut_off_can_be_resumed_again(
+    tmp_path: Path, n_missing: int
+) -> None:
+    path = tmp_path / "play.jsonl"
+    first = journals.PlayJournal(path, {"plan": "a"}, resume=False)
+    first.write(event="claim", owner="one")
+    first.write(event="applying", round=0, moment=3)
+    first.close()
+    path.write_bytes(path.read_bytes()[:-n_missing])
+    for _number in range(2):
+        resumed = journals.PlayJournal(path, {"plan": "a"}, resume=True)
+        assert resumed.owner == "one" and resumed.position is None
+        resumed.write(event="ended")
+        resumed.close()
+    events = [entry.get("event") for entry in journals.read_entries(path)]
+    assert events == [None, "claim", "ended", "ended"]
+
+
 def test_a_new_journal_is_never_one_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
