@@ -21,7 +21,9 @@ def test_times_are_the_floats_that_they_say(text: str, seconds: float) -> None:
     assert read_seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "us", "-1", "nan", "inf", "1.2.3", "3 weeks", "1e999"])
+@pytest.mark.parametrize(
+    "text", ["", "us", "-1", "nan", "inf", "1.2.3", "3 weeks", "1e999", "9e999999h"]
+)
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         read_seconds(text)
@@ -40,7 +42,11 @@ def test_rates_are_the_floats_that_they_say(text: str, bytes_per_s: float) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Gbit/s", "1Gbit", "1.2.3GB/s", "1GB/h", "1e999GB/s", "fast"]
+    "text",
+    [
+        *("", "Gbit/s", "1Gbit", "1.2.3GB/s", "1GB/h", "fast"),
+        *("nan", "inf", "-inf", "1e999", "1e999GB/s", "9e999999GB/s"),
+    ],
 )
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
@@ -62,9 +68,10 @@ def test_every_rate_has_units(command: str, field: str) -> None:
     done = call("generate", *command.split(), "80 Gbit/s")
     assert done.exit_code == 0, done.output
     assert getattr(loads(done.stdout), f"{field}_bytes_per_s") == 10e9
-    refused = call("generate", *command.split(), "80 parsec")
-    assert refused.exit_code == 2
-    assert "with its unit, as 100Gbit/s" in refused.stderr.replace("\n", " ")
+    for wrong in ("80 parsec", "nan", "9e999999GB/s"):
+        refused = call("generate", *command.split(), wrong)
+        assert refused.exit_code == 2
+        assert "with its unit, as 100Gbit/s" in refused.stderr.replace("\n", " ")
 
 
 def test_a_matrix_has_a_unit(tmp_path: Path) -> None:

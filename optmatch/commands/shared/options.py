@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 from pathlib import PurePath
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -320,9 +320,9 @@ def read_seconds(text: str) -> float:
     try:
         # Decimal numbers make 20us the same float as 20e-6.
         time_s = float(Decimal(number) * _UNITS_S[unit])
-    except InvalidOperation:  # as 1.2.3
+    except (InvalidOperation, Overflow):  # as 1.2.3, or 9e999999h
         raise ValueError(text) from None
-    if time_s == math.inf:
+    if not math.isfinite(time_s):
         raise ValueError(text)
     return time_s
 
@@ -406,14 +406,17 @@ def read_rate(text: str) -> float:
         r"([0-9.]+(?:[eE][+-]?[0-9]+)?) *([kKMGT]?)(bits?|b|bytes?|B)(?:/s|ps)", text.strip()
     )
     if parts is None:
-        return float(text)
-    number, prefix, unit = parts.groups()
-    units_per_byte = 8 if unit in ("b", "bit", "bits") else 1
-    try:
-        bytes_per_s = float(Decimal(number) * _PREFIXES[prefix] / units_per_byte)
-    except InvalidOperation:  # as 1.2.3
-        raise ValueError(text) from None
-    if bytes_per_s == math.inf:
+        bytes_per_s = float(text)
+    else:
+        number, prefix, unit = parts.groups()
+        units_per_byte = 8 if unit in ("b", "bit", "bits") else 1
+        try:
+            bytes_per_s = float(Decimal(number) * _PREFIXES[prefix] / units_per_byte)
+        except (InvalidOperation, Overflow):  # as 1.2.3, or 9e999999GB/s
+            raise ValueError(text) from None
+
+    # Plain numbers may be nan or inf, and numbers with a unit too large for a float.
+    if not math.isfinite(bytes_per_s):
         raise ValueError(text)
     return bytes_per_s
 
