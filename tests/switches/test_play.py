@@ -39,12 +39,14 @@ def schedule_of(matchings: Any, **changes: Any) -> om.Solution:
     n_ports = len(matchings[0])
     durations_s = np.full(len(matchings), 0.01)
     schedule = om.Schedule(matchings=matchings, durations_s=durations_s, delay_s=0.01, **changes)
-    demand = np.zeros((n_ports, n_ports))
+    n_slots = np.zeros((n_ports, n_ports))
     for matching in matchings:
         for source, destination in enumerate(matching):
             if destination >= 0:
-                demand[source, destination] += 0.01
-    problem = om.Demand(om.IdealSwitch(n_ports), demand, delay_s=0.01)
+                n_slots[source, destination] += 1
+
+    # A sum of several times 0.01 differs from the decimal number, which the verifier takes.
+    problem = om.Demand(om.IdealSwitch(n_ports), n_slots / 100, delay_s=0.01)
     return om.Solution(
         problem=problem,
         schedule=schedule,
