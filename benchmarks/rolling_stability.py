@@ -143,13 +143,28 @@ def yield_flows(cell: Cell, seed: int) -> Iterator[Flow]:
 
 
 def mean_of_quarters(samples: Sequence[Sample], end_s: float) -> tuple[float, float, float, float]:
-    """Return the mean backlog in each quarter of the time, slots weighed by their length."""
-    start_s, backlog_s, duration_s = np.array(samples).T
+    """Average the backlog over each quarter of a run.
+
+    Parameters
+    ----------
+    samples
+        The backlog at the beginning of each slot; slots are weighed by their length.
+    end_s
+        The end of the run, which begins at 0.
+
+    Returns
+    -------
+    tuple of four float
+        By quarter the mean backlog of a port in seconds; 0 for a quarter in which no slot begins,
+        as in a short run whose slots are long.
+    """
+    # The reshaping keeps three columns also where there is no slot at all.
+    start_s, backlog_s, duration_s = np.array(samples).reshape(-1, 3).T
     quarter = np.minimum(4 * start_s / end_s, 3).astype(int)
-    first, second, third, fourth = (
-        float(np.average(backlog_s[quarter == k], weights=duration_s[quarter == k]))
-        for k in range(4)
-    )
+    slot_s = np.bincount(quarter, duration_s, minlength=4)
+    weighed = np.bincount(quarter, backlog_s * duration_s, minlength=4)
+    means_s = np.divide(weighed, slot_s, out=np.zeros(4), where=slot_s > 0)
+    first, second, third, fourth = means_s.tolist()
     return first, second, third, fourth
 
 
@@ -165,7 +180,8 @@ def run_ours(
     flows
         What arrives, in the order of time, perhaps without end.
     n_slots, cpu_s
-        The run ends after so many slots or so much time of the processor, or when all is served.
+        The run ends after so many slots or so much time of the processor, but not before its first
+        slot; or when all is served.
 
     Returns
     -------
@@ -177,7 +193,10 @@ def run_ours(
     arrived: list[Flow] = []
     samples: list[Sample] = []
     began_s = time.process_time()
-    while len(samples) < n_slots and time.process_time() - began_s < cpu_s:
+    while len(samples) < n_slots:
+        if samples and time.process_time() - began_s >= cpu_s:
+            break
+
         # Without demand there is no slot until the next flow arrives.
         backlog_s = float(rolling.queued_bytes.sum()) / n_ports
         slot = rolling.next_slot()
@@ -335,10 +354,16 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=30_000)
     parser.add_argument("--cpu-s", type=float, default=200.0, help="at most, for each cell")
     parser.add_argument("--flows-per-port", type=int, help="serve so many, and compare waits")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=20, help="2 or more")
     parser.add_argument("--loads", type=float, nargs="*", default=(0.5, 0.8, 0.9))
     parser.add_argument("--sizes-s", type=float, nargs="*", default=(20.0,))
     options = parser.parse_args()
+    if options.seeds < 2:
+        parser.error("--seeds: a confidence interval needs 2 or more")
+    if options.slots < 1:
+        parser.error("--slots: 1 or more")
+    if options.flows_per_port is not None and options.flows_per_port < 1:
+        parser.error("--flows-per-port: 1 or more")
     if options.flows_per_port is not None:
         for load, size_s in product(options.loads, options.sizes_s):
             cell = Cell(load, 16, "uniform", size_s)
@@ -354,7 +379,12 @@ def main() -> None:
         )
         ours_cpu_s = time.process_time() - began_s
         rivals = [run_maximum_weight(cell.n_ports, flows, end_s, *rival) for rival in HYSTERESES]
+
+        # In a short run a rival may have completed no flow, and then has no mean wait.
         shortest_wait_s = min(rival.mean_wait_s for rival in rivals)
+        wait_over_best_rival = None
+        if shortest_wait_s > 0:
+            wait_over_best_rival = ours.mean_wait_s / shortest_wait_s
         row = {
             "cell": number,
             **cell._asdict(),
@@ -363,7 +393,7 @@ def main() -> None:
             "growth": ours.growth,
             "growth_of_rivals": [rival.growth for rival in rivals],
             "wait_s": ours.mean_wait_s,
-            "wait_over_best_rival": ours.mean_wait_s / shortest_wait_s,
+            "wait_over_best_rival": wait_over_best_rival,
             "carried": ours.carried,
             "carried_by_rivals": [rival.carried for rival in rivals],
             "cpu_s": ours_cpu_s,
