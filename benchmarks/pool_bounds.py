@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.simulation.sharing.pool import Pool
 
-_MOST = 6  # groups, of which there are 203 partitions
+_MAX_GROUPS = 6  # which have 203 partitions
 
 
 class Bound(NamedTuple):
@@ -40,14 +40,18 @@ def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> Bou
     kinds, group_of = np.unique(pool.eligible, axis=1, return_inverse=True)
     groups = range(kinds.shape[1])
     group_of = group_of.reshape(-1)
-    known: dict[tuple[int, ...], float] = {}
+    shared_of_part: dict[tuple[int, ...], float] = {}
     best = float(alone.sum())
-    few: Iterable[list[tuple[int, ...]]] = [[tuple(groups)], [(group,) for group in groups]]
-    for parts in _partitions([*groups]) if len(groups) <= _MOST else few:
+    two_partitions: Iterable[list[tuple[int, ...]]] = [
+        [tuple(groups)],
+        [(group,) for group in groups],
+    ]
+    for parts in _partitions([*groups]) if len(groups) <= _MAX_GROUPS else two_partitions:
         for part in parts:
-            if part not in known:
-                known[part] = shared_s(devices, np.flatnonzero(np.isin(group_of, part)), needed)
-        best = max(best, sum(known[part] for part in parts))
+            if part not in shared_of_part:
+                jobs = np.flatnonzero(np.isin(group_of, part))
+                shared_of_part[part] = shared_s(devices, jobs, needed)
+        best = max(best, sum(shared_of_part[part] for part in parts))
     return Bound(best / len(needed), alone)
 
 
@@ -74,23 +78,25 @@ def alone_s(devices: _Devices, job: int, needed: int) -> float:
     so beginning earlier never harms, and rounds follow one after the other.
     """
     pool = devices.pool
-    mine = pool.eligible[devices.class_of, job].astype(np.bool_)
-    come_s = devices.come_s[mine]
-    leave_s = devices.leave_s[mine]
-    response_s = devices.response_s[mine]
+    is_eligible = pool.eligible[devices.class_of, job].astype(np.bool_)
+    come_s = devices.come_s[is_eligible]
+    leave_s = devices.leave_s[is_eligible]
+    response_s = devices.response_s[is_eligible]
     now = float(pool.asked_s[job])
     for _ in range(int(pool.rounds[job])):
         first = int(come_s.searchsorted(now - devices.longest_s))
         last = int(come_s.searchsorted(now, side="right"))
-        there = np.flatnonzero(leave_s[first:last] - now >= response_s[first:last]) + first
-        ends_s = now + response_s[there]
+        present = np.flatnonzero(leave_s[first:last] - now >= response_s[first:last]) + first
+        ends_s = now + response_s[present]
         later = come_s[last : last + needed] + response_s[last : last + needed]
         if len(ends_s) + len(later) < needed:
             return np.inf  # not by then
         end = float(np.partition(np.concatenate((ends_s, later)), needed - 1)[needed - 1])
-        more = int(come_s.searchsorted(end))  # late comers may be quicker
-        if more > last + needed:
-            later = come_s[last:more] + response_s[last:more]
+
+        # Devices that come after the first `needed` ones may answer sooner.
+        n_before_end = int(come_s.searchsorted(end))
+        if n_before_end > last + needed:
+            later = come_s[last:n_before_end] + response_s[last:n_before_end]
             end = float(np.partition(np.concatenate((ends_s, later)), needed - 1)[needed - 1])
         now = end
     return now - float(pool.asked_s[job])
@@ -105,29 +111,29 @@ def shared_s(devices: _Devices, jobs: NDArray[np.intp], needed: NDArray[np.int64
     the job with the least left leaves the fewest jobs undone at any time, so it is optimal.
     """
     pool = devices.pool
-    mine = pool.eligible[:, jobs].max(axis=1)[devices.class_of] > 0
-    results_s = np.sort((devices.come_s + devices.response_s)[mine])
+    is_eligible = pool.eligible[:, jobs].max(axis=1)[devices.class_of] > 0
+    results_s = np.sort((devices.come_s + devices.response_s)[is_eligible])
     order = jobs[np.argsort(pool.asked_s[jobs], kind="stable")]
     work = (needed * pool.rounds).tolist()
     asked_s = [*pool.asked_s[order].tolist(), np.inf]
-    left: list[int] = []
-    used = 0
+    results_left: list[int] = []  # of each job that is not done; a heap
+    n_used = 0
     total = 0.0
     for place, job in enumerate(order.tolist()):
-        heapq.heappush(left, work[job])
+        heapq.heappush(results_left, work[job])
         now = asked_s[place]
         until_s = asked_s[place + 1]
         total -= now
-        by_then = int(results_s.searchsorted(until_s, side="right"))
-        while left and used < by_then:
-            wants = heapq.heappop(left)
-            taken = min(wants, by_then - used)
-            used += taken
-            if taken < wants:
-                heapq.heappush(left, wants - taken)
+        n_arrived = int(results_s.searchsorted(until_s, side="right"))
+        while results_left and n_used < n_arrived:
+            n_wanted = heapq.heappop(results_left)
+            n_taken = min(n_wanted, n_arrived - n_used)
+            n_used += n_taken
+            if n_taken < n_wanted:
+                heapq.heappush(results_left, n_wanted - n_taken)
             else:
-                total += max(now, float(results_s[used - 1]))
-    return np.inf if left else total
+                total += max(now, float(results_s[n_used - 1]))
+    return np.inf if results_left else total
 
 
 def _partitions(items: list[int]) -> Iterator[list[tuple[int, ...]]]:

@@ -100,8 +100,8 @@ POLICIES = tuple(_POLICIES)
 def make_policy(name: str, pool: Pool) -> Policy:
     """Return the policy of a name; ``"venn"`` is ``"irs"`` with tiers, ``"scarce"`` our own."""
     if name not in _POLICIES:
-        told = f"policy {name!r}: one of {', '.join(POLICIES)}"
-        raise InputError(told, where="policies")
+        message = f"policy {name!r}: one of {', '.join(POLICIES)}"
+        raise InputError(message, where="policies")
     return _POLICIES[name](pool)
 
 
@@ -214,8 +214,8 @@ def study_sharing(
             raise InputError(f"mix {mix!r}: one of {', '.join(MIXES)}", where="mixes")
     for name in vary:
         if name not in VARIED or (name == "supply" and trace is not None):
-            known = ", ".join(each for each in VARIED if trace is None or each != "supply")
-            raise InputError(f"vary {name!r}: one of {known}", where="vary")
+            names = [option for option in VARIED if trace is None or option != "supply"]
+            raise InputError(f"vary {name!r}: one of {', '.join(names)}", where="vary")
     chosen = tuple(dict.fromkeys((BASE, *policies)))
     values: dict[str, tuple[Any, ...]] = {
         "supply": (1.0,),
@@ -225,7 +225,7 @@ def study_sharing(
     }
     values |= {name: VARIED[name] for name in vary}
     children = np.random.SeedSequence(seed).spawn(integer("runs", runs, at_least=1))
-    found: dict[Key, list[Figures]] = {}
+    figures_of: dict[Key, list[Figures]] = {}
     cells = list(product(values["supply"], values["response"], values["scale"]))
     complete = True
     done = 0
@@ -235,19 +235,32 @@ def study_sharing(
 
     try:
         parts = (
-            _Part(mix, chosen, values["baseline"], jobs, size, more, slow, child, trace)
+            _Part(
+                mix=mix,
+                policies=chosen,
+                baselines=values["baseline"],
+                jobs=jobs,
+                scale=size,
+                supply=supply,
+                response=response,
+                seed=child,
+                trace=trace,
+            )
             for child in children
-            for more, slow, size in cells
+            for supply, response, size in cells
             for mix in mixes
         )
         for part in parts:
-            for key, one in _do(part, tell).items():
-                found.setdefault(key, []).append(one)
+            for key, figures in _do(part, tell).items():
+                figures_of.setdefault(key, []).append(figures)
             done += 1
             tell()
     except KeyboardInterrupt:
         complete = False
-    tables = {"completion": list(_completion(found, vary)), "devices": list(_devices(found))}
+    tables = {
+        "completion": list(_completion(figures_of, vary)),
+        "devices": list(_devices(figures_of)),
+    }
     return Study("sharing", tables, complete)
 
 
@@ -341,14 +354,14 @@ def _measure(pool: Pool, run: PoolRun, bound: Bound, decision_us: float) -> Figu
     )
 
 
-def _completion(found: Mapping[Key, list[Figures]], vary: Sequence[str]) -> Iterator[Row]:
-    for (cell, mix, name), figures in found.items():
-        base = found[cell, mix, BASE]  # the same devices and jobs
+def _completion(figures_of: Mapping[Key, list[Figures]], vary: Sequence[str]) -> Iterator[Row]:
+    for (cell, mix, name), figures in figures_of.items():
+        base = figures_of[cell, mix, BASE]  # the same devices and jobs
         ratios = [b.completion_s / f.completion_s for b, f in zip(base, figures, strict=True)]
         varied = dict(zip(VARIED, cell, strict=True))
         yield {
             **{"mix": mix, "policy": name, "runs": len(figures)},
-            **{each: varied[each] for each in vary},
+            **{option: varied[option] for option in vary},
             **mean_row("ratio", ratios),
             "published": PUBLISHED.get((mix, name)),
             "unfinished": float(np.mean([f.unfinished for f in base])),
@@ -358,15 +371,15 @@ def _completion(found: Mapping[Key, list[Figures]], vary: Sequence[str]) -> Iter
         }
 
 
-def _devices(found: Mapping[Key, list[Figures]]) -> Iterator[Row]:
+def _devices(figures_of: Mapping[Key, list[Figures]]) -> Iterator[Row]:
     names = ("utilisation", "throughput_per_s", "fairness", "gathering_s", "failed", "decision_us")
-    first = next(iter(found), None)
-    for (cell, mix, policy), figures in found.items():
+    first = next(iter(figures_of), None)
+    for (cell, mix, policy), figures in figures_of.items():
         if first is not None and cell != first[0]:
             continue
         row: Row = {"mix": mix, "policy": policy}
         for name in names:
-            row |= mean_row(name, [getattr(one, name) for one in figures])
+            row |= mean_row(name, [getattr(run, name) for run in figures])
         yield row
 
 
