@@ -43,6 +43,9 @@ MOST_EXPONENT = 60.0
 """Loads far above the mean have this exponent of the price at most, so that it stays finite."""
 MOST_STEPS = 400_000_000
 """Looks at circuits, about two seconds, after which no other sweep begins."""
+BLOCKS_BETWEEN_LOOKS_AT_CLOCK = 4096
+"""So many blocks are rerouted before the clock is looked at again. For 1,024 ranks with four
+two-way ports they take 20 ms, and a whole sweep 5 s; each look costs microseconds."""
 LEVEL = 1.01
 """Routes whose time is so near the mean of all circuits are not improved."""
 
@@ -225,7 +228,7 @@ def find_cheapest_way(blocks, block, ways, search):
 
 @kernel
 def reroute_blocks(blocks, order, ways, prices, search):
-    """Reroute all blocks of an all-to-all, one after another, each over its cheapest way.
+    """Reroute blocks of an all-to-all, one after another, each over its cheapest way.
 
     A *block* is what one rank sends to one other. Its *way* says over which lane (a port of every
     rank) it leaves its rank in each round, or that it waits. The bytes of a block are first taken
@@ -235,8 +238,9 @@ def reroute_blocks(blocks, order, ways, prices, search):
     ----------
     blocks : RoutedBlocks
         Source, destination and bytes of each block, and where the ports of ranks lead.
-    order : int array, shape (blocks,)
-        The order in which blocks are rerouted.
+    order : int array, shape (blocks to reroute,)
+        Numbers of blocks, in the order in which they are rerouted; all other blocks keep their
+        ways.
     ways : Ways
         Read and written: ``lane_of[block, round]``, the lane or `WAITS`, `NOT_ROUTED` in the first
         round of a block without a way; ``load[round, lane, rank]``, the bytes on a circuit; and
@@ -308,14 +312,14 @@ def find_level_routes(
     n_rounds
         The number of rounds, no less than the largest distance.
     clock
-        When it has run out, no other sweep begins.
+        When it has run out, the search ends. A sweep that is cut off counts for nothing.
 
     Returns
     -------
     LevelRoutes or None
         The best routes of all sweeps: for each round the senders, receivers and chunks of its
         sends; and the bytes of the busiest circuit, added up over all rounds. None if there was no
-        time for a single sweep.
+        time for a whole sweep.
     """
     # At first no block has a way, and no circuit a load.
     n = problem.n_ranks
@@ -341,7 +345,18 @@ def find_level_routes(
             break
         # The loads of all ways so far make the first prices of the sweep.
         prices = _set_prices(ways, peer, smoothing, rng)
-        n_looks += reroute_blocks(blocks, rng.permutation(n_blocks), ways, prices, search)
+        order = rng.permutation(n_blocks)
+        is_cut_off = False
+        for first in range(0, n_blocks, BLOCKS_BETWEEN_LOOKS_AT_CLOCK):
+            if first > 0 and clock.exceeded(0) is not None:
+                is_cut_off = True
+                break
+            portion = order[first : first + BLOCKS_BETWEEN_LOOKS_AT_CLOCK]
+            n_looks += reroute_blocks(blocks, portion, ways, prices, search)
+        # In a first sweep that is cut off, some blocks have no way; in a later one, the ways of
+        # some blocks are of the sweep before, and loads have not settled.
+        if is_cut_off:
+            break
         busiest_bytes = float(ways.load.max(axis=(1, 2)).sum())
         if busiest_bytes < best_bytes:
             best_bytes = busiest_bytes

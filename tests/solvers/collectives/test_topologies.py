@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import Limits
+from optmatch.model import Limit, Limits
 from optmatch.problems.collectives.problem import check_circuits
+from optmatch.solvers.collectives import level_routes
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.exchanges import list_exchange_offers
 from optmatch.solvers.collectives.gathers import list_gather_offers
-from optmatch.solvers.collectives.level_routes import find_level_routes
+from optmatch.solvers.collectives.level_routes import LevelRoutes, find_level_routes
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.passing import list_turned_rounds, list_turned_tori
 from optmatch.solvers.collectives.plans import lay
@@ -205,7 +207,7 @@ def test_routes_of_an_all_to_all_load_all_circuits_alike(two_way: bool) -> None:
     assert compute(problem, solution.answer)
 
 
-def test_level_routes_are_those_of_an_exhaustive_search() -> None:
+def test_level_routes_use_both_ways_to_opposite_ranks() -> None:
     """Around a ring of 4 two-way ranks each opposite block has two ways; level loads use both."""
     problem = ask("all-to-all", 4, 4.0, ports=2, two_way=True, rate_bytes_per_s=1.0)
     peer = np.array([[1, 0, 3, 2], [3, 2, 1, 0]])
@@ -221,3 +223,33 @@ def test_level_routes_are_those_of_an_exhaustive_search() -> None:
             assert receiver in peer[:, sender]
             at[int(chunk)] = int(receiver)
     assert all(rank == chunk % 4 for chunk, rank in at.items())
+
+
+def test_a_sweep_of_level_routes_is_cut_off_when_time_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Eight ranks have 56 blocks, and the clock is looked at after each 20: thrice in a sweep."""
+    monkeypatch.setattr(level_routes, "BLOCKS_BETWEEN_LOOKS_AT_CLOCK", 20)
+    problem = ask("all-to-all", 8, 8.0, ports=2, two_way=True, rate_bytes_per_s=1.0)
+    rank = np.arange(8)
+    peer = np.array([(rank + 1) % 8, (rank - 1) % 8])
+    onward = (rank[:, None] - rank) % 8
+    distance = np.minimum(onward, 8 - onward)
+
+    def route_until(n_looks_at_clock: int) -> LevelRoutes | None:
+        """Route with a clock that runs out after so many looks at it."""
+        answers: list[Limit | None] = [None] * n_looks_at_clock
+        answers.reverse()
+        clock: Any = SimpleNamespace(exceeded=lambda _: answers.pop() if answers else Limit.TIME)
+        return find_level_routes(problem, peer, distance, 5, clock)
+
+    # The first look is before the first sweep, and two more are within it.
+    assert [route_until(n_looks) is None for n_looks in range(5)] == [True] * 3 + [False] * 2
+    # A second sweep that is cut off changes nothing.
+    one_sweep = route_until(3)
+    cut_off = route_until(5)
+    assert one_sweep is not None
+    assert cut_off is not None
+    assert one_sweep.busiest_bytes == cut_off.busiest_bytes
+    for sends, sends_cut_off in zip(one_sweep.sends, cut_off.sends, strict=True):
+        assert np.array_equal(sends, sends_cut_off)
