@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock, uncounted
+from optmatch.model import Clock, Limit, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
@@ -80,7 +80,7 @@ class _Plan(NamedTuple):
     """The number of rounds of all passes together."""
 
 
-def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
+def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | None]:
     """Find a fast plan for ranks in groups, and lay it out for all ranks.
 
     The ranks of an *island* have fast links among them, and one circuit each to other islands. The
@@ -105,24 +105,26 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
     -------
     laid : Laid
         The plan of all ranks, timed.
-    is_cut_short : bool
-        Whether some plan was left out because there is not enough time, or memory, for it.
+    limit : Limit or None
+        Why some plan was left out: TIME if there was not enough time for one, else MEMORY if one
+        has too many sends. None if no plan was left out.
     """
     # A candidate is its time in seconds, its number and the plan. The number stands second, so
     # that equal times keep their order, and plans are not compared.
     candidates: list[tuple[float, int, _Plan]] = []
-    is_cut_short = False
+    limits: set[Limit] = set()
     for plan in _list_plans(problem):
-        has_time = _effort_s(problem, plan) < clock.remaining_s
+        effort_s = _effort_s(problem, plan)
+        has_time = effort_s < clock.remaining_s
         is_first_look = len(plan.waves) == 1 and _has_few_sends(problem, plan, candidates)
         if has_time or is_first_look:
             candidates.append((_time_s(problem, plan), len(candidates), plan))
         else:
-            is_cut_short = True
+            limits.add(_limit_of_effort(effort_s))
         # The search ends when the time left is just about enough to lay out the best plan.
-        best = min(candidates)[-1]
-        if len(plan.waves) > 1 and _effort_s(problem, best) > clock.remaining_s:
-            is_cut_short = True
+        best_effort_s = _effort_s(problem, min(candidates)[-1])
+        if len(plan.waves) > 1 and best_effort_s > clock.remaining_s:
+            limits.add(_limit_of_effort(best_effort_s))
             break
 
     # Until here sizes of waves are geometric series. Linear programmes choose better ones, but
@@ -130,13 +132,16 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, bool]:
     fastest = [plan for _, _, plan in sorted(candidates)[:SIZED]]
     best = fastest[0]
     for plan in fastest:
-        if _effort_s(problem, best) > clock.remaining_s:
-            is_cut_short = True
+        best_effort_s = _effort_s(problem, best)
+        if best_effort_s > clock.remaining_s:
+            limits.add(_limit_of_effort(best_effort_s))
             break
         resized = _optimise_wave_sizes(problem, plan)
         if _time_s(problem, resized) < _time_s(problem, best):
             best = resized
-    return _lay_on_ranks(problem, best), is_cut_short
+    # Where both were short, a longer search would already find more.
+    limit = next((limit for limit in (Limit.TIME, Limit.MEMORY) if limit in limits), None)
+    return _lay_on_ranks(problem, best), limit
 
 
 def _count_sends(problem: Collective, plan: _Plan) -> int:
@@ -178,6 +183,13 @@ def _effort_s(problem: Collective, plan: _Plan) -> float:
     if len(plan.waves) > 1:
         work = 2 * n_sends
     return work / CHECKED_SENDS_PER_S
+
+
+def _limit_of_effort(effort_s: float) -> Limit:
+    """Return the limit for which a plan is left out that takes so many seconds to lay out."""
+    if math.isinf(effort_s):
+        return Limit.MEMORY
+    return Limit.TIME
 
 
 def _has_few_sends(

@@ -741,17 +741,14 @@ def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
     Returns
     -------
     FoundPlan
-        The fastest plan, and the limit that ended the search. Where plans were left out for want
-        of time or of memory, that is the time.
+        The fastest plan, and the limit that ended the search, or for which plans were left out:
+        time or memory.
     """
     with uncounted():
         from optmatch.solvers.collectives.islands import find_island_plan
 
-    laid, is_cut_short = find_island_plan(problem, clock)
-    limit = clock.exceeded(0)
-    if limit is None and is_cut_short:
-        limit = Limit.TIME
-    return FoundPlan(laid, {"algorithm": "islands"}, limit=limit)
+    laid, limit = find_island_plan(problem, clock)
+    return FoundPlan(laid, {"algorithm": "islands"}, limit=clock.exceeded(0) or limit)
 
 
 FINDERS: dict[str, Find] = {

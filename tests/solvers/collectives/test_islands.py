@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
+from optmatch.solvers.collectives import islands
 from optmatch.solvers.collectives.islands import find_island_plan
 from tests.helpers.collectives import compute
 from tests.helpers.modes import SOAK, examples
@@ -116,10 +117,10 @@ def test_short_time_leaves_out_plans_of_many_sends_alone() -> None:
     problem = om.Collective(
         "all-gather", 64, 1e9, alpha_s=2.7e-6, delay_s=1e-5, rate_bytes_per_s=1e9, island=4
     )
-    at_once, is_cut_short = find_island_plan(problem, _clock_with(0.0))
-    at_leisure, is_leisure_cut_short = find_island_plan(problem, _clock_with(60.0))
-    assert is_cut_short
-    assert not is_leisure_cut_short
+    at_once, limit_at_once = find_island_plan(problem, _clock_with(0.0))
+    at_leisure, limit_at_leisure = find_island_plan(problem, _clock_with(60.0))
+    assert limit_at_once is om.Limit.TIME
+    assert limit_at_leisure is None
     assert len(at_once.plan.sends) == 64 * 63
     assert len(at_leisure.plan.sends) > len(at_once.plan.sends)
 
@@ -128,6 +129,20 @@ def test_short_time_leaves_out_plans_of_many_sends_alone() -> None:
     at_once, _ = find_island_plan(small, _clock_with(0.0))
     at_leisure, _ = find_island_plan(small, _clock_with(60.0))
     assert at_once.plan.time_s == at_leisure.plan.time_s
+
+
+@pytest.mark.parametrize("method", ["islands", "best"])
+def test_plans_too_large_for_memory_are_not_said_to_lack_time(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Only plans of one wave are small enough; without a limit of time, time is not the reason."""
+    problem = om.Collective(
+        "all-gather", 64, 1e9, alpha_s=2.7e-6, delay_s=1e-5, rate_bytes_per_s=1e9, island=4
+    )
+    monkeypatch.setattr(islands, "MOST_SENDS", 64 * 63)
+    solution = om.solve(problem, method, seed=0)
+    assert solution.limit is om.Limit.MEMORY
+    assert len(solution.answer.sends) == 64 * 63
 
 
 def _clock_with(remaining_s: float) -> Any:
