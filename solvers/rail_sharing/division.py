@@ -93,13 +93,16 @@ def divide_rails(
         choose = _take_turns if problem.by == "time" else _divide_ports
         shares = choose(problem, plans_of_job)
     if shares is None:
+        reason = "the shares that have plans do not fit on the switches together"
+        if not all(plans_of_job):
+            reason = "some job has no plan with a share that fits"
         return Solution(
             problem=problem,
             status=Status.UNKNOWN,
             limit=limit or Limit.EXHAUSTED,
             lower_bound=bound,
             method=planner,
-            stats={"reason": "some job has no plan with a share that fits"},
+            stats={"reason": reason},
         )
     worst = max(problem.measure_stretches(shares))
     proved = worst <= bound * (1 + RTOL)
@@ -166,7 +169,9 @@ def _plan_all_shares(
         for rank, size in enumerate(_list_sizes(problem, named))
     ]
     tasks.sort(key=lambda task: task[0])
-    share_of_job: dict[tuple[RailJob, int], RailShare] = {}
+
+    # None stands for a search that has found no plan: it is not made again for an equal job.
+    share_of_job: dict[tuple[RailJob, int], RailShare | None] = {}
     limit = None
     for done, (_, job, size) in enumerate(tasks):
         on_event(Tick("shares", done, len(tasks)))
@@ -186,12 +191,14 @@ def _plan_all_shares(
                 raise KeyboardInterrupt
             if solution.limit is Limit.TIME:
                 limit = Limit.TIME
-            if solution.answer is None:
-                continue
-            share_of_job[key] = RailShare(
-                ports_per_gpu=size.ports_per_gpu, replicas=size.replicas, plan=solution.answer
-            )
-        plans_of_job[job][size] = share_of_job[key]
+            share_of_job[key] = None
+            if solution.answer is not None:
+                share_of_job[key] = RailShare(
+                    ports_per_gpu=size.ports_per_gpu, replicas=size.replicas, plan=solution.answer
+                )
+        share = share_of_job[key]
+        if share is not None:
+            plans_of_job[job][size] = share
     return limit
 
 

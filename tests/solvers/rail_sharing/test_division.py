@@ -8,6 +8,7 @@ import pytest
 
 import optmatch as om
 from optmatch.problems import NamedJob, RailSharing
+from optmatch.solvers.rail_sharing import division
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job, message_step, small_job
 from tests.helpers.shared_rails import METHODS, best_stretch, draw_sharing, replay_sharing
@@ -92,3 +93,48 @@ def test_switches_that_stop_take_turns() -> None:
     problem = RailSharing(jobs=(*jobs, NamedJob("b", jobs[0].job)), radix=4, by="time")
     solution = om.solve(problem, "provisioned", seed=0)
     assert not replay_sharing(problem, solution.answer)
+
+
+def drop_answer(solution: Any) -> Any:
+    """Return a solution as if no plan had been found."""
+    return replace(
+        solution,
+        answer=None,
+        objective=None,
+        status=om.Status.UNKNOWN,
+        limit=om.Limit.EXHAUSTED,
+    )
+
+
+def test_shares_that_do_not_fit_together_are_another_reason(monkeypatch: Any) -> None:
+    """Each job has a plan, but only with all of its ports: both need twice the ports there are."""
+    solve_by = division.solve_by
+
+    def plan_all_ports_only(planner: Any, job: om.RailJob, *rest: Any) -> Any:
+        solution = solve_by(planner, job, *rest)
+        if job.network.ports_per_gpu == 2:
+            return solution
+        return drop_answer(solution)
+
+    monkeypatch.setattr(division, "solve_by", plan_all_ports_only)
+    job = small_job(2, 1, 2, ports_per_gpu=2)
+    problem = RailSharing(jobs=(NamedJob("a", job), NamedJob("b", job)), radix=8)
+    solution = om.solve(problem, "provisioned", seed=0)
+    assert solution.answer is None
+    assert "do not fit" in str(solution.stats["reason"])
+
+
+def test_equal_jobs_without_a_plan_are_tried_once(monkeypatch: Any) -> None:
+    tried: list[om.RailJob] = []
+    solve_by = division.solve_by
+
+    def find_no_plan(planner: Any, job: om.RailJob, *rest: Any) -> Any:
+        tried.append(job)
+        return drop_answer(solve_by(planner, job, *rest))
+
+    monkeypatch.setattr(division, "solve_by", find_no_plan)
+    job = small_job(2, 1, 2)
+    problem = RailSharing(jobs=(NamedJob("a", job), NamedJob("b", job)), radix=8)
+    solution = om.solve(problem, "provisioned", seed=0)
+    assert "no plan" in str(solution.stats["reason"])
+    assert len(tried) == 1
