@@ -136,7 +136,9 @@ def replay_sharing(problem: RailSharing, shares: RailShares) -> list[str]:
 def best_stretch(problem: RailSharing, steps_s: list[dict[Any, float]]) -> float:
     """Find the least worst stretch by brute force over all shares, or over all rounds.
 
-    `steps_s` has the step of each job by its share. Between turns rails rest for the handover.
+    `steps_s` has the step of each job by its share. Where time is divided, the handover has to last
+    at least as long as a change of circuits: then the rails rest for the handover between turns,
+    whichever circuits the plans hold.
     """
     least = []
     for named in problem.jobs:
@@ -148,6 +150,7 @@ def best_stretch(problem: RailSharing, steps_s: list[dict[Any, float]]) -> float
         least.append(min(part.lower_bound() for part in parts))
     best = float("inf")
     if problem.by == "time":
+        assert all(problem.handover_s >= named.job.network.delay_s for named in problem.jobs)
         own = [next(iter(row.values())) for row in steps_s]
         rests_s = problem.handover_s * len(own) if len(own) > 1 else 0.0
         most = [max(1, int(problem.round_s / step_s)) for step_s in own]
