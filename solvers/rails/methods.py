@@ -99,7 +99,6 @@ def solve_by(
     stats: dict[str, Any] = {}
     try:
         if limit is not Limit.TIME:
-            plan = None
             n_plans = 0
 
             # Each plan that is better so far becomes the answer, if the fabric can hold all of its
@@ -136,8 +135,9 @@ def solve_by(
 
     # A plan is proved if it is as good as its bound, up to rounding.
     proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
-    status = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE
+    status = Status.UNKNOWN
     if plan is not None:
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
         stats["reconfigurations"] = sum(
             timeline.n_reconfigurations * len(timeline.rails) for timeline in plan.rails
         )

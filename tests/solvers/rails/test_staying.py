@@ -74,7 +74,7 @@ def test_no_plan_that_pools_rails_is_below_the_bound_and_verify_counts_the_same(
     model = om.TransformerModel(
         layers=1, hidden=64, heads=4, sequence=64, vocabulary=100, ffn=128, experts=8
     )
-    n_higher = n_pooled = 0
+    n_higher = n_pooled = n_claims = 0
     for delay_s in (0.0, 1e-4, 1.0):
         job = make_job(
             dp=8, tp=2, ep=8, model=model, batch=16, micro_batch=1, gpus_per_server=2,
@@ -90,9 +90,11 @@ def test_no_plan_that_pools_rails_is_below_the_bound_and_verify_counts_the_same(
         n_higher += bound_s > job.lower_bound() * 1.01
         claim = replace(found, lower_bound=max(bound_s, job.lower_bound()) * 1.001)
         if claim.lower_bound < found.objective:
+            n_claims += 1
             rules = {violation.rule for violation in om.verify(job, claim).violations}
             assert "the lower bound is supported" in rules
     assert n_higher and n_pooled
+    assert n_claims == 3
 
 
 @pytest.mark.parametrize("n", range(3, 8))
