@@ -9,6 +9,7 @@ import pytest
 import optmatch as om
 from optmatch.problems import NamedJob, RailSharing
 from optmatch.solvers.rail_sharing import division
+from optmatch.solvers.rails.methods import solve_by
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job, message_step, small_job
 from tests.helpers.shared_rails import METHODS, best_stretch, draw_sharing, replay_sharing
@@ -108,7 +109,6 @@ def drop_answer(solution: Any) -> Any:
 
 def test_shares_that_do_not_fit_together_are_another_reason(monkeypatch: Any) -> None:
     """Each job has a plan, but only with all of its ports: both need twice the ports there are."""
-    solve_by = division.solve_by
 
     def plan_all_ports_only(planner: Any, job: om.RailJob, *rest: Any) -> Any:
         solution = solve_by(planner, job, *rest)
@@ -126,7 +126,6 @@ def test_shares_that_do_not_fit_together_are_another_reason(monkeypatch: Any) ->
 
 def test_equal_jobs_without_a_plan_are_tried_once(monkeypatch: Any) -> None:
     tried: list[om.RailJob] = []
-    solve_by = division.solve_by
 
     def find_no_plan(planner: Any, job: om.RailJob, *rest: Any) -> Any:
         tried.append(job)
