@@ -136,9 +136,9 @@ def replay_sharing(problem: RailSharing, shares: RailShares) -> list[str]:
 def best_stretch(problem: RailSharing, steps_s: list[dict[Any, float]]) -> float:
     """Find the least worst stretch by brute force over all shares, or over all rounds.
 
-    `steps_s` has the step of each job by its share. Where time is divided, the handover has to last
-    at least as long as a change of circuits: then the rails rest for the handover between turns,
-    whichever circuits the plans hold.
+    `steps_s` has the step of each job by its share. Where time is divided, the handover has to
+    last at least as long as a change of circuits: then the rails rest for the handover between
+    turns, whichever circuits the plans hold.
     """
     least = []
     for named in problem.jobs:

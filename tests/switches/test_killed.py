@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import optmatch as om
-from optmatch.switches import journal as journals
-from optmatch.switches import DrySwitch, PlayOptions, play
+from optmatch.switches import DrySwitch, PlayOptions, journal as journals, play
 
 ROOT = Path(__file__).parents[2]
 
