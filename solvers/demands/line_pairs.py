@@ -164,9 +164,9 @@ def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[i
     ------
     weights : list of int
         Weights of some or all of the terms, in ticks, at most as many as `most`.
-    is_certain : bool
-        Whether all decompositions of so many terms have them, so that no other set needs to be
-        tried. The last set is certain: it is empty where weights have to be guessed.
+    is_forced : bool
+        Whether all decompositions of so many terms have these weights, so that no other set needs
+        to be tried. The last set always is forced: it is empty where weights have to be guessed.
     """
     # A line of as many entries as terms has one entry of each, which is its weight.
     for line in (*demand, *demand.T):

@@ -267,7 +267,9 @@ def _look_for_terms(
     """Look for a decomposition into so many terms, with weights that are guessed, then without.
 
     A term is a permutation with its weight; the demand is to be the sum of all terms. With most
-    weights given as constants CP-SAT is quick.
+    weights given as constants CP-SAT is quick, but if it finds nothing, other weights may do. Only
+    weights that every decomposition has to have (`is_forced`; none at all are such ones, too)
+    allow the answer that there is none.
 
     Parameters
     ----------
@@ -285,22 +287,22 @@ def _look_for_terms(
     Returns
     -------
     (TermModel, Outcome) or Limit
-        The model that has found a decomposition, or else the one without guesses, which tells
-        whether there is any. A limit if it ended the search before.
+        The model that has found a decomposition, or else the last one, which is without guesses
+        and tells whether there is any. A limit if it ended the search before.
     """
     demand = problem.ticks
-    for weights, is_certain in guess_weights(demand, n_terms):
+    for weights, is_forced in guess_weights(demand, n_terms):
         model = TermModel(demand, n_terms, problem.min_slot_ticks, weights)
-        work = math.inf if is_certain else _GUESS_WORK
+        work = math.inf if is_forced else _GUESS_WORK
         outcome = model.solve(clock, on_event, seed=seed, work=work)
-        if outcome.found or is_certain:
+        if outcome.found or is_forced:
             return model, outcome
 
-        # A guess that comes to nothing tells nothing; the last model has no guess in it.
+        # A guess that comes to nothing tells nothing about other weights.
         limit = clock.exceeded(0)
         if limit is not None:
             return limit
-    return model, outcome
+    raise AssertionError("the last weights of guess_weights are forced, and end the search")
 
 
 class TermModel(ExactModel[Plan]):

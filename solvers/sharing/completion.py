@@ -82,22 +82,23 @@ def minimise_completion_times(
     model = _WaitingModel(problem, network.caps)
     seed = int(rng.integers(2**31))
     steps_per_mean_s = model.steps_per_s * max(jobs.n_jobs, 1)
+    bound_of_problem_s = problem.lower_bound()
 
     def tell_seconds(event: Event) -> None:
         """Report what CP-SAT reports in steps of all jobs as a mean in seconds."""
         if isinstance(event, NewBest):
             event = NewBest(float(event.objective) / steps_per_mean_s)
         elif isinstance(event, Bound):
-            event = Bound(max(event.lower_bound / steps_per_mean_s, problem.lower_bound()))
+            event = Bound(max(event.lower_bound / steps_per_mean_s, bound_of_problem_s))
         on_event(event)
 
     outcome = model.solve(limits.start(), tell_seconds, seed=seed)
-    bound = max(outcome.lower_bound / steps_per_mean_s, problem.lower_bound())
+    bound = max(outcome.lower_bound / steps_per_mean_s, bound_of_problem_s)
     if not outcome.found:
         if outcome.infeasible:
             raise SolverError("CP-SAT finds no answer where a flow serves all")
         return conclude(problem, "min-jct", None, bound, outcome.limit)
-    stats = {"bound_by": "cp-sat"} if bound > problem.lower_bound() else {}
+    stats = {"bound_by": "cp-sat"} if bound > bound_of_problem_s else {}
     return conclude(problem, "min-jct", model.read(outcome), bound, outcome.limit, stats=stats)
 
 

@@ -43,7 +43,7 @@ def test_rules_then_so_many_rebuilds(n: int, delay: int) -> None:
 
 
 def test_the_search_begins_with_the_moves_of_schedule() -> None:
-    """`best` is hence no worse than `schedule` in a quarter of its time."""
+    """After as many moves from the same plan, `best` has found all that `schedule` has."""
     work = work_on(12, om.Limits(time_s=400.0))
     n_rules = len(list(yield_all(work_on(12, om.Limits(time_s=400.0)))))
     plans = list(itertools.islice(rebuild(work), n_rules + 30))

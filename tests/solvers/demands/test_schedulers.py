@@ -278,10 +278,10 @@ def test_two_lines_never_ask_for_more_than_were_added(
 
 
 @given(st.integers(2, 6), st.integers(1, 8), st.integers(0, 1000))
-def test_guesses_of_weights_end_with_what_is_certain(n: int, count: int, seed: int) -> None:
+def test_guesses_of_weights_end_with_what_is_forced(n: int, count: int, seed: int) -> None:
     matrix = traffic.permutations(n, np.random.default_rng(seed), count=count)
     guesses = list(guess_weights(matrix.astype(np.int64), count))
-    assert [certain for _, certain in guesses] == [False] * (len(guesses) - 1) + [True]
+    assert [is_forced for _, is_forced in guesses] == [False] * (len(guesses) - 1) + [True]
     entries = set(matrix[matrix > 0].tolist())
     assert all(set(weights) <= entries and len(weights) <= count for weights, _ in guesses)
 
