@@ -39,7 +39,14 @@ def verify_placement(
         The answer to check: ports of hosts, or a solution, whose objective, bound and proof are
         checked, too. Anything else is refused as no answer.
     findings
-        Takes the violations and the figures, among them the bound that is counted here.
+        Takes the violations, and these figures:
+
+        * ``lower_bound_recomputed``: the bound that is counted here, in the unit of the objective;
+        * if each host has a live port of its own: ``circuits``, their number;
+          ``worst_circuit_loss_db`` and ``total_circuit_loss_db``, the largest loss and the sum of
+          all losses; and ``objective``, one of these two losses, as the problem says;
+        * of a solution: ``lower_bound_checked``, the larger one of the counted bound and of the
+          one that its certificate proves.
     """
     traffic = Traffic(problem)
 

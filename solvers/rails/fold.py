@@ -124,7 +124,8 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
     job
         The job whose step is folded; it keeps the answer.
     labels
-        By rank something in which the ranks of a class agree, too; empty for nothing.
+        ``labels[rank]``: bytes that are compared like a part of the program, so that only ranks
+        with equal labels can be of one class. Empty if programs alone decide.
 
     Returns
     -------
@@ -138,17 +139,28 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
 def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
     """Find the ranks that do the same, and write down once what they do.
 
-    Ranks that do the same are a class, and the first of them stands for the others. Two ranks are
-    of one class if their programs are equal and their communication partners are of equal classes.
-    A *row* is one operation of such a first rank. A *node* is one computation of a class, or one
-    communication of several classes: an all-gather of four classes is four rows and one node.
+    This takes three steps:
+
+    1. Ranks are sorted into *classes*. Two ranks are of one class if their programs are equal and
+       their communication partners are of equal classes. They do the same, and the first rank of a
+       class stands for the others.
+    2. The operations of these first ranks are written down, class by class. Each of them is a
+       *row*.
+    3. Rows that happen together become one *node*. A communication between classes has a row in
+       each of them, and these rows are one node; each computation is a node of its own.
+
+    Example: four ranks do the same. Each computes, then all of them gather. There is one class,
+    with the operations of rank 0 as its two rows, which are two nodes. If the ranks computed for
+    different times, there would be four classes and eight rows, but five nodes: four computations
+    and one gathering.
 
     Parameters
     ----------
     step
         The step.
     labels
-        By rank something in which the ranks of a class agree, too; empty for nothing.
+        ``labels[rank]``: bytes that are compared like a part of the program, so that only ranks
+        with equal labels can be of one class. Empty if programs alone decide.
 
     Returns
     -------
@@ -165,19 +177,22 @@ def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
     programs: Iterable[bytes] = _programs(step, list_places(step))
     if labels:
         programs = (program + label for program, label in zip(programs, labels, strict=True))
-    class_of, joined = _refine(step, _number(programs))
+    class_of, hash_of_match = _refine(step, _number(programs))
 
     # The first rank of each class, and its operations: all others are copies.
     first_ranks = np.unique(class_of, return_index=True)[1].tolist()
     spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in first_ranks]
     row_operations = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
 
-    # Parts of communications that happen at the same time are one node; a computation is a node of
-    # its own, told by its row. Hashes of 64 bits do not meet these small numbers by chance. Nodes
-    # are numbered by rows: neighbours in a program are neighbours in memory.
+    # Each row gets a key, and rows with equal keys are one node. The parts of a communication have
+    # its hash as key; a computation, which is a node of its own, has the number of its row. Among
+    # 2**64 values a hash hardly ever is one of these numbers, which are small; if one were, the
+    # plan would be wrong and its replay would say so. Nodes are numbered in the order of rows, so
+    # that neighbours in a program are neighbours in memory.
     match = step.match[row_operations]
     row_numbers = np.arange(len(row_operations), dtype=np.uint64)
-    node_of_row = number_first(np.where(match >= 0, joined[match], row_numbers))
+    key_of_row = np.where(match >= 0, hash_of_match[match], row_numbers)
+    node_of_row = number_first(key_of_row)
 
     # Pairs of nodes as single numbers, so that each is kept once.
     first_row_of_node = np.unique(node_of_row, return_index=True)[1]
@@ -230,26 +245,26 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     -------
     colour : int array, shape (ranks,)
         The classes, numbered in the order of their first ranks.
-    joined : uint64 array, shape (communications,)
-        ``joined[match]``: a hash, the same for communications of ranks of the same classes at the
-        same places of their programs, which therefore happen at the same time.
+    hash_of_match : uint64 array, shape (communications,)
+        ``hash_of_match[match]``: a hash, the same for communications of ranks of the same classes
+        at the same places of their programs, which therefore happen at the same time.
     """
-    joined = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
+    hash_of_match = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
     hashes = np.empty(len(colour), np.uint64)
     while True:
         check_time()
         with np.errstate(over="ignore"):
-            _meet(step.rank_start, step.match, colour, joined, hashes)
+            _meet(step.rank_start, step.match, colour, hash_of_match, hashes)
         refined = number_first(hashes)
 
         # Colours are only ever split: as many as before means that nothing was split.
         if refined.max(initial=-1) == colour.max(initial=-1):
-            return colour, joined
+            return colour, hash_of_match
         colour = refined
 
 
 @kernel
-def _meet(rank_start, match, colour, joined, hashes):
+def _meet(rank_start, match, colour, hash_of_match, hashes):
     """Compute a hash for each rank, which tells ranks apart whose partners differ.
 
     A colour is the number of a class of ranks that have been alike so far. First each
@@ -264,7 +279,7 @@ def _meet(rank_start, match, colour, joined, hashes):
         By operation a number that all parts of its communication share; -1 for computation.
     colour : int array, shape (ranks,)
         The colours by now.
-    joined : uint64 array, shape (matches,)
+    hash_of_match : uint64 array, shape (communications,)
         Written: by communication the sum over its parts of a hash of colour and place, which does
         not depend on the order of the parts.
     hashes : uint64 array, shape (ranks,)
@@ -272,17 +287,17 @@ def _meet(rank_start, match, colour, joined, hashes):
     """
     # First who meets in each communication, then the communications of each rank. The sum of
     # hashes wraps around at 64 bits, which does no harm.
-    joined[:] = 0
+    hash_of_match[:] = 0
     for rank in range(len(colour)):
         for operation in range(rank_start[rank], rank_start[rank + 1]):
             if match[operation] >= 0:
                 place = operation - rank_start[rank]
-                joined[match[operation]] += _mix(colour[rank], place)
+                hash_of_match[match[operation]] += _mix(colour[rank], place)
     for rank in range(len(colour)):
         hashes[rank] = _mix(colour[rank], 0)
         for operation in range(rank_start[rank], rank_start[rank + 1]):
             if match[operation] >= 0:
-                hashes[rank] = _mix(hashes[rank], joined[match[operation]])
+                hashes[rank] = _mix(hashes[rank], hash_of_match[match[operation]])
 
 
 @inner_kernel
