@@ -1,9 +1,10 @@
-"""Which switch is meant for which switch of a plan."""
+"""Which switch is meant for which switch of a plan, and which of its circuits are ours."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
+from optmatch.io.switches.circuits import CrossConnect
 from optmatch.io.switches.exports import NamedSwitch
 from optmatch.model import InputError
 from optmatch.switches.protocol import Switch
@@ -81,3 +82,25 @@ def match_all_switches(
     """
     matched = match_switches(plans, switch)
     return tuple(each_switch for each_switch in matched if each_switch is not None)
+
+
+def own_circuits(switch: Switch, sides: Set[str]) -> frozenset[CrossConnect]:
+    """Read the circuits of a switch, and return those that have one of our sides at either end.
+
+    Parameters
+    ----------
+    switch
+        The switch that is read.
+    sides
+        The names of the sides that are ours: those of the ports that a plan or a state may touch.
+
+    Raises
+    ------
+    SwitchError
+        If the switch cannot be read.
+    """
+    return frozenset(
+        circuit
+        for circuit in switch.read_circuits()
+        if circuit.a_side in sides or circuit.b_side in sides
+    )

@@ -27,12 +27,9 @@ from optmatch.io.text import digest
 from optmatch.model import InputError, Solution, VerificationError, check_fields, integer
 from optmatch.model.declarations import Amount, Index, form_of
 from optmatch.switches.journal import PlayJournal
-from optmatch.switches.matching import match_all_switches
-from optmatch.switches.protocol import Switch, SwitchError
+from optmatch.switches.matching import match_all_switches, own_circuits
+from optmatch.switches.protocol import CLAIM_EVERY_S, Switch, SwitchError
 from optmatch.switches.threads import run_in_thread, run_side_by_side
-
-_CLAIM_EVERY_S = 5.0
-"""How often a claim is renewed while a slot is held."""
 
 _PREPARE_S = 0.03
 """How long before the end of a slot the next one is compared and noted. At 320 ports that takes 5
@@ -460,7 +457,7 @@ class _Player:
             self._open_journal()
 
         for index, plan in enumerate(self.plans):
-            present = self._own_circuits(index)
+            present = own_circuits(self.switches[index], self.own_sides[index])
             self._refuse_foreign(index, present)
             self.expected[index] = present
 
@@ -705,7 +702,7 @@ class _Player:
             If a circuit of ours is gone, or there is another one on our ports that may not be
             taken over.
         """
-        present = self._own_circuits(index)
+        present = own_circuits(self.switches[index], self.own_sides[index])
         expected = self.expected[index]
         if present == expected:
             return present
@@ -722,22 +719,6 @@ class _Player:
                 f"{name}: somebody else has set circuit {added[0].name} on a port of the plan"
             )
         return present
-
-    def _own_circuits(self, index: int) -> frozenset[CrossConnect]:
-        """Return the circuits that a switch holds and that have a side of ours.
-
-        Parameters
-        ----------
-        index
-            The number of the switch. Sides are ours if they belong to a port that the plan may
-            touch.
-        """
-        own_sides = self.own_sides[index]
-        return frozenset(
-            circuit
-            for circuit in self.switches[index].read_circuits()
-            if circuit.a_side in own_sides or circuit.b_side in own_sides
-        )
 
     def _wait(self, index: int, circuits: Iterable[CrossConnect], applied_s: float) -> None:
         """Wait until the circuits of a switch are tuned; one that is not is an error.
@@ -828,7 +809,7 @@ class _Player:
     def _pass_time(self, end_s: float, stop: threading.Event) -> None:
         """Wait until a time of the monotonic clock, or until `stop` is set.
 
-        Long slots are held in parts of `_CLAIM_EVERY_S` seconds: a claim on a switch that is not
+        Long slots are held in parts of `CLAIM_EVERY_S` seconds: a claim on a switch that is not
         renewed would end.
 
         Parameters
@@ -842,8 +823,8 @@ class _Player:
             left_s = end_s - time.monotonic()
             if left_s <= 0:
                 return
-            stop.wait(min(left_s, _CLAIM_EVERY_S))
-            if left_s > _CLAIM_EVERY_S:
+            stop.wait(min(left_s, CLAIM_EVERY_S))
+            if left_s > CLAIM_EVERY_S:
                 for switch in self.switches:
                     switch.claim(self.owner)
 

@@ -8,6 +8,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from optmatch.io.switches.circuits import CrossConnect, Difference
 from optmatch.model import OptMatchError
 
+CLAIM_EVERY_S = 5.0
+"""How often the claim on a switch is renewed by those who play or watch. A claim of SONiC's driver
+lasts for 30 s, so that several renewals may fail before it ends."""
+
 
 class SwitchError(OptMatchError):
     """A switch cannot be reached, refuses, or holds something else than it should.

@@ -23,6 +23,7 @@ from optmatch.switches import (
     open_switch,
     play,
 )
+from optmatch.switches.matching import own_circuits
 from optmatch.switches.protocol import Tuning
 from tests.helpers.sonic_agent import RedisServer, SonicAgent, sonic_switch
 
@@ -491,6 +492,13 @@ def test_rails_and_planes_have_a_switch_each(tmp_path: Path) -> None:
         play(solution, DrySwitch())
     with pytest.raises(om.InputError, match="no switch is given for 'plane 1'"):
         play(solution, {"plane-0": DrySwitch()})
+
+
+def test_circuits_with_an_end_at_a_side_of_ours_are_ours() -> None:
+    names = [("1A", "9B"), ("9A", "1B"), ("1B", "1A"), ("9A", "11B"), ("11A", "9B")]
+    circuits = [CrossConnect(*sides) for sides in names]
+    assert own_circuits(DrySwitch(circuits), {"1A", "1B"}) == set(circuits[:3])
+    assert own_circuits(DrySwitch(circuits), set()) == set()
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "scpi://", "redis://h:999999", "http://a:b@c"])

@@ -362,8 +362,8 @@ def _jitter_figures(
 def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
     """Return the plan that follows from a file of triggers, with the times of its replay.
 
-    A trigger is one change of the circuits of a rail. The file has no times, but one order of all
-    triggers and operations.
+    A trigger is one change of the circuits of a rail. The file does not say when one comes, but
+    has one order of all triggers and operations.
 
     Parameters
     ----------

@@ -27,11 +27,6 @@ class StatusReader:
     """Reads the status of all ports of some switches, each switch in a thread of its own.
 
     A switch that does not answer holds up the others once, for a second, and from then on no more.
-
-    Parameters
-    ----------
-    switches
-        The switches, by the numbers under which readings name them.
     """
 
     def __init__(self, switches: Mapping[int, Switch]) -> None:

@@ -34,12 +34,10 @@ from optmatch.model.declarations import Amount, form_of
 from optmatch.model.files import path_name
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.transition import DROP, RAISE
-from optmatch.switches.matching import match_switches
-from optmatch.switches.protocol import Switch, SwitchError
+from optmatch.switches.matching import match_switches, own_circuits
+from optmatch.switches.protocol import CLAIM_EVERY_S, Switch, SwitchError
 from optmatch.switches.reroutes.readings import StatusReader
 from optmatch.switches.threads import run_in_thread, run_side_by_side
-
-_CLAIM_EVERY_S = 5.0
 
 _QUICK_S = 0.05
 """How long the first search for an answer to a failure may take. Racks of 64 chips take 1 ms, and
@@ -94,13 +92,7 @@ class _OpenFailure:
 
 
 class _SearchClock(Clock):
-    """A count without a limit that ends a search as soon as something else has to be done.
-
-    Parameters
-    ----------
-    is_interrupted
-        Is asked every few milliseconds; once it is true the search gives up.
-    """
+    """A count without a limit that ends a search as soon as something else has to be done."""
 
     def __init__(self, is_interrupted: Callable[[], bool]) -> None:
         """Make a count without a limit, which ends a search by an interrupt alone.
@@ -307,7 +299,7 @@ class Watcher:
         began_s = time.monotonic()
         plans = self._state_plans(self.controller.state)
         for index, switch in self._watched():
-            present = self._own_circuits(index)
+            present = own_circuits(switch, self._own_sides[index])
             difference = difference_between(present, plans[index].circuits(0))
             if difference.is_empty:
                 continue
@@ -841,23 +833,6 @@ class Watcher:
         except SwitchError:
             return dict.fromkeys(circuits, "on a switch that cannot be read")
 
-    def _own_circuits(self, index: int) -> frozenset[CrossConnect]:
-        """Return the circuits that a switch holds and that have a side of ours.
-
-        Parameters
-        ----------
-        index
-            The number of the switch. Sides are ours if they belong to a port of the running state.
-        """
-        switch = self._switches[index]
-        assert switch is not None
-        own_sides = self._own_sides[index]
-        return frozenset(
-            circuit
-            for circuit in switch.read_circuits()
-            if circuit.a_side in own_sides or circuit.b_side in own_sides
-        )
-
     def _watched(self) -> list[tuple[int, Switch]]:
         """List the switches that are watched, by their place among those of the state."""
         return [
@@ -867,7 +842,7 @@ class Watcher:
     def _claim(self) -> None:
         """Renew the claims on the switches now and then, if they may be changed."""
         if self.may_apply and time.monotonic() >= self._next_claim_s:
-            self._next_claim_s = time.monotonic() + _CLAIM_EVERY_S
+            self._next_claim_s = time.monotonic() + CLAIM_EVERY_S
             for index, switch in self._watched():
                 if index not in self._lost:
                     switch.claim(self._owner)

@@ -1,4 +1,4 @@
-"""A rail plan that a controller can execute: it has no times, but an order of events.
+"""A rail plan that a controller can execute: an order of events, and no times at which they begin.
 
 A *trigger* is one change of circuits of a rail, which its controller makes as one; the rail is in
 *state* s after its first s triggers. The *place* of an operation or a trigger is its number in one
