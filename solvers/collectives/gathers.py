@@ -949,7 +949,7 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
     Parameters
     ----------
     problem
-        The collective, with the number of its lanes.
+        The collective. Its `lanes` are the ports of a rank, on all planes together.
     sequence
         The circuits, which are circulants if all ranks have the same shifts.
 
@@ -958,12 +958,12 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
     list of (pieces, most pieces on a circuit in a round)
         `UNKNOWN` in place of the second number means that there is no limit.
     """
-    lanes = problem.lanes
+    n_ports = problem.lanes
     limits = [(1, UNKNOWN)]
-    if lanes > 1:
-        limits.append((lanes, UNKNOWN))
-    if lanes > 1 and sequence.is_circulant:
-        limits += [(lanes, lanes * factor) for factor in (1, 2, 4, 8)]
+    if n_ports > 1:
+        limits.append((n_ports, UNKNOWN))
+    if n_ports > 1 and sequence.is_circulant:
+        limits += [(n_ports, n_ports * factor) for factor in (1, 2, 4, 8)]
     return limits
 
 

@@ -92,7 +92,11 @@ class LoadPrices(NamedTuple):
 
 
 class WaySearch(NamedTuple):
-    """Scratch of `find_cheapest_way`: what is known of each rank before each round."""
+    """Scratch of `find_cheapest_way`: what is known of each rank before each round.
+
+    Rounds count from 0, and one more entry is for the end: arrays have shape (rounds + 1, ranks),
+    `n_reached` has shape (rounds + 1,).
+    """
 
     cost: FloatArray
     """``cost[round, rank]``: the price of the cheapest way to a rank; infinite if unknown."""
@@ -126,16 +130,17 @@ def _change_load(ways, prices, circuit, n_bytes):
     n_bytes : float
         The bytes that come, less than 0 if they go.
     """
-    turn, lane, rank = circuit
-    ways.load[turn, lane, rank] += n_bytes
-    exponent = (ways.load[turn, lane, rank] - prices.reference[turn]) / prices.smoothing[turn]
-    price = np.exp(min(exponent, MOST_EXPONENT)) / prices.total[turn]
-    ways.price[turn, lane, rank] = price * prices.factor[turn, lane, rank]
+    round_index, lane, rank = circuit
+    ways.load[round_index, lane, rank] += n_bytes
+    above_bytes = ways.load[round_index, lane, rank] - prices.reference[round_index]
+    exponent = min(above_bytes / prices.smoothing[round_index], MOST_EXPONENT)
+    price = np.exp(exponent) / prices.total[round_index]
+    ways.price[round_index, lane, rank] = price * prices.factor[round_index, lane, rank]
 
 
 @inner_kernel
-def _reach_rank(search, turn, rank, cost, lane, rank_before):
-    """Note a way to a rank before a round, if it is cheaper than the one that is known.
+def _reach_rank(search, round_index, rank, cost, lane, rank_before):
+    """Note a way that is at a rank before a round, if it is cheaper than the one that is known.
 
     A *way* says for each round over which lane (a port of every rank) a block leaves its rank, or
     that it waits.
@@ -143,26 +148,28 @@ def _reach_rank(search, turn, rank, cost, lane, rank_before):
     Parameters
     ----------
     search : WaySearch
-        Gets the way: writes `cost`, `lane_to` and `rank_before` of this round and rank; a rank
-        that had no way is added to ``reached[round]``.
-    turn : int
-        The round before which the way is at the rank.
+        Writes ``cost[round, rank]``, ``lane_to[round, rank]`` and ``rank_before[round, rank]``,
+        all of shape (rounds + 1, ranks). A rank without a way before this round is appended to
+        the first ``n_reached[round]`` entries of ``reached[round]``; `reached` has the same shape,
+        and `n_reached` has shape (rounds + 1,).
+    round_index : int
+        The round, from 0; `rounds` stands for the end, after the last one.
     rank : int
-        The rank.
+        The rank at which the way is before this round.
     cost : float
         The price of the way: the sum of the prices of its circuits.
     lane : int
-        The lane that it took in the last round, or `WAITS`.
+        The lane that the way took in the round before this one, or `WAITS`.
     rank_before : int
-        Where it was before that.
+        The rank at which it was before that round.
     """
-    if search.cost[turn, rank] == np.inf:
-        search.reached[turn, search.n_reached[turn]] = rank
-        search.n_reached[turn] += 1
-    if cost < search.cost[turn, rank]:
-        search.cost[turn, rank] = cost
-        search.lane_to[turn, rank] = lane
-        search.rank_before[turn, rank] = rank_before
+    if search.cost[round_index, rank] == np.inf:
+        search.reached[round_index, search.n_reached[round_index]] = rank
+        search.n_reached[round_index] += 1
+    if cost < search.cost[round_index, rank]:
+        search.cost[round_index, rank] = cost
+        search.lane_to[round_index, rank] = lane
+        search.rank_before[round_index, rank] = rank_before
 
 
 @inner_kernel
@@ -200,29 +207,29 @@ def find_cheapest_way(blocks, block, ways, search):
     n_looks = 0
     search.n_reached[:] = 0
     _reach_rank(search, 0, blocks.source[block], 0.0, WAITS, blocks.source[block])
-    for turn in range(n_rounds):
+    for round_index in range(n_rounds):
         # From each rank that some way reaches before the round, the block waits or takes a lane.
-        n_rounds_left = n_rounds - turn - 1
-        for place in range(search.n_reached[turn]):
-            rank = search.reached[turn, place]
-            cost = search.cost[turn, rank]
+        n_rounds_left = n_rounds - round_index - 1
+        for place in range(search.n_reached[round_index]):
+            rank = search.reached[round_index, place]
+            cost = search.cost[round_index, rank]
             if blocks.distance[destination, rank] <= n_rounds_left:
-                _reach_rank(search, turn + 1, rank, cost, WAITS, rank)
+                _reach_rank(search, round_index + 1, rank, cost, WAITS, rank)
             for lane in range(n_lanes):
                 peer = blocks.peer[lane, rank]
                 if peer >= 0 and blocks.distance[destination, peer] <= n_rounds_left:
-                    over_lane = cost + ways.price[turn, lane, rank]
-                    _reach_rank(search, turn + 1, peer, over_lane, lane, rank)
+                    over_lane = cost + ways.price[round_index, lane, rank]
+                    _reach_rank(search, round_index + 1, peer, over_lane, lane, rank)
             n_looks += n_lanes
 
     # The way is read backwards from the destination; then all that was noted is forgotten.
     rank = destination
-    for turn in range(n_rounds, 0, -1):
-        ways.lane_of[block, turn - 1] = search.lane_to[turn, rank]
-        rank = search.rank_before[turn, rank]
-    for turn in range(n_rounds + 1):
-        for place in range(search.n_reached[turn]):
-            search.cost[turn, search.reached[turn, place]] = np.inf
+    for round_index in range(n_rounds, 0, -1):
+        ways.lane_of[block, round_index - 1] = search.lane_to[round_index, rank]
+        rank = search.rank_before[round_index, rank]
+    for round_index in range(n_rounds + 1):
+        for place in range(search.n_reached[round_index]):
+            search.cost[round_index, search.reached[round_index, place]] = np.inf
     return n_looks
 
 
@@ -263,18 +270,18 @@ def reroute_blocks(blocks, order, ways, prices, search):
         # new one.
         is_routed = ways.lane_of[block, 0] != NOT_ROUTED
         rank = blocks.source[block]
-        for turn in range(n_rounds):
-            lane = ways.lane_of[block, turn]
+        for round_index in range(n_rounds):
+            lane = ways.lane_of[block, round_index]
             if is_routed and lane != WAITS:
-                _change_load(ways, prices, (turn, lane, rank), -n_bytes)
+                _change_load(ways, prices, (round_index, lane, rank), -n_bytes)
                 rank = blocks.peer[lane, rank]
 
         n_looks += find_cheapest_way(blocks, block, ways, search)
         rank = blocks.source[block]
-        for turn in range(n_rounds):
-            lane = ways.lane_of[block, turn]
+        for round_index in range(n_rounds):
+            lane = ways.lane_of[block, round_index]
             if lane != WAITS:
-                _change_load(ways, prices, (turn, lane, rank), n_bytes)
+                _change_load(ways, prices, (round_index, lane, rank), n_bytes)
                 rank = blocks.peer[lane, rank]
     return n_looks
 

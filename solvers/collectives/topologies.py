@@ -61,7 +61,8 @@ def list_topologies(problem: Collective) -> list[Topology]:
     -------
     list of Topology
         Each with ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; a lane is
-        one port of every rank. Graphs that the ports cannot hold are left out.
+        one port of every rank. Graphs that the ports cannot hold are left out; no two have the
+        same circuits.
     """
     n = problem.n_ranks
     if n < 2:
@@ -82,7 +83,30 @@ def list_topologies(problem: Collective) -> list[Topology]:
     elif 1 < problem.lanes < n - 1:
         found += [_lay_arcs(problem, "de-bruijn", 1, 0), _lay_arcs(problem, "kautz", -1, -1)]
         found += _lay_regular_graphs(problem)
-    return [topology for topology in found if topology is not None]
+    return _without_equals([topology for topology in found if topology is not None])
+
+
+def _without_equals(topologies: list[Topology]) -> list[Topology]:
+    """Leave out topologies with the circuits of an earlier one, which would be planned twice.
+
+    Topologies are equal if each rank leads to the same ranks, equally often, over whichever ports.
+    Between 3 ranks with two-way circuits, for example, all sets of shifts are rings.
+
+    Parameters
+    ----------
+    topologies
+        Graphs with the same numbers of lanes and ranks.
+
+    Returns
+    -------
+    list of Topology
+        The first one of each set of equal ones, in the same order.
+    """
+    first_of_circuits: dict[bytes, Topology] = {}
+    for topology in topologies:
+        peers_of_ranks = np.sort(topology.peer, axis=0).tobytes()
+        first_of_circuits.setdefault(peers_of_ranks, topology)
+    return list(first_of_circuits.values())
 
 
 def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int, ...]]:

@@ -33,6 +33,7 @@ All orders of the rounds of 5 ranks are tried up to 630 pieces, and one order up
 """
 
 _ROOT = 0
+"""Tenants do not choose a root, so that a broadcast has the one of `Collective` by default."""
 
 
 def lay_over_tournament(alone: Collective, slot_s: float) -> Laid | None:
@@ -41,7 +42,9 @@ def lay_over_tournament(alone: Collective, slot_s: float) -> Laid | None:
     Parameters
     ----------
     alone
-        The broadcast on an ideal switch of its own, with one port for each rank.
+        The broadcast on an ideal switch of its own, with one port for each rank, as `Tenancy`
+        asks it: from rank 0, without a latency of hops (`hop_s`) and without a size of which parts
+        have to be multiples (`align_bytes`). These fields are not looked at.
     slot_s
         The length of a slot in seconds: a round takes no longer.
 

@@ -7,16 +7,22 @@ import optmatch as om
 from optmatch.solvers.all_to_all import joint_model
 
 
-def test_the_joint_model_beats_the_search() -> None:
+def test_the_joint_model_is_never_worse_than_a_short_search_and_often_better() -> None:
+    """The search without iterations finds the optimum with two of five seeds, not with three."""
     problem = om.AllToAll(om.HexMesh(3, 3, tx=4, rx=4))
     exact = om.solve(problem, "ilp", seed=0)
-    quick = om.solve(problem, "negotiated", seed=1, limits=om.Limits(iterations=0))
     assert exact.status is om.Status.OPTIMAL
     assert exact.schedule is not None
-    assert quick.schedule is not None
     assert exact.objective is not None
-    assert quick.objective is not None
-    assert (exact.schedule.n_slots, exact.objective) < (quick.schedule.n_slots, quick.objective)
+    optimum = (exact.schedule.n_slots, exact.objective)
+    n_beaten = 0
+    for seed in range(5):
+        quick = om.solve(problem, "negotiated", seed=seed, limits=om.Limits(iterations=0))
+        assert quick.schedule is not None
+        assert quick.objective is not None
+        assert optimum <= (quick.schedule.n_slots, quick.objective)
+        n_beaten += optimum < (quick.schedule.n_slots, quick.objective)
+    assert n_beaten >= 3
     assert exact.stats["bound_by"] == "cp-sat"
     assert om.verify(problem, exact).ok
     assert exact.proof == "certificate"
