@@ -24,7 +24,8 @@ import numpy as np
 import redis
 
 import optmatch as om
-from optmatch.io.switches.plans import PlannedSwitch, switches_of_state
+from optmatch.io.switches.planned import PlannedSwitch
+from optmatch.io.switches.plans import switches_of_state
 from optmatch.io.switches.ports import PortTable
 from optmatch.io.switches.racks import RackNodes, rack_nodes
 from optmatch.switches import Difference, SonicSwitch, Watcher, WatchEvent

@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError, Schedule, Solution
-from optmatch.problems import Collective, CollectivePlan, Demand, PlaneSchedules, RailJob
+from optmatch.problems import (
+    Collective,
+    CollectivePlan,
+    Demand,
+    PlaneSchedules,
+    RailJob,
+    RailShares,
+)
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 
 
@@ -184,6 +191,11 @@ def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | Coll
         return answer
     if isinstance(answer, CollectivePlan) and answer.shares_bytes.size and answer.n_epochs:
         return answer
+    if isinstance(answer, RailShares):
+        raise InputError(
+            f"a solution of kind {solution.problem.kind}: this format takes the plan of one job;"
+            " the circuits of all jobs are written as sonic-ocs, sonic-cli or polatis-scpi"
+        )
     raise InputError(
         f"a solution of kind {solution.problem.kind}, status {solution.status.value}: neither a"
         " schedule nor a plan of rails"

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from optmatch.io.switches import polatis, sonic
 from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
-from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
+from optmatch.io.switches.planned import PlannedSwitch
+from optmatch.io.switches.plans import list_planned_switches
 from optmatch.io.switches.ports import PortTable, read_port_tables
 from optmatch.model import InputError, Solution
 from optmatch.model.files import path_name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,54 +15,19 @@ from optmatch.io.rails.topologies import (
     list_plane_epochs,
     topologies,
 )
+from optmatch.io.switches.planned import PlannedSwitch
 from optmatch.io.switches.racks import FibreRoute, rack_nodes
+from optmatch.io.switches.rail_sharing import switches_of_shared_rails
 from optmatch.model import IDLE, InputError, Solution
 from optmatch.problems import (
     Allocation,
+    RailShares,
+    RailSharing,
     Reroute,
     SliceAllocation,
     Transition,
 )
 from optmatch.problems.reroutes.transition import DROP, RAISE
-
-
-class PlannedSwitch(NamedTuple):
-    """One switch, and what it holds over time.
-
-    Times are seconds from the beginning of the plan. A transition has no times: its states follow
-    each other as soon as the one before is there.
-    """
-
-    name: str
-    """Such as ``switch``, ``plane 1``, ``rail 3``, ``server 2``."""
-    labels: tuple[str, ...]
-    """``labels[port]``: what is at the port."""
-    matchings: NDArray[np.int32]
-    """``matchings[state, source] = destination``, -1 where idle; shape (states, ports)."""
-    starts_s: NDArray[np.float64]
-    """``starts_s[state]``: when the switch begins to change to the state."""
-    ready_s: NDArray[np.float64]
-    """``ready_s[state]``: when its circuits carry data."""
-    ends_s: NDArray[np.float64]
-    """``ends_s[state]``: when the next state begins, or the plan ends."""
-
-    @property
-    def n_states(self) -> int:
-        """The number of states."""
-        return len(self.matchings)
-
-    @property
-    def file_name(self) -> str:
-        """The name as a part of file names: letters, digits and hyphens.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> none = np.zeros(0)
-        >>> PlannedSwitch("rail 3", (), np.zeros((0, 2), np.int32), none, none, none).file_name
-        'rail-3'
-        """
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
 
 class _LitCircuit(NamedTuple):
@@ -77,8 +41,9 @@ class _LitCircuit(NamedTuple):
 def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
     """Return the switches of an answer with their states.
 
-    Schedules have one switch, or one for each plane; a plan of rails one for each rail; a
-    transition or a slice in racks one for each server and each inter-rack switch.
+    Schedules have one switch, or one for each plane; plans of rails one for each rail, also if
+    several jobs share them; a transition or a slice in racks one for each server and each
+    inter-rack switch.
 
     Parameters
     ----------
@@ -110,6 +75,8 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
         return switches_of_transition(problem, answer)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
         return _switches_of_slice(problem.fabric, answer)
+    if isinstance(answer, RailShares) and isinstance(problem, RailSharing):
+        return switches_of_shared_rails(problem, answer)
     # Collectives that change all planes at once have epochs in place of schedules.
     planes_of_epochs = list_plane_epochs(solution)
     if planes_of_epochs:

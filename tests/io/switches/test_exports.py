@@ -13,7 +13,8 @@ import pytest
 import optmatch as om
 from optmatch.io.exports import exported
 from optmatch.io.switches.circuits import CrossConnect, difference_between
-from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
+from optmatch.io.switches.planned import PlannedSwitch
+from optmatch.io.switches.plans import list_planned_switches
 from optmatch.io.switches.polatis import read_lists, write_lists
 from optmatch.io.switches.ports import PortTable, read_port_tables
 from optmatch.io.switches.racks import rack_nodes
@@ -22,8 +23,8 @@ from optmatch.model import FormatError, InputError
 from tests.helpers.answers import PROBLEMS, answer_named
 from tests.helpers.command import call
 
-WITHOUT_CIRCUITS = ("port-sharing", "placement", "rail-sharing")
-"""Kinds that no format of switches takes; the plan of each job of shared rails is a rail plan."""
+WITHOUT_CIRCUITS = ("port-sharing", "placement")
+"""Kinds that no format of switches takes."""
 
 WITH_CIRCUITS = [name for name in PROBLEMS if name not in WITHOUT_CIRCUITS]
 
