@@ -19,7 +19,7 @@ Cut
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 from math import factorial
 
 import numpy as np
@@ -154,15 +154,16 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     Yields
     ------
     int array, shape (seats,)
-        Orders, each with all seats once; some may be repeated.
+        Orders, each with all seats once; none is repeated.
     """
     seen = set()
-    for order in _list_grids(families, len(seats.rail)):
-        if order.tobytes() not in seen:
-            seen.add(order.tobytes())
-            yield order
-    yield from (order for order in _list_rows(seats) if order.tobytes() not in seen)
-    for order in (*_list_spread(families, len(seats.rail)), *_list_others(len(seats.rail))):
+    n_seats = len(seats.rail)
+    for order in chain(
+        _list_grids(families, n_seats),
+        _list_rows(seats),
+        _list_spread(families, n_seats),
+        _list_others(n_seats),
+    ):
         if order.tobytes() not in seen:
             seen.add(order.tobytes())
             yield order

@@ -280,10 +280,6 @@ class Decoder:
             rate = np.array(choice.widths) * self.seats.job.network.port_bytes_per_s
             self._rate_of[choice.widths] = rate
 
-        # A switch that stops as a whole changes no circuit here: none would be up in time.
-        change_s = choice.delay_s
-        if self._is_all_stop:
-            change_s = np.inf
         plan = PlanChoice(
             priority=choice.rank,
             haste_s=choice.haste_s,
@@ -293,7 +289,7 @@ class Decoder:
             rate=self._rate_of[choice.widths],
             menu=self._menu,
             chords=self.describe_chords(choice),
-            change_s=change_s,
+            change_s=self.measure_change(choice),
             price_s=choice.price_s,
             in_order=choice.in_turn,
         )
@@ -308,6 +304,24 @@ class Decoder:
         outcome: StepOutcome = decode(self.graph, plan, limits, scratch, self.result)
         self.work += outcome.work
         return outcome
+
+    def measure_change(self, choice: RailChoice) -> float:
+        """Return how long the change of a circuit takes in schedules of a choice.
+
+        Parameters
+        ----------
+        choice
+            The choice, with the delay of a change.
+
+        Returns
+        -------
+        float
+            Seconds: the delay of the choice. Infinite where the switch stops as a whole: schedules
+            of choices change no circuit there, as none would be up in time.
+        """
+        if self._is_all_stop:
+            return np.inf
+        return choice.delay_s
 
     def _list_scratch(self, n_bundles: int) -> Scratch:
         """Return the arrays in which a schedule with so many bundles works; always the same ones.
@@ -655,10 +669,12 @@ class Search:
                 continue
 
             # The critical path of the choice that is now current is looked for when it is needed.
+            # The decoder writes the times of the next choice over those of this one, hence copies.
             current = _TimedChoice(step_s, changed)
-            result = self.decoder.result
-            self._times = ScheduleTimes(result.start_s.copy(), result.end_s.copy())
+            self._times = None
             self._blocked = None
+            if self.critical_share:
+                self._times = self._copy_times()
             if step_s < best.step_s:
                 best = current
         return best
@@ -1063,7 +1079,7 @@ class Search:
         A move changes one thing: a ring of circuits, the way of communications, or who goes first.
         A second move helps to leave choices that no single move makes better. With the probability
         ``self.critical_share`` the move is an exchange of two communications on the critical path
-        instead.
+        instead, if one of them waits for the circuits of the other.
 
         Parameters
         ----------
@@ -1077,7 +1093,9 @@ class Search:
         """
         draw = _MoveDraw(*self.rng.random(4).tolist())
         if self.critical_share and self.rng.random() < self.critical_share:
-            return self._exchange_on_critical_path(choice)
+            exchanged = self._exchange_on_critical_path(choice)
+            if exchanged is not None:
+                return exchanged
         if draw.move < 0.15:
             choice = self._apply(choice, _MoveDraw(*self.rng.random(4).tolist()))
 
@@ -1086,7 +1104,12 @@ class Search:
         # in turn.
         return self._apply(choice, draw._replace(move=(draw.move - 0.15) / 0.85 % 1))
 
-    def _exchange_on_critical_path(self, choice: RailChoice) -> RailChoice:
+    def _copy_times(self) -> ScheduleTimes:
+        """Return the times of the schedule that was made last, as arrays of their own."""
+        result = self.decoder.result
+        return ScheduleTimes(result.start_s.copy(), result.end_s.copy())
+
+    def _exchange_on_critical_path(self, choice: RailChoice) -> RailChoice | None:
         """Let a communication on the critical path go before the one whose circuits it waits for.
 
         The critical path is the chain of communications and computations, each waiting for the one
@@ -1106,19 +1129,20 @@ class Search:
 
         Returns
         -------
-        RailChoice
+        RailChoice or None
             Another choice: the one that waits is preferred, by priority and by as much haste as it
-            is ready later; or in half of the cases the other one is held back by as much. The same
-            choice if nobody on the path waits for circuits.
+            is ready later; or in half of the cases the other one is held back by as much. None if
+            nobody on the path waits for circuits.
         """
         # The times of the current choice, and who waits on its critical path.
         if self._times is None:
             self.decoder.run(choice)
-            self._times = ScheduleTimes(self.decoder.result.start_s, self.decoder.result.end_s)
+            self._times = self._copy_times()
         if self._blocked is None:
-            self._blocked = self._paths.list_blocked(self._times, choice.delay_s)
+            change_s = self.decoder.measure_change(choice)
+            self._blocked = self._paths.list_blocked(self._times, change_s)
         if not self._blocked:
-            return choice
+            return None
 
         # A schedule starts what can start first, less its haste: the one that waits goes first if
         # it is seen as ready a little sooner than the other one starts. If it is ready at 7 s and

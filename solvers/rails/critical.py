@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.rails.seats import Seats
 
 _TIE = 1e-12
@@ -72,6 +72,9 @@ class CriticalPaths:
         later = seats.pairs[by_later, 1]
         self._first_former = np.searchsorted(later, np.arange(n_nodes + 1))
 
+        # By seat the node whose members were marked last: scratch of the walks.
+        self._mark = np.empty(len(seats.rail), np.int64)
+
     def list_blocked(self, times: ScheduleTimes, delay_s: float) -> list[Blocked]:
         """List the communications that wait for circuits where it makes the step longer.
 
@@ -79,6 +82,10 @@ class CriticalPaths:
         the one before, that decides when the step ends. A communication on it may wait for another
         one, its blocker, only because that has the circuits. These pairs are listed: if the two
         change places, the step may get shorter.
+
+        Which circuits a communication uses is not known here, only when it ends and who takes
+        part. The blocker is one that ends when the other one can begin; of several, one in which a
+        seat of the other one takes part, if there is such a one.
 
         Parameters
         ----------
@@ -103,6 +110,7 @@ class CriticalPaths:
         n_pairs = _walk_back(
             (times.start_s, times.end_s),
             (self._first_former, self._former),
+            (self.seats.begin, self.seats.member, self._mark),
             (by_end, times.end_s[by_end]),
             (min(delay_s, 1e300), tie_s),
             (pairs, ready_s),
@@ -116,18 +124,22 @@ class CriticalPaths:
 
 
 @kernel
-def _walk_back(times, formers, communications, limits, blocked):
+def _walk_back(times, formers, members, communications, limits, blocked):
     """Walk along the critical path of a schedule, from its end back to its start.
 
     The critical path is the chain of nodes (computations and communications) that decides when the
     step ends. From a node the walk goes back to one of two sorts of nodes:
 
     * one that it waits for and that ends when it starts; else
-    * a communication that ends then, or the delay of a change earlier: it takes over its circuits.
+    * a communication that ends then, or the delay of a change earlier: it may take over its
+      circuits. Of several that end at these times one with a common seat is preferred, as both
+      need the ports of this seat. Else it is any of them: data of one may pass through the seats
+      of the other.
 
     Each step of the second sort is written down. With a delay of 2 s, a node that is ready at 5 s
     and starts at 9 s may have waited for the circuits of one that ends at 7 s: the pair and 5 s
-    are written. The cost is O(path * log(communications)).
+    are written. The cost is O(path * log(communications)), and the number of members of all
+    communications that are looked at because they end at the same time.
 
     Parameters
     ----------
@@ -135,6 +147,9 @@ def _walk_back(times, formers, communications, limits, blocked):
         By node its start and end, in seconds; shape (nodes,) each.
     formers : tuple of (first_former, former)
         Node k waits for the nodes ``former[first_former[k]:first_former[k + 1]]``.
+    members : tuple of (begin, member, mark)
+        The seats (GPUs of the rail) of node k are ``member[begin[k]:begin[k + 1]]``. ``mark`` is
+        scratch, shape (seats,): it is written.
     communications : tuple of (by_end, end_s)
         The nodes that ride a rail, sorted by their ends, and these ends in seconds; shape
         (communications,) each.
@@ -143,7 +158,7 @@ def _walk_back(times, formers, communications, limits, blocked):
         `tie_s` are the same.
     blocked : tuple of (pairs, ready_s)
         Written, an entry for each communication on the path that waits for circuits: this node and
-        the one whose circuits it takes over, shape (communications, 2); and when it would be ready
+        the one that it follows, shape (communications, 2); and when it would be ready
         without that, in seconds, shape (communications,).
 
     Returns
@@ -155,6 +170,8 @@ def _walk_back(times, formers, communications, limits, blocked):
     first_former, former = formers
     by_end, sorted_ends_s = communications
     delay_s, tie_s = limits
+    begin, member, mark = members
+    mark[:] = -1
     pairs, ready_s = blocked
     n_pairs = 0
 
@@ -173,16 +190,26 @@ def _walk_back(times, formers, communications, limits, blocked):
             continue
 
         # Else a communication that ends when the circuits of this one are free: at its start, or
-        # the delay of a change earlier. It is found by binary search among the ends; the node
-        # itself does not count.
+        # the delay of a change earlier. The last one is found by binary search among the ends;
+        # those before it that end at the same time are looked at until one has a common seat. The
+        # node itself does not count.
+        for position in range(begin[node], begin[node + 1]):
+            mark[member[position]] = node
         blocker = -1
+        has_common_seat = False
         for gap_s in (0.0, delay_s):
             freed_s = start_s[node] - gap_s
             place = np.searchsorted(sorted_ends_s, freed_s + tie_s, side="right") - 1
-            if place >= 0 and by_end[place] == node:
+            while place >= 0 and abs(sorted_ends_s[place] - freed_s) <= tie_s:
+                if has_common_seat:
+                    break
+                candidate = by_end[place]
                 place -= 1
-            if blocker < 0 and place >= 0 and abs(sorted_ends_s[place] - freed_s) <= tie_s:
-                blocker = by_end[place]
+                if candidate == node:
+                    continue
+                has_common_seat = _has_marked_member(members, candidate, node)
+                if blocker < 0 or has_common_seat:
+                    blocker = candidate
 
         # The path ends where nothing explains the start of the node, or at the start of the step.
         if blocker < 0 or start_s[node] <= tie_s or n_pairs == len(pairs):
@@ -192,3 +219,29 @@ def _walk_back(times, formers, communications, limits, blocked):
         ready_s[n_pairs] = latest_s
         n_pairs += 1
         node = blocker
+
+
+@inner_kernel
+def _has_marked_member(members, node, marked):
+    """Tell whether a seat that takes part in a communication has a certain mark.
+
+    Parameters
+    ----------
+    members : tuple of (begin, member, mark)
+        The seats (GPUs of the rail) of node k are ``member[begin[k]:begin[k + 1]]``;
+        ``mark[seat]`` is the mark of a seat.
+    node : int
+        The communication.
+    marked : int
+        The mark: the seats of another communication are marked with its number.
+
+    Returns
+    -------
+    bool
+        Whether a member of the communication has this mark. The cost is its number of members.
+    """
+    begin, member, mark = members
+    for position in range(begin[node], begin[node + 1]):
+        if mark[member[position]] == marked:
+            return True
+    return False

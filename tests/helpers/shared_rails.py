@@ -15,9 +15,10 @@ from typing import Any
 import optmatch as om
 from optmatch.problems import NamedJob, RailShares, RailSharing
 from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.solvers.rail_sharing import METHODS
 from tests.helpers.rails import small_job
 
-METHODS = ("prefetch", "provisioned", "on-demand", "static")
+METHOD_NAMES = tuple(method.name for method in METHODS)
 
 
 def draw_sharing(rng: random.Random) -> RailSharing:
@@ -188,7 +189,7 @@ def main() -> None:
             counts["refused"] = counts.get("refused", 0) + 1
             continue
         limits = om.Limits(iterations=60)
-        solution = om.solve(problem, rng.choice(METHODS), seed=0, limits=limits)
+        solution = om.solve(problem, rng.choice(METHOD_NAMES), seed=0, limits=limits)
         counts[problem.by] = counts.get(problem.by, 0) + 1
         if solution.answer is None:
             counts["no plan"] = counts.get("no plan", 0) + 1
