@@ -429,7 +429,7 @@ class _Shape(NamedTuple):
     """Strides of further bundles of one port each, which are chords."""
 
 
-class _TimedChoice(NamedTuple):
+class TimedChoice(NamedTuple):
     """A choice and the time of its step."""
 
     step_s: float
@@ -607,7 +607,7 @@ class Search:
         n_left, starts = self._time_simple_choices(n_trials, halfway)
         if former is not None:
             again = former._replace(delay_s=delay_s)
-            starts = [_TimedChoice(self._try(again, np.inf), again), *starts]
+            starts = [TimedChoice(self._try(again, np.inf), again), *starts]
         if not starts:
             return
 
@@ -618,7 +618,7 @@ class Search:
             number = turn % len(starts)
             current = starts[number]
             if turn >= _TURNS * len(starts) and self.best is not None:
-                current = _TimedChoice(self.best_s, self.best._replace(delay_s=delay_s))
+                current = TimedChoice(self.best_s, self.best._replace(delay_s=delay_s))
 
             # In every second turn of a start many moves are on the critical path.
             is_second_turn = turn // len(starts) % 2 == 1
@@ -629,7 +629,7 @@ class Search:
             if self._is_done(most_work):
                 return
 
-    def _take_turn(self, current: _TimedChoice, n_trials: int, most_work: float) -> _TimedChoice:
+    def _take_turn(self, current: TimedChoice, n_trials: int, most_work: float) -> TimedChoice:
         """Change a choice at random, again and again (threshold accepting).
 
         A choice is all that a schedule follows: rings of circuits, the way of each communication,
@@ -648,7 +648,7 @@ class Search:
 
         Returns
         -------
-        _TimedChoice
+        TimedChoice
             The best one of those that were kept, or `current` if none was better. The best one of
             the whole search is in ``self.best`` as well.
         """
@@ -670,7 +670,7 @@ class Search:
 
             # The critical path of the choice that is now current is looked for when it is needed.
             # The decoder writes the times of the next choice over those of this one, hence copies.
-            current = _TimedChoice(step_s, changed)
+            current = TimedChoice(step_s, changed)
             self._times = None
             self._blocked = None
             if self.critical_share:
@@ -681,7 +681,7 @@ class Search:
 
     def _time_simple_choices(
         self, n_trials: int, most_work: float
-    ) -> tuple[int, list[_TimedChoice]]:
+    ) -> tuple[int, list[TimedChoice]]:
         """Time the simple choices, and return the best of them, with which the search begins.
 
         A choice is all that a schedule follows: rings (circuits from each GPU of a rail to a next
@@ -699,13 +699,13 @@ class Search:
         -------
         n_trials : int
             How many trials are left.
-        starts : list of _TimedChoice
+        starts : list of TimedChoice
             The best choice first, with the time of its step in seconds, and the one that was the
             best before; then the best ones with other rings; at most `_STARTS`. Empty if no step
             is less than twice as long as that of the known plan.
         """
-        record_holders: list[_TimedChoice] = []
-        best_by_rings: list[_TimedChoice] = []
+        record_holders: list[TimedChoice] = []
+        best_by_rings: list[TimedChoice] = []
         scores: list[float] = []
         best_s = np.inf
         for choice in self._begin(scores):
@@ -718,10 +718,10 @@ class Search:
             step_s = self._try(choice, min(1.3 * best_s, 2 * self.known_s))
             scores.append(step_s)
             if step_s < np.inf:
-                _keep_best(best_by_rings, _TimedChoice(step_s, choice))
+                _keep_best(best_by_rings, TimedChoice(step_s, choice))
             if step_s < best_s:
                 best_s = step_s
-                record_holders = [_TimedChoice(step_s, choice), *record_holders[:1]]
+                record_holders = [TimedChoice(step_s, choice), *record_holders[:1]]
 
         # Other rings than those of the best are starts, too: on a few GPUs it is hard to get from
         # one ring to another by small changes.
@@ -1357,7 +1357,7 @@ def _has_same_rings(choice: RailChoice, other: RailChoice) -> bool:
     )
 
 
-def _keep_best(starts: list[_TimedChoice], timed: _TimedChoice) -> None:
+def _keep_best(starts: list[TimedChoice], timed: TimedChoice) -> None:
     """Put a choice into a list of the best ones, each with other circuits on its rings.
 
     Parameters

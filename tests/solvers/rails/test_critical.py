@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.rails.choices import RailChoice, Search, _TimedChoice
+from optmatch.solvers.rails.choices import RailChoice, Search, TimedChoice
 from optmatch.solvers.rails.critical import CriticalPaths, ScheduleTimes
 from optmatch.solvers.rails.seats import Seats, seat_ranks
 from tests.helpers.rails import MODEL, make_job
@@ -77,7 +77,7 @@ def test_times_are_kept_only_where_critical_paths_are_looked_for() -> None:
     for critical_share in (0.0, 0.5):
         search.critical_share = critical_share
         step_s = 2 * search.best_s
-        search._take_turn(_TimedChoice(step_s, choice), 1, np.inf)
+        search._take_turn(TimedChoice(step_s, choice), 1, np.inf)
         assert (search._times is not None) == (critical_share > 0)
 
 
