@@ -209,6 +209,17 @@ def test_tests_see_only_what_is_public() -> None:
     assert found == []
 
 
+def test_smoke_tests_see_only_what_is_installed() -> None:
+    """They are copied to where there is no checkout, beside an installed wheel."""
+    named = {
+        word
+        for path in sorted((ROOT / "tests" / "smoke").glob("*.py"))
+        for word in re.findall(r"^(?:from|import) (\w+)", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert "optmatch" in named
+    assert not named & {"tests", "docs", "benchmarks", "conftest"}
+
+
 def texts() -> list[Path]:
     """List the files that people read."""
     listed = subprocess.run(

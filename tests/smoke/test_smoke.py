@@ -17,7 +17,6 @@ import pytest
 import optmatch as om
 from optmatch.kinds import all_kinds, all_methods, kind_of
 from optmatch.model import Limits, Problem
-from tests.helpers.rails import small_job
 
 COMMANDS = {
     "all-to-all": "all-to-all --rows 2 --cols 2 --ports 4",
@@ -51,7 +50,10 @@ COMMANDS = {
     "port-sharing, in order": "port-sharing --resources 6 --jobs 3 --objective lexicographic",
     "rail-job": "rail-job --gpus 16 --gpus-per-server 4 --dp 2 --tp 4 --pp 2 --layers 8"
     " --hidden 1024 --heads 8 --sequence 512 --vocabulary 32000 --ffn 4096 --batch 8",
-    "rail-sharing": "rail-sharing step.json other=step.json --radix 4 --by time",
+    "rail-job, two GPUs": "rail-job --gpus 2 --gpus-per-server 1 --dp 2 --tp 1 --pp 1 --layers 12"
+    " --hidden 64 --heads 4 --sequence 32 --vocabulary 100 --ffn 128 --batch 8",
+    "rail-sharing": "rail-sharing rail-job-two-GPUs.json other=rail-job-two-GPUs.json"
+    " --radix 4 --by time",
     "reroute": "reroute --rows 3 --cols 3 --ports 6 --stuck-bar 2",
     "routing": "routing --rows 4 --cols 4 --ports 8 --random-matching --seed 3",
     "routing, feed-forward": "routing --fabric benes --size 4 --matching 2,3,0,1",
@@ -61,7 +63,6 @@ COMMANDS = {
 LIMITS = Limits(time_s=1.0, iterations=200)
 FOLDER = Path(mkdtemp(prefix="optmatch-smoke-"))
 (FOLDER / "uneven.csv").write_text("0,7,1\n2,0,0\n7,0,0\n")
-om.save(small_job(2, 1, 1), FOLDER / "step.json")
 DRAWS = find_spec("matplotlib") is not None
 TABULATES = find_spec("pandas") is not None
 
