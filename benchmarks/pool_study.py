@@ -32,7 +32,7 @@ from optmatch.simulation.sharing.pool import MIXES, NAMES, Pool, Trace, draw_wor
 from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate_pool
 from optmatch.solvers.sharing import policies
 from optmatch.solvers.sharing.policies import Priority
-from optmatch.studies.outcome import Row, Study, mean_row
+from optmatch.studies.outcome import Row, TableStudy, mean_row
 
 
 def scarce(now: Moment, *, keen: float = 0.85) -> Priority:
@@ -169,7 +169,7 @@ def study_sharing(
     runs: int = 20,
     seed: int = 0,
     on_event: OnEvent = ignore,
-) -> Study:
+) -> TableStudy:
     """Let jobs of several mixes share devices under several policies.
 
     Parameters
@@ -199,7 +199,7 @@ def study_sharing(
 
     Returns
     -------
-    Study
+    TableStudy
         Tables ``completion``, with ``ratio``: random over policy, run by run, and ``devices``.
         The first run of all mixes comes first, so that an interrupt leaves as many of each.
 
@@ -261,7 +261,7 @@ def study_sharing(
         "completion": list(_completion(figures_of, vary)),
         "devices": list(_devices(figures_of)),
     }
-    return Study("sharing", tables, complete)
+    return TableStudy("sharing", tables, complete)
 
 
 Key = tuple[tuple[float, float, float, str], str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,24 +24,18 @@ from optmatch.commands.shared.options import (
 from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
-    csv_text,
     name_of,
     print_object,
-    print_table,
     read_problem,
     say,
 )
 from optmatch.commands.shared.progress import listening
-from optmatch.model import write_score
+from optmatch.commands.shared.studies import draw_study, print_rows, rows_as_csv
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.model.files import PICTURES, check_target, replace_file
 
-FABRIC_COLUMNS = (
-    *("name", "cells", "stages", "crossings", "area_cells", "routed", "matchings"),
-    *("worst_route_cells", "worst_insertion_loss_db", "worst_signal_to_crosstalk_db"),
-    *("toggles", "time_s"),
-)
-METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
+if TYPE_CHECKING:
+    from optmatch.studies.outcome import Study
 
 
 @click.command(cls=SectionedCommand)
@@ -81,7 +75,7 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
     "-o",
     "--output",
     type=click.Path(),
-    help="Table as x.csv; of fabrics also a picture: x.png, .svg, .pdf.  [default: none]",
+    help="Table as x.csv, or a picture: x.png, .svg, .pdf.  [default: none]",
 )
 @with_options((FORCE, JSON, QUIET))
 @click.pass_context
@@ -97,32 +91,71 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
         raise click.UsageError(
             "either FILE..., with --methods NAME,... to choose, or --fabrics NAME,... --size N"
         )
+    from optmatch.studies.comparisons import FabricComparison, MethodComparison
+
     output = options["output"]
     if output is not None:
-        endings = (".csv", *PICTURES) if are_fabrics else (".csv",)
-        check_target(output, force=options["force"], endings=endings)
+        check_target(output, force=options["force"], endings=(".csv", *PICTURES))
 
     # Rows are collected one by one, so that those before Ctrl-C are not lost.
-    rows: list[Any] = []
-    code = SOLVED
+    complete = True
+    fabric_rows: list[FabricRow] = []
+    method_rows: list[MethodRow] = []
     try:
         if are_fabrics:
-            _measure_fabrics(options, rows.append)
+            _measure_fabrics(options, fabric_rows.append)
         else:
-            _solve_by_methods(files, options, rows.append)
+            _solve_by_methods(files, options, method_rows.append)
     except KeyboardInterrupt:
         say("interrupted: these rows are there")
-        code = INTERRUPTED
-
-    columns = FABRIC_COLUMNS if are_fabrics else METHOD_COLUMNS
-    table = [{name: getattr(row, name) for name in columns} for row in rows]
-    if options["as_json"]:
-        print_object("comparison", {"of": "fabrics" if are_fabrics else "methods", "rows": table})
+        complete = False
+    study: FabricComparison | MethodComparison
+    if are_fabrics:
+        study = FabricComparison(fabric_rows, complete=complete)
     else:
-        _print_comparison(table)
-    if output is not None and rows:
-        _save_comparison(output, table, rows)
-    ctx.exit(code)
+        study = MethodComparison(method_rows, complete=complete)
+
+    if options["as_json"]:
+        print_object("comparison", study.to_object())
+    else:
+        _print_comparison(study)
+    if output is not None and study:
+        _save_comparison(study, output)
+    ctx.exit(SOLVED if study.complete else INTERRUPTED)
+
+
+def _print_comparison(study: Study) -> None:
+    """Print a comparison as a table; reasons of refusals below it.
+
+    Parameters
+    ----------
+    study
+        The comparison. In that of methods a row whose status is "refused" has the reason why the
+        method does not take the problem.
+    """
+    (rows,) = study.tables.values()
+    print_rows([{name: row[name] for name in row if name != "reason"} for row in rows])
+    for row in rows:
+        if row.get("status") == "refused":
+            click.echo(f"{row['name']}: {row['method']}: {row['reason']}")
+
+
+def _save_comparison(study: Study, output: str) -> None:
+    """Write a comparison as CSV or as a picture.
+
+    Parameters
+    ----------
+    study
+        The comparison, with at least one row.
+    output
+        The file, which was checked before the work; its ending decides.
+    """
+    if Path(output).suffix.lower() != ".csv":
+        draw_study(study, output, force=True)
+        return
+    (rows,) = study.tables.values()
+    replace_file(Path(output), rows_as_csv(rows).encode())
+    say(f"{output}: written")
 
 
 def _solve_by_methods(
@@ -271,66 +304,3 @@ def _read_names(text: str) -> list[str]:
     if not names or len(set(names)) < len(names):
         raise click.UsageError(f"{text!r}: different names, separated by commas")
     return names
-
-
-def _save_comparison(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
-    """Write a comparison as CSV or, where fabrics are compared, as a picture.
-
-    Parameters
-    ----------
-    output
-        The file, which was checked before the work; its ending decides.
-    table
-        The rows as dictionaries, in the order of the columns.
-    rows
-        The same rows as records.
-    """
-    if Path(output).suffix.lower() == ".csv":
-        text = csv_text([table[0], *(row.values() for row in table)])
-        replace_file(Path(output), text.encode())
-    else:
-        from optmatch.plotting import plot_fabrics, save_figure
-
-        save_figure(lambda: plot_fabrics(rows), output, force=True)
-    say(f"{output}: written")
-
-
-def _print_comparison(table: list[dict[str, Any]]) -> None:
-    """Print rows as a table; reasons of refusals below it.
-
-    Parameters
-    ----------
-    table
-        The rows by name of column. A row whose status is "refused" has the reason why its method
-        does not take the problem.
-    """
-    if not table:
-        return
-    names = [name for name in table[0] if name != "reason"]
-    titles = [name.replace("_", " ") for name in names]
-    lines = [[_write_cell(row[name], name) for name in names] for row in table]
-    print_table([titles, *lines])
-    for row in table:
-        if row.get("status") == "refused":
-            click.echo(f"{row['name']}: {row['method']}: {row['reason']}")
-
-
-def _write_cell(value: Any, name: str) -> str:
-    """Write a value for a cell of a table.
-
-    Parameters
-    ----------
-    value
-        A number, a text, a tuple of levels of an objective, or None, which is written "-".
-    name
-        The name of the column; a gap is a share, and is written in percent.
-    """
-    if value is None:
-        return "-"
-    if name == "gap":
-        return f"{100 * value:.3g} %"
-    if isinstance(value, tuple):
-        return write_score(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)

@@ -26,20 +26,16 @@ from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
     Group,
-    csv_text,
     print_object,
-    print_table,
     read_problem,
     say,
 )
 from optmatch.commands.shared.progress import listening
+from optmatch.commands.shared.studies import check_picture, draw_study, print_rows, rows_as_csv
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
-from optmatch.model.files import PICTURES, check_target
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from optmatch.problems.slices.shape import Shape
     from optmatch.studies.outcome import Study
 
@@ -360,12 +356,8 @@ def _run_study(study: Callable[..., Study], request: dict[str, Any], output: _Ou
     int
         The exit code.
     """
-    # A picture that cannot be drawn or written is refused before the work.
     if output.picture is not None:
-        check_target(output.picture, force=output.force, endings=PICTURES)
-        from optmatch.plotting.drawing import blank_figure
-
-        blank_figure(1.0, 1.0)  # raises an error where matplotlib is missing
+        check_picture(output.picture, force=output.force)
 
     with (
         executing(output.jobs, output.dask) as executor,
@@ -374,84 +366,18 @@ def _run_study(study: Callable[..., Study], request: dict[str, Any], output: _Ou
         result = study(executor=executor, on_event=listen)
 
     if output.as_json:
-        content = {"study": result.name, **request}
-        content |= {"complete": result.complete, "tables": result.tables}
-        print_object("study", content)
-    elif output.as_csv:
-        _print_csv(result)
+        print_object("study", {"study": result.name, **request, **result.to_object()})
     else:
-        _print_tables(result)
+        for title, rows in result.tables.items():
+            if rows and output.as_csv:
+                click.echo(rows_as_csv(rows, title=title), nl=False)
+            elif rows:
+                click.echo(title)
+                print_rows(rows, indent=2)
 
     has_rows = result.complete or any(result.tables.values())
     if output.picture is not None and has_rows:
-        _draw_study(result, output.picture, force=output.force)
+        draw_study(result, output.picture, force=output.force)
     if not result.complete:
         say(f"interrupted: {'the tables are of what' if has_rows else 'nothing'} was done")
     return SOLVED if result.complete else INTERRUPTED
-
-
-def _draw_study(result: Study, picture: str, *, force: bool) -> None:
-    """Draw the tables of a study into a file.
-
-    Parameters
-    ----------
-    result
-        The study: its name, and rows of figures by title of table.
-    picture
-        The file, whose ending says the format.
-    force
-        Whether a file that is there is replaced.
-    """
-    from optmatch.plotting import plot_delays, plot_study, save_figure
-
-    def draw() -> Figure:
-        """Draw the figure, once it is known that the file can be written."""
-        if result.name == "collectives":
-            return plot_delays(result.tables)
-        return plot_study(result.name, result.tables)
-
-    save_figure(draw, picture, force=force)
-    say(f"{picture}: written")
-
-
-def _print_csv(result: Study) -> None:
-    """Print the tables of a study as CSV; the first column is the title of the table."""
-    for title, rows in result.tables.items():
-        if rows:
-            lines = [[title, *row.values()] for row in rows]
-            click.echo(csv_text([["table", *rows[0]], *lines]), nl=False)
-
-
-def _print_tables(result: Study) -> None:
-    """Print the tables of a study in columns, each value with the half-width of its interval.
-
-    Parameters
-    ----------
-    result
-        The study: rows of figures by title of table; ``x_half_width`` belongs to ``x``.
-    """
-    for title, rows in result.tables.items():
-        if rows:
-            click.echo(title)
-            names = [name for name in rows[0] if not name.endswith("_half_width")]
-            titles = [name.replace("_", " ") for name in names]
-            lines = [[_write_cell(row, name) for name in names] for row in rows]
-            print_table([titles, *lines], indent=2)
-
-
-def _write_cell(row: dict[str, Any], name: str) -> str:
-    """Write the value of a column as ``0.5 +- 0.02``, with its half-width where there is one.
-
-    Parameters
-    ----------
-    row
-        Values by name of column; None is written as nothing.
-    name
-        The name of the column.
-    """
-    value = row[name]
-    if value is None:
-        return ""
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    half_width = row.get(f"{name}_half_width")
-    return f"{text} +- {half_width:.2g}" if half_width else text

@@ -10,7 +10,9 @@ from .collectives import (
 from .comparison import (
     FabricsData as FabricsData,
     fabrics_data as fabrics_data,
+    methods_data as methods_data,
     plot_fabrics as plot_fabrics,
+    plot_methods as plot_methods,
 )
 from .demands.charts import (
     GanttData as GanttData,

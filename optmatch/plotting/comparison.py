@@ -1,4 +1,4 @@
-"""Comparisons of fabrics: a row for each, with the losses of its light and its size."""
+"""Comparisons: of fabrics the losses of light and the size, of methods the objectives."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.model.comparison import FabricRow
+from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.studies import Panel, draw_panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,3 +180,68 @@ def _draw_bars(ax: Axes, values: NDArray[np.int64], colour: str) -> None:
     ax.set_xlim(0, max(1.0, 2.1 * float(values.max())))
     ax.grid(axis="x", color=palette.CELL_FILL)
     ax.set_axisbelow(True)
+
+
+def methods_data(rows: Sequence[MethodRow]) -> Panel:
+    """Lay out a comparison of methods as a chart: a group of bars for each problem.
+
+    Parameters
+    ----------
+    rows
+        A row for each method on each problem, as `compare_methods` returns them.
+
+    Returns
+    -------
+    Panel
+        For each method its objectives by problem, each over the smallest one of that problem: 1 is
+        the best. It is NaN where a method has no answer, and for a problem whose objectives have
+        levels or are not positive.
+
+    Raises
+    ------
+    InputError
+        If there is no objective to draw.
+
+    Examples
+    --------
+    >>> rows = [MethodRow(name="a", kind="demand", method=method, status="feasible",
+    ...     objective=objective) for method, objective in [("eclipse", 4.0), ("bvn", 6.0)]]
+    >>> methods_data(rows).series
+    {'eclipse': [1.0], 'bvn': [1.5]}
+    """
+    # Levels of an objective, which are a tuple, have no ratio.
+    objective_of: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if isinstance(row.objective, (int, float)):
+            objective_of[row.name, row.method] = row.objective
+    smallest_of: dict[str, float] = {}
+    for (name, _), objective in objective_of.items():
+        smallest_of[name] = min(objective, smallest_of.get(name, np.inf))
+    names = [name for name, smallest in smallest_of.items() if smallest > 0]
+    if not names:
+        raise InputError("no objectives to draw", where="rows")
+
+    series = {}
+    for method in dict.fromkeys(method for _, method in objective_of):
+        series[method] = [
+            objective_of.get((name, method), np.nan) / smallest_of[name] for name in names
+        ]
+    return Panel("objectives of methods", "objective over the smallest one", names, series)
+
+
+def plot_methods(rows: Sequence[MethodRow], *, fig: Figure | None = None) -> Figure:
+    """Draw a comparison of methods: for each problem a bar for the objective of each method.
+
+    Parameters
+    ----------
+    rows
+        The rows that `compare_methods` returns.
+    fig
+        An empty figure to draw in; None makes a new one.
+
+    See Also
+    --------
+    methods_data : What is drawn.
+    optmatch.compare_methods : Makes the rows.
+    """
+    return draw_panels([methods_data(rows)], fig=fig)

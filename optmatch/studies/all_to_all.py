@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import get_ident
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.entrances import verify
-from optmatch.fabrics import Fault, FaultKind, Faulty
+from optmatch.fabrics import Fabric, Fault, FaultKind, Faulty
 from optmatch.model import (
     FrozenMap,
     InputError,
@@ -31,7 +31,11 @@ from optmatch.model import (
 )
 from optmatch.model.declarations import Amount, form_of
 from optmatch.problems import AllToAll, Routing
+from optmatch.studies.outcome import Row, Study
 from optmatch.sweeps.streams import Submits, in_order
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PART = 250
 """The number of samples that are judged together."""
@@ -225,13 +229,18 @@ CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 NORMAL_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
+# What arrays of a study say about the fault of a single cell, in words.
+_WORD_OF_ALONE = {1: "survives", 0: "fails", -1: None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class YieldStudy(Value):
+class YieldStudy(Value, Study):
     """The outcome of a schedule under random faults.
 
     Parameters
     ----------
+    fabric
+        The fabric whose cells were broken.
     n_faults
         How many different cells were broken in each sample.
     slots
@@ -250,6 +259,7 @@ class YieldStudy(Value):
         Why it has fewer samples than asked for; None if it has all.
     """
 
+    fabric: Fabric
     n_faults: int
     kinds: tuple[FaultKind, ...]
     slots: int
@@ -269,6 +279,36 @@ class YieldStudy(Value):
         self._freeze(2, np.int64, "broken", "lost", "open_")
         self._freeze(2, np.int8, "alone")
         self._set(how=FrozenMap(self.how))
+
+    @property
+    def name(self) -> str:
+        """What was studied: "yield"."""
+        return "yield"
+
+    @property
+    def tables(self) -> dict[str, list[Row]]:
+        """How many samples ended in which way, and what cells have to do with it.
+
+        Table "samples" has a row for each outcome. Table "cells" has a row for each cell that a
+        sample has broken and each kind of fault, in the order of `ranking`.
+        """
+        samples = []
+        for outcome in ("survived", "failed", "unrepaired"):
+            n_samples = getattr(self, outcome)
+            share = n_samples / max(1, self.samples)
+            samples.append({"outcome": outcome, "samples": n_samples, "share": share})
+
+        cells = []
+        for cell in self._broken_cells():
+            label = self.cell_name(cell)
+            for kind, figures in self._count_kinds(cell).items():
+                cells.append({"cell": cell if label is None else label, "kind": kind, **figures})
+        return {"samples": samples, "cells": cells}
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has all samples that were asked for."""
+        return self.limit is None
 
     @property
     def samples(self) -> int:
@@ -314,6 +354,108 @@ class YieldStudy(Value):
             return (-lower_ends[cell], -n_not_repaired[cell], cell)
 
         return sorted(range(len(lower_ends)), key=badness)
+
+    def cell_name(self, cell: int) -> str | None:
+        """Return the name of a cell of a netlist; None where cells have only numbers."""
+        graph = self.fabric.graph
+        if graph is None or graph.names is None:
+            return None
+        return self.fabric.cell_names[cell]
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the study as an object for JSON.
+
+        Returns
+        -------
+        dict
+            Numbers of samples, the 95 % interval of the yield, and the list ``cells``, in the
+            order of `ranking`, of all cells that a sample has broken. A cell of a netlist has its
+            ``name`` beside its number.
+        """
+        low, high = self.interval
+        share_lost = self.share_lost().tolist()
+        cells = []
+        for cell in self._broken_cells():
+            entry = {
+                "cell": cell,
+                "share_lost": share_lost[cell],
+                "kinds": self._count_kinds(cell),
+            }
+            label = self.cell_name(cell)
+            if label is not None:
+                entry["name"] = label
+            cells.append(entry)
+        return {
+            "faults": self.n_faults,
+            "kinds": list(self.kinds),
+            "slots": self.slots,
+            "samples": self.samples,
+            "survived": self.survived,
+            "failed": self.failed,
+            "unrepaired": self.unrepaired,
+            "yield_low": low,
+            "yield_high": high,
+            "confidence": 0.95,
+            "how": dict(self.how),
+            "seed": self.seed,
+            "limit": None if self.limit is None else self.limit.value,
+            "time_s": self.time_s,
+            "cells": cells,
+        }
+
+    def plot(self, *, fig: Figure | None = None) -> Figure:
+        """Draw the chip, each cell in the colour of the share of samples that are lost with it.
+
+        Parameters
+        ----------
+        fig
+            An empty figure to draw in; None makes a new one.
+
+        Returns
+        -------
+        Figure
+            The figure.
+        """
+        from optmatch.plotting import plot_heat
+
+        label = "share of samples lost with this cell broken"
+        ax = plot_heat(
+            self.fabric,
+            self.share_lost(),
+            label=label,
+            ax=None if fig is None else fig.add_subplot(),
+        )
+        figure: Figure = ax.get_figure(root=True)  # type: ignore[assignment]
+        return figure
+
+    def _broken_cells(self) -> list[int]:
+        """Return the cells that a sample has broken, in the order of their ranking."""
+        return [cell for cell in self.ranking() if self.broken[cell].any()]
+
+    def _count_kinds(self, cell: int) -> dict[str, dict[str, int | str | None]]:
+        """Count the samples of each kind of fault of a cell.
+
+        Parameters
+        ----------
+        cell
+            The number of the cell.
+
+        Returns
+        -------
+        dict
+            By kind of fault: in how many samples the cell was ``broken`` so, how many of them are
+            proved to be lost (``failed``) or neither that nor repaired (``unrepaired``), and
+            whether the schedule "survives" or "fails" with this fault ``alone``; None if unknown.
+        """
+        figures_of_kind: dict[str, dict[str, int | str | None]] = {}
+        for k, kind in enumerate(self.kinds):
+            figures_of_kind[kind] = {
+                "broken": int(self.broken[cell, k]),
+                "failed": int(self.lost[cell, k]),
+                "unrepaired": int(self.open_[cell, k]),
+                "alone": _WORD_OF_ALONE[int(self.alone[cell, k])],
+            }
+        return figures_of_kind
 
 
 def wilson(successes: int, samples: int) -> tuple[float, float]:
@@ -460,6 +602,7 @@ def study_yield(
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     return YieldStudy(
+        fabric=solution.problem.fabric,
         n_faults=faults,
         slots=solution.schedule.n_slots,
         seed=seed,

@@ -10,7 +10,7 @@ from optmatch.entrances import solve
 from optmatch.kinds import kind_of
 from optmatch.model import InputError, Limit, LimitReached, OnEvent, Tick, ignore
 from optmatch.problems import Collective
-from optmatch.studies.outcome import Row, Study
+from optmatch.studies.outcome import Row, TableStudy
 from optmatch.sweeps.streams import Submits, in_order
 
 DELAYS_S = tuple(10.0**exponent for exponent in range(-7, 0))
@@ -26,7 +26,7 @@ def study_collectives(
     methods: Sequence[str] = (),
     executor: Submits | None = None,
     on_event: OnEvent = ignore,
-) -> Study:
+) -> TableStudy:
     """Compare methods over delays and sizes.
 
     Parameters
@@ -46,7 +46,7 @@ def study_collectives(
 
     Returns
     -------
-    Study
+    TableStudy
         Tables ``times`` (with the bound as a method), ``winners``, and ``break-even``: up to which
         delay a method is faster than all that never change circuits.
 
@@ -109,7 +109,7 @@ def study_collectives(
                 tables["break-even"].append({"method": name, "delay_s": delay_s})
     except (KeyboardInterrupt, LimitReached):
         complete = False
-    return Study("collectives", tables, complete)
+    return TableStudy("collectives", tables, complete)
 
 
 def _choose_methods(problem: Collective, methods: Sequence[str]) -> list[str]:

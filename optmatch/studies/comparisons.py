@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,8 +34,110 @@ from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.model.declarations import form_of
 from optmatch.model.numbers import plain_array
 from optmatch.problems import Routing
+from optmatch.studies.outcome import Row, Study
 from optmatch.verify.optics import measure_optics
 from optmatch.verify.routing.schedules import count_toggles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FABRIC_COLUMNS = (
+    *("name", "cells", "stages", "crossings", "area_cells", "routed", "matchings"),
+    *("worst_route_cells", "worst_insertion_loss_db", "worst_signal_to_crosstalk_db"),
+    *("toggles", "time_s"),
+)
+_METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
+
+
+class FabricComparison(list[FabricRow], Study):
+    """A comparison of fabrics: the list of their rows, which is a study, too.
+
+    Parameters
+    ----------
+    rows
+        The figures of each fabric.
+    complete
+        False if the comparison was interrupted, so that fabrics are missing.
+    """
+
+    __slots__ = ("_complete",)
+
+    def __init__(self, rows: Iterable[FabricRow] = (), *, complete: bool = True) -> None:
+        super().__init__(rows)
+        self._complete = complete
+
+    @property
+    def name(self) -> str:
+        """What was compared: "fabrics"."""
+        return "fabrics"
+
+    @property
+    def complete(self) -> bool:
+        """Whether all fabrics have their row."""
+        return self._complete
+
+    @property
+    def tables(self) -> dict[str, list[Row]]:
+        """The table "fabrics": the size of each fabric, and the worst figures of its circuits."""
+        return {"fabrics": _tabulate(self, _FABRIC_COLUMNS)}
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the comparison as an object for JSON, with its table as ``rows``."""
+        return {"of": self.name, "rows": self.tables["fabrics"]}
+
+    def plot(self, *, fig: Figure | None = None) -> Figure:
+        """Draw losses and crosstalk of all circuits, cells, area and toggles of each fabric."""
+        from optmatch.plotting import plot_fabrics
+
+        return plot_fabrics(self, fig=fig)
+
+
+class MethodComparison(list[MethodRow], Study):
+    """A comparison of methods: the list of their rows, which is a study, too.
+
+    Parameters
+    ----------
+    rows
+        The result of each method on each problem.
+    complete
+        False if the comparison was interrupted, so that results are missing.
+    """
+
+    __slots__ = ("_complete",)
+
+    def __init__(self, rows: Iterable[MethodRow] = (), *, complete: bool = True) -> None:
+        super().__init__(rows)
+        self._complete = complete
+
+    @property
+    def name(self) -> str:
+        """What was compared: "methods"."""
+        return "methods"
+
+    @property
+    def complete(self) -> bool:
+        """Whether all methods have their row for each problem."""
+        return self._complete
+
+    @property
+    def tables(self) -> dict[str, list[Row]]:
+        """The table "methods": a row for each method on each problem."""
+        return {"methods": _tabulate(self, _METHOD_COLUMNS)}
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the comparison as an object for JSON, with its table as ``rows``."""
+        return {"of": self.name, "rows": self.tables["methods"]}
+
+    def plot(self, *, fig: Figure | None = None) -> Figure:
+        """Draw the objectives of all methods, each over the smallest one of its problem."""
+        from optmatch.plotting import plot_methods
+
+        return plot_methods(self, fig=fig)
+
+
+def _tabulate(rows: Iterable[Any], columns: Sequence[str]) -> list[Row]:
+    """Return some attributes of each record as a row of a table."""
+    return [{name: getattr(row, name) for name in columns} for row in rows]
 
 
 def compare_fabrics(
@@ -45,7 +148,7 @@ def compare_fabrics(
     seed: int = 0,
     time_limit_s: float | None = None,
     on_event: OnEvent = ignore,
-) -> list[FabricRow]:
+) -> FabricComparison:
     """Realise the same matchings on several fabrics, and measure the light of each.
 
     Parameters
@@ -66,9 +169,10 @@ def compare_fabrics(
 
     Returns
     -------
-    list of FabricRow
-        One for each fabric. Matchings for which no routing was found are left out of its figures;
-        ``routed`` tells. Free cells are in states that leak least (`settle_free_cells`).
+    FabricComparison
+        A list with a row for each fabric. Matchings for which no routing was found are left out of
+        its figures; ``routed`` tells. Free cells are in states that leak least
+        (`settle_free_cells`).
 
     Raises
     ------
@@ -101,7 +205,7 @@ def compare_fabrics(
                 where="fabrics",
             )
 
-    rows = []
+    rows = FabricComparison()
     for name, fabric in fabrics.items():
         problems = [Routing(fabric, matching.astype(np.int32)) for matching in destinations]
 
@@ -192,7 +296,7 @@ def compare_methods(
     time_limit_s: float | None = None,
     on_event: OnEvent = ignore,
     on_row: Callable[[MethodRow], None] = lambda row: None,
-) -> list[MethodRow]:
+) -> MethodComparison:
     """Solve the same problems by several methods.
 
     Parameters
@@ -214,8 +318,9 @@ def compare_methods(
 
     Returns
     -------
-    list of MethodRow
-        By problem, then by method, in the given orders. Every answer has been verified.
+    MethodComparison
+        A list of rows, by problem, then by method, in the given orders. Every answer has been
+        verified.
 
     Raises
     ------
@@ -238,7 +343,7 @@ def compare_methods(
         check_method_name(method, where="methods")
 
     limits: dict[str, Any] = {"seed": seed, "time_limit_s": time_limit_s, "on_event": on_event}
-    rows = []
+    rows = MethodComparison()
     for name, problem in named_problems.items():
         for method in fitting_methods(problem) if methods is None else methods:
             row = _try_method(name, problem, method, **limits)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 """Figures by name."""
@@ -55,10 +59,82 @@ def mean_row(name: str, values: Sequence[float]) -> Row:
     return {name: interval.mean, f"{name}_half_width": interval.half_width}
 
 
-class Study(NamedTuple):
-    """The outcome of a study."""
+class Study(ABC):
+    """The outcome of a study: tables of figures, one picture, one JSON object.
+
+    All studies can be shown and written alike. Those whose figures have types of their own, such
+    as `YieldStudy`, have them as attributes, too.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What was studied, such as "slices"."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> Mapping[str, Sequence[Row]]:
+        """Rows of figures by title of table; all rows of a table have the same names."""
+
+    @property
+    @abstractmethod
+    def complete(self) -> bool:
+        """False if the study was interrupted: its tables are of what was done before."""
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the study as an object for JSON."""
+        return {"study": self.name, "complete": self.complete, "tables": self.tables}
+
+    @abstractmethod
+    def plot(self, *, fig: Figure | None = None) -> Figure:
+        """Draw the study.
+
+        Parameters
+        ----------
+        fig
+            An empty figure to draw in; None makes a new one.
+
+        Returns
+        -------
+        Figure
+            The figure.
+
+        Raises
+        ------
+        InputError
+            If there is nothing to draw.
+        """
+
+
+class _Tables(NamedTuple):
+    """The fields of a `TableStudy`."""
 
     name: str
     tables: dict[str, list[Row]]
     complete: bool
-    """False if it was interrupted: the tables are of the runs before."""
+
+
+class TableStudy(_Tables, Study):
+    """A study whose figures are its tables.
+
+    Parameters
+    ----------
+    name
+        What was studied: "slices", "spares", "blast-radius" or "collectives".
+    tables
+        Rows of figures by title of table.
+    complete
+        False if it was interrupted: the tables are of the runs before.
+    """
+
+    __slots__ = ()
+
+    def plot(self, *, fig: Figure | None = None) -> Figure:
+        """Draw the tables as charts beside each other."""
+        from optmatch.plotting import plot_delays, plot_study
+
+        if self.name == "collectives":
+            return plot_delays(self.tables, fig=fig)
+        return plot_study(self.name, self.tables, fig=fig)

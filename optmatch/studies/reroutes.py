@@ -17,7 +17,7 @@ from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.reroutes.repair import Reach, Recovery, repair
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 from optmatch.solvers.slices.pod import Pod
-from optmatch.studies.outcome import Row, Study, mean_row
+from optmatch.studies.outcome import Row, TableStudy, mean_row
 from optmatch.studies.slices.arrivals import EQUAL_MIX, Arrival, draw_arrivals
 from optmatch.sweeps.streams import Submits, in_order
 
@@ -385,7 +385,7 @@ def study_spares(
     server_failures_per_year: float = 0.03,
     repair_days: float = 7.0,
     executor: Submits | None = None,
-) -> Study:
+) -> TableStudy:
     """Tabulate how often 0, 1, ..., `most` spare chips or servers of a rack suffice.
 
     Parameters
@@ -403,7 +403,7 @@ def study_spares(
 
     Returns
     -------
-    Study
+    TableStudy
         The table ``cover``: a row for each unit (chip, server) and number of spares, as
         `optmatch.studies.reroutes.cover_failures` computes it.
     """
@@ -418,7 +418,7 @@ def study_spares(
         "repair_days": repair_days,
     }
     rows = list(in_order(partial(_cover_row, fabric, rates), cases, executor))
-    return Study("spares", {"cover": rows}, True)
+    return TableStudy("spares", {"cover": rows}, True)
 
 
 def _cover_row(
@@ -463,7 +463,7 @@ def study_blast(
     seed: int = 0,
     executor: Submits | None = None,
     on_event: OnEvent = ignore,
-) -> Study:
+) -> TableStudy:
     """Fill racks with random slices, and count the circuits that each failed chip disturbs.
 
     Parameters
@@ -483,7 +483,7 @@ def study_blast(
 
     Returns
     -------
-    Study
+    TableStudy
         Tables ``blast``, a row for each kind of repair, and ``repairs``, a row for each run.
     """
     radii: list[BlastRadius] = []
@@ -497,7 +497,7 @@ def study_blast(
     except KeyboardInterrupt:
         complete = False
     if not radii:
-        return Study("blast-radius", {"blast": []}, complete)
+        return TableStudy("blast-radius", {"blast": []}, complete)
 
     # A row of figures for each run, and one for each kind of repair: how many chips notice it.
     repairs = []
@@ -521,4 +521,4 @@ def study_blast(
             "most": max(radius.racks for radius in radii),
         },
     ]
-    return Study("blast-radius", {"blast": rows, "repairs": repairs}, complete)
+    return TableStudy("blast-radius", {"blast": rows, "repairs": repairs}, complete)

@@ -179,7 +179,7 @@ def test_the_command_on_fabrics(tmp_path: Path) -> None:
         ([DEMAND, "--methods", "a", "--fabrics", "b"], "either FILE"),
         ([DEMAND, "--methods", "a,a"], "different names"),
         ([DEMAND, "--methods", "magic"], "method = 'magic': no method has this name"),
-        ([DEMAND, "--methods", "eclipse", "-o", "x.png"], "has to end in .csv"),
+        ([DEMAND, "--methods", "eclipse", "-o", "x.gif"], "has to end in .csv"),
         ([GOOD / "ideal.schedule.json", "--methods", "eclipse"], "a schedule file"),
         (["--fabrics", "benes"], "--size: needed"),
         (["--fabrics", "netlist", "--size", "8"], "'netlist': known are hex-mesh"),

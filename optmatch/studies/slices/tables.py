@@ -14,7 +14,7 @@ from optmatch.model import OnEvent, Tick, ignore, number
 from optmatch.problems import SliceShape
 from optmatch.problems.slices.shape import Shape, cut_shape, orient
 from optmatch.solvers.slices.pod import Pod
-from optmatch.studies.outcome import Row, Study, estimate, mean_row
+from optmatch.studies.outcome import Row, TableStudy, estimate, mean_row
 from optmatch.studies.slices.arrivals import EQUAL_MIX, Arrival, draw_arrivals, tenant
 from optmatch.studies.slices.replay import (
     JOINED,
@@ -128,7 +128,7 @@ def study_slices(
     free: float = 0.5,
     executor: Submits | None = None,
     on_event: OnEvent = ignore,
-) -> Study:
+) -> TableStudy:
     """Let the same requests for slices come to racks under several rules of allocation.
 
     Parameters
@@ -158,7 +158,7 @@ def study_slices(
 
     Returns
     -------
-    Study
+    TableStudy
         Tables ``rules`` (means by rule), ``shapes`` (requests and rejections by shape),
         ``fragmented`` (the second question) and ``tenants`` (the bandwidth of each shape).
     """
@@ -192,7 +192,7 @@ def study_slices(
                 break
         else:
             complete = True
-    return Study(
+    return TableStudy(
         "slices",
         {
             "rules": _average_outcomes(outcomes),

@@ -1,0 +1,101 @@
+"""Every study has tables, one JSON object and one picture."""
+
+import copy
+import json
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.fabrics import RackFabric
+from optmatch.model.comparison import MethodRow
+from optmatch.plotting import methods_data, plot_methods
+from optmatch.studies import (
+    MethodComparison,
+    Study,
+    TableStudy,
+    study_collectives,
+    study_slices,
+    study_spares,
+)
+
+RACKS = RackFabric(racks=2)
+DEMAND = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
+
+STUDIES: dict[str, Callable[[], Study]] = {
+    "spares": lambda: study_spares(RACKS, most=2),
+    "slices": lambda: study_slices(RACKS, requests=20, runs=1, rules=["first-fit"]),
+    "collectives": lambda: study_collectives(
+        om.Collective("all-gather", n_ranks=4, size_bytes=1e6), delays_s=[1e-6]
+    ),
+    "yield": lambda: om.study_yield(om.AllToAll(om.HexMesh(2, 2, ports=4)), samples=5, seed=0),
+    "fabrics": lambda: om.compare_fabrics({"benes": om.Benes(4)}, [[1, 0, 3, 2]], "ideal"),
+    "methods": lambda: om.compare_methods(
+        {"small": DEMAND}, ["solstice", "eclipse", "negotiated"]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_has_tables_an_object_and_a_picture(name: str) -> None:
+    study = STUDIES[name]()
+    assert isinstance(study, Study)
+    assert (study.name, study.complete) == (name, True)
+    assert any(study.tables.values())
+    for rows in study.tables.values():
+        assert len({tuple(row) for row in rows}) <= 1, "rows of a table have the same columns"
+    assert json.loads(json.dumps(study.to_object()))
+    assert study.plot().get_axes()
+
+
+def test_the_tables_of_a_yield_study_are_its_fields() -> None:
+    study = om.study_yield(om.AllToAll(om.HexMesh(2, 2, ports=4)), 2, samples=12, seed=1)
+    outcomes = {row["outcome"]: row["samples"] for row in study.tables["samples"]}
+    assert outcomes == {
+        name: getattr(study, name) for name in ("survived", "failed", "unrepaired")
+    }
+    assert sum(row["broken"] for row in study.tables["cells"]) == study.broken.sum() == 24
+    cells = [row["cell"] for row in study.tables["cells"]]
+    assert list(dict.fromkeys(cells)) == [cell for cell in study.ranking() if cell in cells]
+    assert study == pickle.loads(pickle.dumps(study))
+
+
+def test_a_comparison_is_the_list_of_its_rows() -> None:
+    rows = om.compare_methods({"small": DEMAND}, ["solstice", "eclipse"])
+    assert isinstance(rows, list)
+    (first, second) = rows
+    assert rows == [first, second]
+    assert [row["objective"] for row in rows.tables["methods"]] == [
+        first.objective,
+        second.objective,
+    ]
+    part = MethodComparison(rows, complete=False)
+    for twin in (copy.copy(part), pickle.loads(pickle.dumps(part))):
+        assert (twin, twin.complete) == (rows, False)
+
+
+def test_tables_can_be_unpacked_as_before() -> None:
+    study = study_spares(RACKS, most=1)
+    assert isinstance(study, TableStudy)
+    name, tables, complete = study
+    assert (name, tables, complete) == (study.name, study.tables, study.complete)
+
+
+def test_objectives_are_drawn_over_the_smallest_of_their_problem() -> None:
+    def row(name: str, method: str, objective: om.model.Score | None) -> MethodRow:
+        return MethodRow(name=name, kind="x", method=method, status="", objective=objective)
+
+    rows = [
+        *(row("a", "one", 2.0), row("a", "two", 3.0)),
+        *(row("b", "one", None), row("b", "two", 5)),
+        *(row("levels", "one", (1, 2)), row("nothing", "one", 0.0)),
+    ]
+    panel = methods_data(rows)
+    assert panel.labels == ["a", "b"]
+    np.testing.assert_array_equal(panel.series["one"], [1.0, np.nan])
+    np.testing.assert_array_equal(panel.series["two"], [1.5, 1.0])
+    assert len(plot_methods(rows).get_axes()) == 1
+    with pytest.raises(om.InputError, match="no objectives to draw"):
+        MethodComparison([row("levels", "one", (1, 2))]).plot()
