@@ -423,15 +423,18 @@ def measure_rounds(
         return None
 
     # Members of an island tell each other without circuits.
-    is_inside = all_hops.source // problem.island == all_hops.target // problem.island
-    island_bytes = _load_islands(plan, n_ranks, all_hops.send[is_inside])
-    hops = all_hops.take(~is_inside)
+    hops = all_hops
+    island_bytes = np.full(n_rounds, -1.0)
+    if problem.island > 1:
+        is_inside = all_hops.source // problem.island == all_hops.target // problem.island
+        island_bytes = _load_islands(plan, n_ranks, all_hops.send[is_inside])
+        hops = all_hops.take(~is_inside)
 
     # A flow are all bytes from one rank to another in one round. Flows are numbered by round,
     # source and target in one integer: round * n_pairs + source * n_ranks + target.
     round_of_hop = plan.sends[hops.send, 0].astype(np.int64)
     pair_of_hop = hops.source * n_ranks + hops.target
-    flows, flow_of_hop = np.unique(round_of_hop * n_pairs + pair_of_hop, return_inverse=True)
+    flows, flow_of_hop = _number_flows(round_of_hop * n_pairs + pair_of_hop)
     flow_bytes = np.bincount(flow_of_hop, weights=plan.sent_bytes[hops.send])
     round_of_flow, pair_of_flow = np.divmod(flows, n_pairs)
 
@@ -443,7 +446,9 @@ def measure_rounds(
     # Every flow needs a circuit in the epoch of its round.
     epoch_of_flow = plan.epoch_of_round[round_of_flow].astype(np.int64)
     needed_circuits = epoch_of_flow * n_pairs + pair_of_flow
-    for flow in np.flatnonzero(~np.isin(needed_circuits, circuits))[:1]:
+    place = np.searchsorted(circuits, needed_circuits)
+    is_there = np.append(circuits, -1)[place] == needed_circuits
+    for flow in np.flatnonzero(~is_there)[:1]:
         source, target = divmod(int(pair_of_flow[flow]), n_ranks)
         where = f"round {round_of_flow[flow]}"
         got = f"none from {source} to {target}"
@@ -452,9 +457,8 @@ def measure_rounds(
 
     # A flow is shared evenly by the lanes that have its circuit. Results are by round: the largest
     # load of a circuit, the most hops of a send, and when the last rank that takes part is ready.
-    n_lanes_of_flow = n_lanes[np.searchsorted(circuits, needed_circuits)]
     busiest_bytes = np.zeros(n_rounds)
-    np.maximum.at(busiest_bytes, round_of_flow, flow_bytes / n_lanes_of_flow)
+    np.maximum.at(busiest_bytes, round_of_flow, flow_bytes / n_lanes[place])
     n_hops_of_send = np.bincount(hops.send, minlength=len(plan.sends))
     most_hops = np.zeros(n_rounds, dtype=np.int64)
     np.maximum.at(most_hops, plan.sends[:, 0], n_hops_of_send)
@@ -463,6 +467,32 @@ def measure_rounds(
         ready_of_hop_s = np.maximum(problem.late[hops.source], problem.late[hops.target])
         np.maximum.at(ready_s, round_of_hop, ready_of_hop_s)
     return RoundLoads(busiest_bytes, most_hops, ready_s, island_bytes)
+
+
+def _number_flows(flow_number: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the distinct numbers of flows, and which of them each hop belongs to.
+
+    The results are those of `numpy.unique`. Hops of most plans are listed in the order of their
+    flows, and then need not be sorted, which takes most of the time.
+
+    Parameters
+    ----------
+    flow_number
+        ``flow_number[hop]``: the number of the flow of a hop.
+
+    Returns
+    -------
+    flows : int array, shape (flows,)
+        The numbers, ascending, each once.
+    flow_of_hop : int array, shape (hops,)
+        ``flows[flow_of_hop]`` is `flow_number`.
+    """
+    differences = np.diff(flow_number, prepend=-1)
+    if (differences < 0).any():
+        flows, flow_of_hop = np.unique(flow_number, return_inverse=True)
+        return flows, flow_of_hop.reshape(-1)
+    is_new = differences > 0
+    return flow_number[is_new], np.cumsum(is_new) - 1
 
 
 def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray[np.float64]:
@@ -518,16 +548,17 @@ def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) ->
         those of forwarded sends. None if a link names no send or rank, or if the links of a send
         do not lead from its source to its destination.
     """
-    sends = plan.sends.astype(np.int64)
+    source_of_send = plan.sends[:, 1].astype(np.int64)
+    target_of_send = plan.sends[:, 2].astype(np.int64)
     if not len(plan.links):
-        return _Hops(np.arange(len(sends)), sends[:, 1], sends[:, 2])
+        return _Hops(np.arange(len(plan.sends)), source_of_send, target_of_send)
     if problem.hop_s is None:
         rule = "nothing is forwarded inside a round without hop_s"
         findings.refuse(rule, "links", len(plan.links), 0)
         return None
 
     send, source, target = plan.links.astype(np.int64).T
-    exists = (send < len(sends)) & (source < problem.n_ranks) & (target < problem.n_ranks)
+    exists = (send < len(plan.sends)) & (source < problem.n_ranks) & (target < problem.n_ranks)
     for link in np.flatnonzero(~exists)[:1]:
         got = plan.links[link].tolist()
         findings.refuse("sends and ranks exist", f"links[{link}]", got, "both")
@@ -537,8 +568,8 @@ def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     is_other_send = np.diff(send) != 0
     is_first = np.append(True, is_other_send)
     is_last = np.append(is_other_send, True)
-    expected_source = np.where(is_first, sends[send, 1], np.roll(target, 1))
-    is_broken = (expected_source != source) | (is_last & (target != sends[send, 2]))
+    expected_source = np.where(is_first, source_of_send[send], np.roll(target, 1))
+    is_broken = (expected_source != source) | (is_last & (target != target_of_send[send]))
     for link in np.flatnonzero(is_broken)[:1]:
         rule = "links lead from the source of a send to its destination"
         got = plan.links[link].tolist()
@@ -546,11 +577,11 @@ def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) ->
         return None
 
     # A send without links is direct: its only hop leads from its source to its destination.
-    is_direct = np.ones(len(sends), dtype=np.bool_)
+    is_direct = np.ones(len(plan.sends), dtype=np.bool_)
     is_direct[send] = False
     direct = np.flatnonzero(is_direct)
     return _Hops(
         send=np.concatenate([send, direct]),
-        source=np.concatenate([source, sends[direct, 1]]),
-        target=np.concatenate([target, sends[direct, 2]]),
+        source=np.concatenate([source, source_of_send[direct]]),
+        target=np.concatenate([target, target_of_send[direct]]),
     )

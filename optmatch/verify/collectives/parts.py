@@ -165,13 +165,14 @@ def cut_into_pieces(plan: CollectivePlan) -> Pieces:
         piece. Pieces are numbered over all chunks. Cuts that differ by rounding alone are one.
     """
     n_chunks = len(plan.chunk_bytes)
-    places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)
-    rows = np.column_stack([plan.sends, places]).astype(np.int64)
     all_chunks = np.arange(n_chunks)
+    places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)
     if not len(plan.parts):
-        return Pieces(PieceSends(*rows.T), all_chunks)
+        columns = [column.astype(np.int64) for column in (*plan.sends.T, *places.T)]
+        return Pieces(PieceSends(*columns), all_chunks)
 
     # Every part has a cut at its begin and one at its end, and so has every chunk.
+    rows = np.column_stack([plan.sends, places]).astype(np.int64)
     chunk_of_send = rows[:, 3]
     n_sends = len(chunk_of_send)
     chunk_of_cut = np.concatenate([chunk_of_send, chunk_of_send, all_chunks, all_chunks])

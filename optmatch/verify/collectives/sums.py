@@ -44,14 +44,16 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     n_together = max(1, MOST_BYTES // (bytes_of_set * problem.n_ranks))
     for first in range(0, n_pieces, n_together):
         behind = min(first + n_together, n_pieces)
-        is_inside = (pieces.sends.piece >= first) & (pieces.sends.piece < behind)
-
-        # Pieces of a batch are numbered from 0. A block of a rank has equally many chunks.
-        sends = pieces.sends.take(is_inside)
-        sends = sends._replace(piece=sends.piece - first)
+        sends = pieces.sends
+        if n_together < n_pieces:
+            # Pieces of a batch are numbered from 0.
+            is_inside = (sends.piece >= first) & (sends.piece < behind)
+            sends = sends.take(is_inside)
+            sends = sends._replace(piece=sends.piece - first)
         state = _SumState(problem, pieces.chunk[first:behind], sends)
         if not _replay_sends(state, sends, findings):
             return
+        # A block of a rank has equally many chunks.
         n_chunks_of_block = max(len(plan.chunk_bytes) // problem.n_ranks, 1)
         if not _check_ends(problem, state, n_chunks_of_block, findings):
             return
@@ -60,6 +62,11 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
 def _count_words(n_ranks: int) -> int:
     """Return how many words a set of ranks has."""
     return -(-n_ranks // _BITS)
+
+
+def _bit_of_rank(rank: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the bit of each rank in its word of a set, which is word ``rank // 64``."""
+    return np.uint64(1) << (rank % _BITS).astype(np.uint64)
 
 
 class _SumState:
@@ -99,37 +106,45 @@ class _SumState:
             places that it reads and writes.
         """
         # Every sum has a slot, and so has what a send reads, what it writes, and the sum beside
-        # what it writes.
+        # what it writes, which is another slot only where something is kept beside it.
         self.n_ranks = problem.n_ranks
         self.chunk = chunk
         n_sums = self.n_ranks * len(chunk)
-        source_slot = self._find_slots(sends.source_place, sends.source, sends.piece)
-        target_slot = self._find_slots(sends.target_place, sends.destination, sends.piece)
-        sum_slot = self._find_slots(np.full(len(sends.piece), SUM), sends.destination, sends.piece)
-        slots = np.concatenate([np.arange(n_sums), source_slot, target_slot, sum_slot])
-        # If slots are few, each of them has a set, whose number is that of the slot.
-        if slots.max() < 2 * len(slots):
-            self.slot_of_set = np.arange(slots.max() + 1)
-            set_of_slot = slots
-        else:
-            # Places that nothing uses take no memory.
-            self.slot_of_set, set_of_slot = np.unique(slots, return_inverse=True)
-        sets_of_sends = set_of_slot.reshape(-1)[n_sums:].reshape(3, -1)
-        self.source_set, self.target_set, self.sum_set = sets_of_sends
-        """For each send, the set that it reads, the one it writes, and that of the sum there."""
+        self.source_set = self._find_slots(sends.source_place, sends.source, sends.piece)
+        """``source_set[send]``: the number of the set that a send reads."""
+        self.target_set = self._find_slots(sends.target_place, sends.destination, sends.piece)
+        """``target_set[send]``: the number of the set that it writes."""
+        self.sum_set = self.target_set
+        """``sum_set[send]``: the number of the set of the sum at its destination."""
+        if (sends.kind == KEEP).any():
+            sum_place = np.full(len(sends.piece), SUM)
+            self.sum_set = self._find_slots(sum_place, sends.destination, sends.piece)
 
-        words = _count_words(self.n_ranks)
-        ranks = np.arange(self.n_ranks)
-        self.own_data: Sets = np.zeros((self.n_ranks, words), dtype=np.uint64)
-        """The set of one rank each."""
-        self.own_data[ranks, ranks // _BITS] = np.uint64(1) << (ranks % _BITS).astype(np.uint64)
+        # If slots are few, each of them has a set, whose number is that of the slot. Otherwise
+        # slots that nothing uses take no memory, and those that are used are numbered.
+        n_slots = n_sums
+        for slot_of_send in (self.source_set, self.target_set, self.sum_set):
+            n_slots = max(n_slots, 1 + int(slot_of_send.max(initial=0)))
+        self.slot_of_set = np.arange(n_slots)
+        """``slot_of_set[set]``: the slot of each set; those of the sums come first."""
+        if n_slots > 2 * (n_sums + 3 * len(sends.piece)):
+            slots = [np.arange(n_sums), self.source_set, self.target_set, self.sum_set]
+            self.slot_of_set, set_of_slot = np.unique(np.concatenate(slots), return_inverse=True)
+            sets_of_sends = set_of_slot.reshape(-1)[n_sums:].reshape(3, -1)
+            self.source_set, self.target_set, self.sum_set = sets_of_sends
 
         # At first the sum of a rank holds its own data, and so does the place of what it had:
         # these are places 0 and 1, whose slots come before all others.
-        self.sets: Sets = np.zeros((len(self.slot_of_set), words), dtype=np.uint64)
-        has_own_data = self.slot_of_set < 2 * n_sums
-        rank_of_set = self.slot_of_set[has_own_data] // len(chunk) % self.n_ranks
-        self.sets[has_own_data] = self.own_data[rank_of_set]
+        n_sets = len(self.slot_of_set)
+        self.sets: Sets = np.zeros((n_sets, _count_words(self.n_ranks)), dtype=np.uint64)
+        """``sets[set]``: the ranks whose data are in a slot, as bits."""
+        self.is_filled = self.slot_of_set < 2 * n_sums
+        """``is_filled[set]``: whether the set has any rank."""
+        filled = np.flatnonzero(self.is_filled)
+        rank = self.slot_of_set[filled] // len(chunk) % self.n_ranks
+        self.sets[filled, rank // _BITS] = _bit_of_rank(rank)
+        self.last_entry = np.zeros(n_sets, dtype=np.int64)
+        """``last_entry[set]``: the last entry of a round that comes into a set; scratch."""
 
     def _find_slots(
         self, place: NDArray[np.int64], rank: NDArray[np.int64], piece: NDArray[np.int64]
@@ -140,7 +155,7 @@ class _SumState:
         """
         return (place * self.n_ranks + rank) * len(self.chunk) + piece
 
-    def describe(self, round_: int, number: int) -> str:
+    def describe(self, round_: int, number: int | np.int64) -> str:
         """Return the name of a set in messages: round, rank, chunk and place.
 
         `number` is the number of a set, a row of ``self.sets``.
@@ -219,11 +234,11 @@ def _replay_round(
     # All that is sent is read before anything is written.
     source = state.source_set[of_round]
     target = state.target_set[of_round]
-    data = state.sets[source]
-    for send in np.flatnonzero(~data.any(axis=1))[:1]:
+    for send in np.flatnonzero(~state.is_filled[source])[:1]:
         where = state.describe(round_, source[send])
         findings.refuse("who sends a chunk has it", where, "nothing", "the chunk")
         return False
+    data = state.sets[source]
 
     # Data that are kept go to a place of their own as a copy, and are added to the sum: a second
     # entry behind those of all sends stands for this addition.
@@ -233,53 +248,62 @@ def _replay_round(
         is_added = np.append(is_added, np.ones(int(is_kept.sum()), dtype=np.bool_))
         data = np.concatenate([data, data[is_kept]])
         target = np.append(target, state.sum_set[of_round][is_kept])
+    is_empty = is_added & ~state.is_filled[target]
+    empty_targets = target[is_empty]
 
-    # Several sends into one place in a round all have to add. Sorted by their targets they are
-    # neighbours.
-    by_target = np.argsort(target, kind="stable")
-    is_same_as_next = np.diff(target[by_target]) == 0
-    adds_in_order = is_added[by_target]
-    is_clash = is_same_as_next & ~(adds_in_order[:-1] & adds_in_order[1:])
-    for place in np.flatnonzero(is_clash)[:1]:
-        where = state.describe(round_, target[by_target[place]])
-        findings.refuse("a copy is all that a rank receives of a chunk", where, "more", "one")
-        return False
-    is_empty = is_added & ~state.sets[target].any(axis=1)
-    for send in np.flatnonzero(is_empty)[:1]:
-        where = state.describe(round_, target[send])
+    # If several entries come into one place they are sorted, so that they are neighbours. All of
+    # them have to be additions.
+    entries = np.arange(len(target))
+    state.last_entry[target] = entries
+    if (state.last_entry[target] != entries).any():
+        by_target = np.argsort(target, kind="stable")
+        target = target[by_target]
+        data = data[by_target]
+        is_added = is_added[by_target]
+        is_clash = (target[1:] == target[:-1]) & ~(is_added[:-1] & is_added[1:])
+        for clash in np.flatnonzero(is_clash)[:1]:
+            where = state.describe(round_, target[clash])
+            rule = "a copy is all that a rank receives of a chunk"
+            findings.refuse(rule, where, "more", "one")
+            return False
+    for number in empty_targets[:1]:
+        where = state.describe(round_, number)
         findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
         return False
 
-    # No set is copied into and added to in the same round, so copies may come first. Additions are
-    # handed on in the order of their targets.
-    state.sets[target[~is_added]] = data[~is_added]
-    return _add_data(state, target, data, by_target[adds_in_order], round_, findings)
+    # No set is copied into and added to in the same round, so copies may come first. In most
+    # rounds all sends are of one kind, and their data need not be selected.
+    n_added = np.count_nonzero(is_added)
+    if n_added == len(target):
+        return _add_data(state, target, data, round_, findings)
+    if n_added:
+        copied_to = target[~is_added]
+        state.sets[copied_to] = data[~is_added]
+        state.is_filled[copied_to] = True
+        return _add_data(state, target[is_added], data[is_added], round_, findings)
+    state.sets[target] = data
+    state.is_filled[target] = True
+    return True
 
 
 def _add_data(
-    state: _SumState,
-    target: NDArray[np.int64],
-    data: Sets,
-    additions: NDArray[np.int64],
-    round_: int,
-    findings: Findings,
+    state: _SumState, target: NDArray[np.int64], data: Sets, round_: int, findings: Findings
 ) -> bool:
     """Add what is sent in a round to sums, and check that nothing is added twice.
 
-    For each sum the ranks are known whose data are in it, as a set. Several sends may go to one
-    sum in the same round. They are added one after another, so that each is compared with what was
-    added before.
+    For each sum the ranks are known whose data are in it, as a set. Several additions may go to
+    one sum in the same round. They are made one after another, so that each is compared with what
+    was added before.
 
     Parameters
     ----------
     state
         ``state.sets[set]``: the ranks whose data are in a sum, as bits; changed.
     target
-        ``target[send]``: the number of the set to which a send is added.
+        ``target[addition]``: the number of the set to which something is added. Additions to the
+        same set are neighbours.
     data
-        ``data[send]``: the ranks whose data a send carries, as bits; shape (sends, words).
-    additions
-        The sends that add, as indices of `target` and `data`, sorted by their targets.
+        ``data[addition]``: the ranks whose data are added, as bits; shape (additions, words).
     round_
         The number of the round, for messages.
     findings
@@ -292,18 +316,25 @@ def _add_data(
     """
     # Each pass takes the first addition to each target that is still waiting: there are as many
     # passes as one set has additions at most.
-    waiting = additions
-    while len(waiting):
-        is_first_of_target = np.ones(len(waiting), dtype=np.bool_)
-        is_first_of_target[1:] = target[waiting[1:]] != target[waiting[:-1]]
-        now = waiting[is_first_of_target]
-        has_already = (state.sets[target[now]] & data[now]).any(axis=1)
-        for send in now[has_already][:1]:
-            where = state.describe(round_, target[send])
+    while len(target):
+        is_first_of_target = np.ones(len(target), dtype=np.bool_)
+        is_first_of_target[1:] = target[1:] != target[:-1]
+        later_target = target[~is_first_of_target]
+        later_data = data[~is_first_of_target]
+        if len(later_target):
+            target = target[is_first_of_target]
+            data = data[is_first_of_target]
+
+        sums = state.sets[target]
+        in_both = sums & data
+        if in_both.any():
+            # The message names the first of the sets that have some of the data already.
+            where = state.describe(round_, target[in_both.any(axis=1)].min())
             findings.refuse("nothing is added twice", where, "a rank's data, again", "once")
             return False
-        state.sets[target[now]] |= data[now]
-        waiting = waiting[~is_first_of_target]
+        state.sets[target] = sums | data
+        target = later_target
+        data = later_data
     return True
 
 
@@ -323,7 +354,7 @@ def _check_ends(
     state
         The state after the last round. The first rows of ``state.sets`` are the sums, one for each
         rank and piece, by rank and then by piece; a row is a set of ranks as bits: those whose
-        data are in the sum. ``state.own_data[rank]`` is the set of that rank alone.
+        data are in the sum.
     n_chunks_of_block
         How many chunks the block of a rank is cut into: chunk c of a reduce-scatter belongs to
         rank ``c // n_chunks_of_block``.
@@ -337,7 +368,10 @@ def _check_ends(
     """
     n_ranks = problem.n_ranks
     n_sums = n_ranks * len(state.chunk)
-    data_of_all = np.bitwise_or.reduce(state.own_data, axis=0)
+    # The bits of all ranks are set; the last word may have more bits than ranks are left.
+    ranks = np.arange(n_ranks)
+    data_of_all = np.zeros(_count_words(n_ranks), dtype=np.uint64)
+    np.bitwise_or.at(data_of_all, ranks // _BITS, _bit_of_rank(ranks))
     sums = state.sets[:n_sums].reshape(n_ranks, len(state.chunk), -1)  # [rank, piece, word]
     is_right = (sums == data_of_all).all(axis=2)
     if problem.operation == "reduce-scatter":
