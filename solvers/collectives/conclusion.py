@@ -233,13 +233,14 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
     if plan.n_epochs:
         # One-way circuits join ports of equal numbers; two-way circuits may join others. Port
         # `lane` of a rank is port rank * ports + lane of the switch.
-        circuits = plan.circuits.astype(np.int64)
-        epoch, lane, rank = np.nonzero(circuits != IDLE)
-        peer = circuits[epoch, lane, rank]
-        peer_lane = lane
+        n_used_ports = problem.n_ranks * ports
+        peer = plan.circuits.swapaxes(1, 2)  # [epoch, rank, lane]
+        peer_lane = np.arange(ports, dtype=np.int32)
         if problem.two_way:
-            peer_lane = facing_lanes(circuits, ports)[epoch, lane, rank]
-        matchings[epoch, rank * ports + lane] = peer * ports + peer_lane
+            facing = facing_lanes(plan.circuits.astype(np.int64), ports)
+            peer_lane = facing.swapaxes(1, 2).astype(np.int32)
+        peer_port = np.where(peer == IDLE, IDLE, peer * ports + peer_lane)
+        matchings[:, :n_used_ports] = peer_port.reshape(plan.n_epochs, n_used_ports)
     # A fabric of cells holds the circuits only if all of them have routes through it at once.
     states = None
     if fabric.graph is not None:

@@ -865,7 +865,8 @@ def _try_all(
     """
     # Which methods there is time for, in the order of their promises.
     found = dict(known or {})
-    promises = {name: promise(problem, name) for name in FINDERS if suits(problem, name)}
+    bound_s = problem.lower_bound()
+    promises = {name: promise(problem, name, bound_s) for name in FINDERS if suits(problem, name)}
     order = _order_by_promise(promises)
     affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
     skipped = len(affordable) < len(order)

@@ -8,6 +8,7 @@ A *row* of sends is round, source, destination, chunk and kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -72,9 +73,11 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     Laid
         The plan, timed, and for how many seconds the circuits of each epoch are held.
     """
-    matchings = rounds.matchings
-    if matchings is None:
-        matchings = lay_circuits(problem, rounds)
+    matchings: Sequence[IntArray] | IntArray
+    if rounds.matchings is None:
+        matchings = _list_circuits(problem, rounds)
+    else:
+        matchings = rounds.matchings
     held: IntArray | None = None  # the circuits that are there, [lane, rank]
     if not isinstance(problem.start, str):
         held = problem.start.astype(np.int64)
@@ -84,7 +87,10 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     epochs: list[IntArray] = []
     epoch_of_round = np.zeros(len(matchings), dtype=np.int64)
     for turn, wanted in enumerate(matchings):
-        if held is None or ((wanted >= 0) & (wanted != held)).any():
+        is_there = wanted is held
+        if held is not None and not is_there:
+            is_there = not ((wanted >= 0) & (wanted != held)).any()
+        if not is_there:
             held = wanted
         if not epochs or held is not epochs[-1]:
             epochs.append(held)
@@ -117,24 +123,71 @@ def lay_circuits(problem: Collective, rounds: Rounds) -> IntArray:
     int array, shape (rounds, lanes, ranks)
         The peer of each port, -1 if it is dark.
     """
-    n = problem.n_ranks
-    lanes = problem.lanes
-    partner = rounds.partners(n)
+    circuits = np.empty((rounds.n_rounds, problem.lanes, problem.n_ranks), dtype=np.int64)
+    for turn, circuits_of_round in enumerate(_list_circuits(problem, rounds)):
+        circuits[turn] = circuits_of_round
+    return circuits
+
+
+def _list_circuits(problem: Collective, rounds: Rounds) -> list[IntArray]:
+    """List the circuits of each round, as `lay_circuits` has them.
+
+    Rounds in a row with the same sends, such as those of a ring, share one array: thousands of
+    rounds of a thousand ranks with many ports would take a second to be written out.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its lanes (the ports of a rank on all planes).
+    rounds
+        The sends of each round.
+
+    Returns
+    -------
+    list of int array of shape (lanes, ranks)
+        By round the peer of each port, -1 if it is dark.
+    """
+    circuits: list[IntArray] = []
+    last_target: IntArray | None = None
+    for target in rounds.partners(problem.n_ranks):
+        if last_target is not None and np.array_equal(target, last_target):
+            circuits.append(circuits[-1])
+        else:
+            circuits.append(_lay_circuits_of_round(problem, target))
+        last_target = target
+    return circuits
+
+
+def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
+    """Return the circuits of a round in which each rank sends to one other.
+
+    Parameters
+    ----------
+    problem
+        The collective, with the number of its lanes.
+    target
+        ``target[rank]``: to whom a rank sends, -1 for nobody.
+
+    Returns
+    -------
+    int array, shape (lanes, ranks)
+        The peer of each port, -1 if it is dark.
+    """
     if not problem.two_way:
-        return np.repeat(partner[:, None], lanes, axis=1)
-    circuits = np.full((rounds.n_rounds, lanes, n), -1)
-    for turn, target in enumerate(partner):
-        # Exchanges of pairs, and sends to ranks that send nothing, need one lane.
-        senders = np.flatnonzero(target >= 0)
-        answers = target[target[senders]]
-        is_pair = (answers < 0) | (answers == senders)
-        if is_pair.all():
-            circuits[turn][:, senders] = target[senders]
-            circuits[turn][:, target[senders]] = senders
-            continue
-        for rank, lane in _alternate_lanes(target):
-            circuits[turn, lane, rank] = target[rank]
-            circuits[turn, lane, target[rank]] = rank
+        return np.repeat(target[None], problem.lanes, axis=0)
+
+    # Exchanges of pairs, and sends to ranks that send nothing, need one lane.
+    circuits = np.full((problem.lanes, problem.n_ranks), -1)
+    senders = np.flatnonzero(target >= 0)
+    answers = target[target[senders]]
+    is_pair = (answers < 0) | (answers == senders)
+    if is_pair.all():
+        circuits[:, senders] = target[senders]
+        circuits[:, target[senders]] = senders
+        return circuits
+    for rank, lane in _alternate_lanes(target):
+        circuits[lane, rank] = target[rank]
+        circuits[lane, target[rank]] = rank
     return circuits
 
 
@@ -233,8 +286,10 @@ def assemble(
 
     # `begin_s[round]` is first when all ranks of the round are ready, those that forward included,
     # and then when the round begins. Circuits count as held from the end of their change on.
-    passes = np.stack([hops.turn, hops.source, hops.target], axis=1)
-    begin_s = ready_s(problem, passes, n_rounds)
+    begin_s = np.zeros(n_rounds)
+    if problem.late.any():
+        passes = np.stack([hops.turn, hops.source, hops.target], axis=1)
+        begin_s = ready_s(problem, passes, n_rounds)
     held_s = np.zeros(len(circuits))
     time_s = 0.0
     held = -1  # the epoch of the round before; none yet
@@ -344,8 +399,11 @@ def _time_rounds(
     pair_of_round, which = _number_distinct((turn * n + source) * n + target)
     load = np.bincount(which, weights=amount, minlength=len(pair_of_round))
     round_of_pair, pair = np.divmod(pair_of_round, n * n)
-    peers = circuits[epoch_of_round[round_of_pair], :, pair // n]
-    n_circuits = (peers == (pair % n)[:, None]).sum(axis=1)
+    epoch_of_pair = epoch_of_round[round_of_pair]
+    source_of_pair, target_of_pair = np.divmod(pair, n)
+    n_circuits = np.zeros(len(pair), dtype=np.int64)
+    for lane in range(problem.lanes):
+        n_circuits += circuits[epoch_of_pair, lane, source_of_pair] == target_of_pair
     busiest = np.zeros(n_rounds)
     np.maximum.at(busiest, round_of_pair, load / n_circuits)
 

@@ -58,7 +58,7 @@ class _Round(NamedTuple):
     of a ring, all of which use the same circuits."""
 
 
-def promise(problem: Collective, name: str) -> Promise:
+def promise(problem: Collective, name: str, bound_s: float) -> Promise:
     """Return, before a plan is made, a time that it will not beat, and the work of making it.
 
     Where the rounds of a method are known beforehand, the time follows from a formula. Otherwise
@@ -70,6 +70,9 @@ def promise(problem: Collective, name: str) -> Promise:
         The collective.
     name
         The name of a method, such as "ring" or "bruck".
+    bound_s
+        The lower bound of the problem, in seconds. It is handed over, as it is the same for all
+        methods and takes long to count between many ranks.
 
     Returns
     -------
@@ -78,7 +81,6 @@ def promise(problem: Collective, name: str) -> Promise:
         the time follows from a formula. It is never below the lower bound of the problem.
     """
     n = problem.n_ranks
-    bound_s = problem.lower_bound()
 
     # Fewer than three ranks, steps that are given, and islands have plans of their own, to which
     # no formula applies.
@@ -94,7 +96,7 @@ def promise(problem: Collective, name: str) -> Promise:
     if name == "mixed-radix":
         return Promise(_mixed_radix_s(problem), _sends_s(_phases(problem) * n * n))
     if problem.operation == "broadcast" and name in ("ring", "bruck"):
-        return _promise_broadcast(problem, name)
+        return _promise_broadcast(problem, name, bound_s)
     # Otherwise the rounds are listed: how many equal ones, with how many blocks from each rank. In
     # `direct` each rank sends one block over each of its lanes in a round.
     if name == "direct" and problem.operation != "broadcast":
@@ -112,7 +114,7 @@ def promise(problem: Collective, name: str) -> Promise:
     return Promise(max(bound_s, seconds * (1 - 1e-9)), _sends_s(n_sends))
 
 
-def _promise_broadcast(problem: Collective, name: str) -> Promise:
+def _promise_broadcast(problem: Collective, name: str, bound_s: float) -> Promise:
     """Return the promise of a broadcast in pieces along a line (ring) or along a tree (bruck).
 
     Along a line of n ranks p pieces take n - 2 + p rounds, in a pipeline. Along a binomial tree
@@ -124,6 +126,8 @@ def _promise_broadcast(problem: Collective, name: str) -> Promise:
         The broadcast.
     name
         The method: "ring" for the line, "bruck" for the tree.
+    bound_s
+        The lower bound of the problem, in seconds.
 
     Returns
     -------
@@ -145,7 +149,7 @@ def _promise_broadcast(problem: Collective, name: str) -> Promise:
         n_circuits = problem.lanes / 2 if problem.two_way else problem.lanes
         seconds = (n - 2 + pieces) * (round_s + whole_s / pieces / n_circuits)
         n_sends = n * pieces
-    seconds = max(problem.lower_bound(), seconds * (1 - 1e-9))
+    seconds = max(bound_s, seconds * (1 - 1e-9))
     return Promise(seconds, _sends_s(n_sends))
 
 

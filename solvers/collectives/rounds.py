@@ -77,6 +77,8 @@ def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArra
     """
     ready = np.zeros(count)
     late = problem.late
+    if not late.any():
+        return ready
     turn, source, destination = sends.T[:3]
     np.maximum.at(ready, turn, np.maximum(late[source], late[destination]))
     return ready
@@ -103,12 +105,16 @@ def as_rounds(
         The sends in rows of round, source, destination, chunk and kind. Circuits are not stated:
         each rank sends to one other in a round, over all its lanes.
     """
-    rows = [np.empty((0, 5), dtype=np.int64)]
+    bounds = np.cumsum([0, *(len(chunk) for _, _, chunk in parts)])
+    rows = np.empty((bounds[-1], 5), dtype=np.int64)
+    rows[:, 4] = kind
     for turn, (source, destination, chunk) in enumerate(parts):
-        turns = np.full(len(chunk), turn)
-        kinds = np.full(len(chunk), kind)
-        rows.append(np.column_stack([turns, source, destination, chunk, kinds]))
-    return Rounds(np.concatenate(rows), chunk_count)
+        rows_of_round = rows[bounds[turn] : bounds[turn + 1]]
+        rows_of_round[:, 0] = turn
+        rows_of_round[:, 1] = source
+        rows_of_round[:, 2] = destination
+        rows_of_round[:, 3] = chunk
+    return Rounds(rows, chunk_count)
 
 
 def backwards(gather: Rounds) -> Rounds:

@@ -241,6 +241,8 @@ class _Traffic(NamedTuple):
     idle_bytes: float
     """What ports of an uneven all-to-all cannot carry, on average over ranks: data that are handed
     on enter and leave a rank, and one that sends more than it gets has a port idle."""
+    tells_all: bool
+    """Whether each rank needs something of every other one."""
 
     def bytes_over(self, hops: IntArray) -> float:
         """Return the bytes that cross a circuit, counted at each hop, for each rank on average.
@@ -278,24 +280,35 @@ def _measure_traffic(problem: Any) -> _Traffic:
         The bytes of the busiest rank, and the most ranks that some rank has to know. In an
         all-to-all also the blocks of a rank in descending order, as the mean over ranks, once as
         they are sent and once as they are received; and the bytes for which ports are idle where
-        a rank sends more than it receives, or less. These are 0 in other operations.
+        a rank sends more than it receives, or less. These are 0 in other operations. And whether
+        each rank needs something of every other one, as in all operations but broadcasts and
+        all-to-alls in which some pair of ranks has no bytes.
     """
-    sorted_bytes = np.zeros((2, problem.n_ranks - 1))
+    n_others = problem.n_ranks - 1
+    sorted_bytes = np.zeros((2, n_others))
     idle_bytes = 0.0
-    if problem.operation == "all-to-all":
+    tells_all = problem.operation != "broadcast"
+    if problem.operation == "all-to-all" and problem.demand_bytes is None:
+        # All blocks are equal.
+        sorted_bytes[:] = problem.size_bytes / problem.n_ranks
+        tells_all = problem.size_bytes > 0
+    elif problem.operation == "all-to-all":
         # Sorted rows ascend; read backwards without the first entry they descend, and the block of
         # a rank for itself, which has 0 bytes, is left out.
-        sent_and_received = (problem.demand, problem.demand.T)
+        demand = problem.demand
+        sent_and_received = (demand, demand.T)
         sorted_bytes = np.array(
             [np.sort(blocks, axis=1)[:, :0:-1].mean(axis=0) for blocks in sent_and_received]
         )
-        surplus_bytes = problem.demand.sum(axis=1) - problem.demand.T.sum(axis=1)
+        surplus_bytes = demand.sum(axis=1) - demand.T.sum(axis=1)
         idle_bytes = float(np.abs(surplus_bytes).mean()) / 2
+        tells_all = bool(((demand > 0).sum(axis=1) == n_others).all())
     return _Traffic(
         least_bytes=_least_bytes(problem),
         n_known=_most_partners(problem) + 1,
         sorted_bytes=sorted_bytes,
         idle_bytes=idle_bytes,
+        tells_all=tells_all,
     )
 
 
@@ -437,7 +450,7 @@ def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
         The `Collective`.
     traffic
         The data that have to move; here how many ranks one rank has to reach, itself included
-        (`n_known`).
+        (`n_known`), and whether each rank needs something of every other one (`tells_all`).
     configurations
         The number of sets of circuits that follow each other, K.
 
@@ -447,7 +460,7 @@ def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
         A lower bound; -1 if so few configurations cannot do.
     """
     rounds = fewest_rounds(traffic.n_known, configurations, problem.lanes, problem.two_way)
-    if rounds < 0 or not _tells_all_to_all(problem):
+    if rounds < 0 or not traffic.tells_all:
         return rounds
     if _leaves_rank_over(problem, configurations):
         return -1
@@ -456,19 +469,6 @@ def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
         if is_no_graph(n_ranks, problem.lanes, diameter=rounds, two_way=problem.two_way):
             return rounds + 1
     return rounds
-
-
-def _tells_all_to_all(problem: Any) -> bool:
-    """Tell whether each rank needs something of every other one.
-
-    That is so in all operations but broadcasts, and all-to-alls in which some pair of ranks has no
-    bytes.
-    """
-    if problem.operation == "broadcast":
-        return False
-    if problem.operation != "all-to-all":
-        return True
-    return bool(((problem.demand > 0).sum(axis=1) == problem.n_ranks - 1).all())
 
 
 def _leaves_rank_over(problem: Any, configurations: int) -> bool:

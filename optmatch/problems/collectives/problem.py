@@ -204,7 +204,9 @@ class Collective(Displayed):
         if self.demand_bytes is not None:
             return self.demand_bytes
         n = self.n_ranks
-        return np.full((n, n), self.size_bytes / n) * (1 - np.eye(n))
+        even_bytes = np.full((n, n), self.size_bytes / n)
+        np.fill_diagonal(even_bytes, 0.0)
+        return even_bytes
 
     def bounds(self) -> BoundTerms:
         """Return the best lower bound, the terms that it is made of, and its name."""

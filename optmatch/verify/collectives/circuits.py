@@ -438,27 +438,23 @@ def measure_rounds(
     flow_bytes = np.bincount(flow_of_hop, weights=plan.sent_bytes[hops.send])
     round_of_flow, pair_of_flow = np.divmod(flows, n_pairs)
 
-    # The circuits that are there: by epoch, source and target, with the number of their lanes.
-    epoch, lane, rank = np.nonzero(plan.circuits != IDLE)
-    pair_of_lane = rank * n_ranks + plan.circuits[epoch, lane, rank]
-    circuits, n_lanes = np.unique(epoch * n_pairs + pair_of_lane, return_counts=True)
-
-    # Every flow needs a circuit in the epoch of its round.
-    epoch_of_flow = plan.epoch_of_round[round_of_flow].astype(np.int64)
-    needed_circuits = epoch_of_flow * n_pairs + pair_of_flow
-    place = np.searchsorted(circuits, needed_circuits)
-    is_there = np.append(circuits, -1)[place] == needed_circuits
-    for flow in np.flatnonzero(~is_there)[:1]:
-        source, target = divmod(int(pair_of_flow[flow]), n_ranks)
+    # Every flow needs a circuit in the epoch of its round, over some lane of its source.
+    source_of_flow, target_of_flow = np.divmod(pair_of_flow, n_ranks)
+    epoch_of_flow = plan.epoch_of_round[round_of_flow]
+    n_lanes_of_flow = np.zeros(len(flows), dtype=np.int64)
+    for lane in range(plan.circuits.shape[1]):
+        peer_of_flow = plan.circuits[epoch_of_flow, lane, source_of_flow]
+        n_lanes_of_flow += peer_of_flow == target_of_flow
+    for flow in np.flatnonzero(n_lanes_of_flow == 0)[:1]:
         where = f"round {round_of_flow[flow]}"
-        got = f"none from {source} to {target}"
+        got = f"none from {source_of_flow[flow]} to {target_of_flow[flow]}"
         findings.refuse("a send goes over a circuit", where, got, "a circuit")
         return None
 
     # A flow is shared evenly by the lanes that have its circuit. Results are by round: the largest
     # load of a circuit, the most hops of a send, and when the last rank that takes part is ready.
     busiest_bytes = np.zeros(n_rounds)
-    np.maximum.at(busiest_bytes, round_of_flow, flow_bytes / n_lanes[place])
+    np.maximum.at(busiest_bytes, round_of_flow, flow_bytes / n_lanes_of_flow)
     n_hops_of_send = np.bincount(hops.send, minlength=len(plan.sends))
     most_hops = np.zeros(n_rounds, dtype=np.int64)
     np.maximum.at(most_hops, plan.sends[:, 0], n_hops_of_send)

@@ -469,18 +469,22 @@ def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule)
         return False
 
     # Port ``lane`` of a rank is ``rank * ports + lane``; ports behind those of all ranks are dark.
-    peer_of_port = np.full(shape, IDLE)
+    peer_of_port = np.full(shape, IDLE, dtype=np.int32)
     if plan.n_epochs:
         n_used_ports = problem.n_ranks * n_ports_of_rank
         peers = plan.circuits.swapaxes(1, 2).reshape(plan.n_epochs, n_used_ports)
         peer_of_port[:, :n_used_ports] = peers
-    is_lit = schedule.matchings != IDLE
-    facing_rank = np.where(is_lit, schedule.matchings // n_ports_of_rank, IDLE)
+    # Quotients are rounded down, so that a dark port, which is -1, faces rank -1.
+    facing_port = schedule.matchings
+    facing_rank, facing_lane = np.divmod(facing_port, n_ports_of_rank)
     if not np.array_equal(facing_rank, peer_of_port):
         return False
 
-    epoch, port = np.nonzero(is_lit)
-    facing_port = schedule.matchings[epoch, port]
+    is_dark = facing_port == IDLE
+
     if problem.two_way:
-        return bool((schedule.matchings[epoch, facing_port] == port).all())
-    return bool((facing_port % n_ports_of_rank == port % n_ports_of_rank).all())
+        facing_back = np.take_along_axis(facing_port, facing_port, axis=1)
+        port = np.arange(shape[1])
+        return bool((is_dark | (facing_back == port)).all())
+    lane_of_port = np.arange(shape[1]) % n_ports_of_rank
+    return bool((is_dark | (facing_lane == lane_of_port)).all())
