@@ -8,7 +8,6 @@ A *row* of sends is round, source, destination, chunk and kind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -73,11 +72,8 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     Laid
         The plan, timed, and for how many seconds the circuits of each epoch are held.
     """
-    matchings: Sequence[IntArray] | IntArray
-    if rounds.matchings is None:
-        matchings = _list_circuits(problem, rounds)
-    else:
-        matchings = rounds.matchings
+    given = rounds.matchings
+    matchings = _list_circuits(problem, rounds) if given is None else list(given)
     held: IntArray | None = None  # the circuits that are there, [lane, rank]
     if not isinstance(problem.start, str):
         held = problem.start.astype(np.int64)
@@ -87,10 +83,7 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     epochs: list[IntArray] = []
     epoch_of_round = np.zeros(len(matchings), dtype=np.int64)
     for turn, wanted in enumerate(matchings):
-        is_there = wanted is held
-        if held is not None and not is_there:
-            is_there = not ((wanted >= 0) & (wanted != held)).any()
-        if not is_there:
+        if held is None or not _contains(held, wanted):
             held = wanted
         if not epochs or held is not epochs[-1]:
             epochs.append(held)
@@ -100,6 +93,14 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     if rounds.places is None:
         return laid
     return laid._replace(plan=replace(laid.plan, places=rounds.places))
+
+
+def _contains(held: IntArray, wanted: IntArray) -> bool:
+    """Tell whether all wanted circuits are held; both arrays have shape (lanes, ranks).
+
+    Entries are the peers of ports, -1 for a port that is dark, and so wants nothing.
+    """
+    return held is wanted or not ((wanted >= 0) & (wanted != held)).any()
 
 
 def lay_circuits(problem: Collective, rounds: Rounds) -> IntArray:
