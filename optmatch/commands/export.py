@@ -30,6 +30,10 @@ class Export(click.Command):
             formatter.write_dl([(name, exporter.what) for name, exporter in EXPORTERS.items()])
 
 
+_MOST_DIGITS = 9
+"""The digits of the number of a slot; Python refuses to read numbers of thousands of digits."""
+
+
 class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
     """The number of a slot, or the word ``previous``."""
 
@@ -41,8 +45,8 @@ class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic befo
         """Read a number or the word."""
         if value == "previous":
             return "previous"
-        if not str(value).isdecimal():
-            self.fail(f"{value!r}: the number of a slot, or previous", param, ctx)
+        if not str(value).isdecimal() or len(str(value)) > _MOST_DIGITS:
+            self.fail(f"{str(value)[:40]!r}: the number of a slot, or previous", param, ctx)
         return int(value)
 
 

@@ -15,6 +15,7 @@ from optmatch.commands.shared.options import Duration, with_options
 from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
+    STDIN,
     name_of,
     print_object,
     print_rows,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from optmatch.switches import PlayedMoment
 
 _STDIN_POLL_S = 0.2
-_RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
+_RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*", re.ASCII)
 _MOST_PORTS = 1 << 20
 
 
@@ -87,6 +88,8 @@ def play(
 
     if resume and journal is None:
         raise click.UsageError("--resume: only with --journal")
+    if step and file == STDIN:
+        raise click.UsageError("--step: not with a plan from stdin, as it waits for Enter there")
     solution = read_solution(file)
     stop = threading.Event()
     n_rounds = None if loop else rounds

@@ -19,7 +19,7 @@ from optmatch.commands.shared.outcome import (
     print_rows,
     read_solution,
 )
-from optmatch.model import unit_of, write_score
+from optmatch.model import naming, unit_of, write_score
 
 if TYPE_CHECKING:
     from optmatch.verify import Report
@@ -54,6 +54,9 @@ _SEVERITY = (SOLVED, UNPROVED, CHECK_FAILED)
     type=click.Path(),
     help="A config_db.json of a switch: which slot it holds, or how the nearest one differs.",
 )
+@click.option(
+    "--ports", type=click.Path(), help="With --against: CSV with the sides of each port: port,A,B."
+)
 @JSON_LINES
 @click.pass_context
 def verify(
@@ -62,6 +65,7 @@ def verify(
     files: tuple[str, ...],
     accept_unproved: bool,
     against: str | None,
+    ports: str | None,
     whole_store: bool,
     discard: bool,
     as_json: bool,
@@ -76,6 +80,8 @@ def verify(
     optics.check_options(options)
     if discard and not whole_store:
         raise click.UsageError("--discard: only with --all")
+    if ports is not None and against is None:
+        raise click.UsageError("--ports: only with --against")
     if whole_store and (options["optics"] or against is not None):
         raise click.UsageError("either --all, or --optics or --against")
 
@@ -92,7 +98,7 @@ def verify(
         else:
             code = _verify_schedule(file, options, as_json)
             if against is not None:
-                code_of_switch = _compare_with_switch(file, against, as_json)
+                code_of_switch = _compare_with_switch(file, against, ports, as_json)
                 code = max(code, code_of_switch, key=_SEVERITY.index)
         if accept_unproved and code == UNPROVED:
             return SOLVED
@@ -101,7 +107,7 @@ def verify(
     ctx.exit(for_each(files, verify_file, as_json=as_json))
 
 
-def _compare_with_switch(file: str, config: str, as_json: bool) -> int:
+def _compare_with_switch(file: str, config: str, ports: str | None, as_json: bool) -> int:
     """Print which slot a switch holds, or how its circuits differ from the nearest one.
 
     Parameters
@@ -110,6 +116,8 @@ def _compare_with_switch(file: str, config: str, as_json: bool) -> int:
         A schedule file.
     config
         The `config_db.json` of the switch.
+    ports
+        A file with the sides of each port; None for ``1A`` and ``1B`` of port 0, and on.
     as_json
         Whether one JSON object is printed.
 
@@ -120,7 +128,9 @@ def _compare_with_switch(file: str, config: str, as_json: bool) -> int:
     """
     from optmatch.io.switches.comparing import compare_with_config
 
-    nearest = compare_with_config(read_solution(file), config)
+    solution = read_solution(file)
+    with naming(name_of(file)):
+        nearest = compare_with_config(solution, config, ports=ports)
 
     # The switch is compared with the slot that needs the fewest changes.
     removals = [circuit.name for circuit in nearest.difference.removals]

@@ -345,7 +345,10 @@ def _write(
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     check_solution_fits(solution)
-    return EXPORTERS[to].write(solution, rate_bytes_per_s, names)
+    written = EXPORTERS[to].write(solution, rate_bytes_per_s, names)
+    if isinstance(written, Mapping) and not written:
+        raise InputError(f"{to}: there is nothing to write, as the answer has no slots")
+    return written
 
 
 def to_dataframe(solution: Solution) -> Any:

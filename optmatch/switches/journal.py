@@ -96,6 +96,8 @@ class PlayJournal:
         """Under which name the former run claimed its switches; empty for a new journal."""
 
         name = path_name(path)
+        if not name:
+            raise InputError("journal = '': the name of a file is expected", where="journal")
         self._file = self._open(name, resume=resume)
         try:
             # The lock is held as long as the file is open, so that only one player writes it.
@@ -125,7 +127,7 @@ class PlayJournal:
         FormatError
             If the file of a former run cannot be opened.
         InputError
-            If a new file is there already.
+            If a new file is there already, or cannot be written.
         """
         if resume:
             try:
@@ -138,6 +140,8 @@ class PlayJournal:
             raise InputError(
                 "is there already: --resume goes on with it, another name begins anew", path=name
             ) from None
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", path=name) from error
 
     def _read_former(self, header: Mapping[str, Any], name: str) -> None:
         """Take over what a former run has noted, and check that it has played the same plan.
@@ -264,7 +268,7 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
             continue
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter of lists in lists in lists ...
             raise FormatError("not JSON", path=name, where=f"line {number}") from None
 
         if not isinstance(entry, dict) or (number == 1 and entry.get("format") != JOURNAL_FORMAT):

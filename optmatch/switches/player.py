@@ -24,8 +24,16 @@ from optmatch.io.switches.circuits import (
 )
 from optmatch.io.switches.exports import NamedSwitch, name_switches
 from optmatch.io.text import digest
-from optmatch.model import InputError, Solution, VerificationError, check_fields, integer
+from optmatch.model import (
+    InputError,
+    Solution,
+    VerificationError,
+    check_fields,
+    integer,
+    naming,
+)
 from optmatch.model.declarations import Amount, Index, form_of
+from optmatch.model.files import path_name
 from optmatch.switches.journal import PlayJournal
 from optmatch.switches.matching import match_all_switches, own_circuits
 from optmatch.switches.protocol import CLAIM_EVERY_S, Switch, SwitchError
@@ -334,13 +342,21 @@ class _Player:
         Raises
         ------
         InputError
-            If switches and plan do not fit, or a moment is shorter than a change of the switch
-            takes.
+            If switches and plan do not fit, the plan has no slots, or a moment is shorter than a
+            change of the switch takes.
         """
         # What is to be played, and where.
         self.options = options
         self.on_moment = on_moment
-        self.plans = tuple(plan for plan in name_switches(solution, ports) if plan.plan.n_states)
+        named = name_switches(solution, ports)
+        self.plans = tuple(plan for plan in named if plan.plan.n_states)
+        if not self.plans:
+            raise InputError("the plan has no slots: there is nothing to play", where="solution")
+        # Whoever names all switches of a plan need not know that one of them has nothing to do.
+        if isinstance(switch, Mapping):
+            idle = [plan.plan for plan in named if not plan.plan.n_states]
+            idle_names = {name for plan in idle for name in (plan.name, plan.file_name)}
+            switch = {name: each for name, each in switch.items() if name not in idle_names}
         self.switches = match_all_switches(self.plans, switch)
         self.moments = list_moments(self.plans)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
@@ -469,7 +485,8 @@ class _Player:
                 names = sorted(circuit.name for circuit in present)
                 self._note(sync=True, event="before", switch=plan.plan.name, circuits=names)
             else:
-                self.before[index] = frozenset(circuit_named(name) for name in names_before)
+                with naming(path_name(self.options.journal)):
+                    self.before[index] = frozenset(circuit_named(name) for name in names_before)
 
     def _open_journal(self) -> None:
         """Open the journal, if there is to be one, and note or read who claims the switches.

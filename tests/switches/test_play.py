@@ -289,6 +289,14 @@ def test_a_side_that_the_configuration_blocks_is_blocked_at_each_reading(
         assert sonic.read_statuses()["2B"] == "blocked"
 
 
+def test_labels_in_another_encoding_are_in_nobodys_way(
+    switch: tuple[RedisServer, SonicAgent],
+) -> None:
+    server, agent = switch
+    agent.config.hset("OCS_PORT|1A", "label", b"Pr\xfcfstand")
+    assert play(schedule_of(shifts(4, 2)), SonicSwitch(server.url)).is_whole
+
+
 def test_a_database_of_something_else(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     try:

@@ -54,7 +54,10 @@ def test_a_switch_that_is_not_there() -> None:
         PolatisSwitch("127.0.0.1", 1, time_limit_s=0.5)
 
 
-@pytest.mark.parametrize("answer", [b"nonsense\n", b"4,5\n", b"", b"x" * 2_000_000])
+@pytest.mark.parametrize(
+    "answer",
+    [b"nonsense\n", b"4,5\n", b"", b"x" * 2_000_000, b",".join([b"9" * 5000] * 2) + b"\n"],
+)
 def test_answers_of_something_else(answer: bytes) -> None:
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
 from optmatch.io.switches.exports import name_switches
 from optmatch.io.switches.sonic import read_config
-from optmatch.model import Solution
+from optmatch.model import InputError, Solution
 
 
 class NearestState(NamedTuple):
@@ -50,7 +50,7 @@ def compare_with_config(
     Raises
     ------
     InputError
-        If the plan has no circuits, or a file cannot be read.
+        If the plan has no circuits or no slots, or a file cannot be read.
     """
     present = read_config(config).circuits
     nearest: NearestState | None = None
@@ -63,7 +63,8 @@ def compare_with_config(
             if n_changes < fewest_changes:
                 fewest_changes = n_changes
                 nearest = NearestState(switch.plan.name, state, difference)
-    assert nearest is not None  # a plan with circuits has a state
+    if nearest is None:
+        raise InputError("the plan has no slots, so that there is nothing to compare")
     return nearest
 
 

@@ -345,7 +345,7 @@ def _scripts(
             start_s = float(switch.plan.starts_s[state])
             lines.append(f"# {switch.plan.name}, slot {state}, at {start_s:.9g} s{begin}")
             lines += lines_of(change, switch.ports.n_ports)
-        files[f".{switch.plan.file_name}.txt"] = "\n".join(lines) + "\n"
+        files[f".{switch.plan.file_name}.txt"] = "".join(f"{line}\n" for line in lines)
     return _unless_single(files)
 
 

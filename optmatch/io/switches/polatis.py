@@ -16,7 +16,10 @@ from optmatch.model import InputError
 READ_CIRCUITS = ":oxc:swit:conn:stat?"
 READ_SIZE = ":oxc:swit:size?"
 
-_LISTS = re.compile(r"\(@([\d,\s]*)\)\s*,\s*\(@([\d,\s]*)\)")
+_LISTS = re.compile(r"\(@([\d,\s]*)\)\s*,\s*\(@([\d,\s]*)\)", re.ASCII)
+
+_MOST_DIGITS = 7
+"""The digits of the number of a port; Python refuses to read numbers of thousands of digits."""
 
 
 def command_lines(difference: Difference, n_ports: int) -> list[str]:
@@ -79,9 +82,12 @@ def read_lists(answer: str, n_ports: int) -> tuple[CrossConnect, ...]:
     match = _LISTS.fullmatch(answer.strip().strip('"'))
     if match is None:
         raise InputError(f"answer {answer[:80]!r}: two lists as (@1,2),(@33,34) are expected")
-    inputs, outputs = (
-        [int(word) for word in text.split(",") if word.strip()] for text in match.groups()
-    )
+    numbers = [
+        [word.strip() for word in text.split(",") if word.strip()] for text in match.groups()
+    ]
+    if any(not word.isdecimal() or len(word) > _MOST_DIGITS for row in numbers for word in row):
+        raise InputError(f"answer {answer[:80]!r}: numbers with commas between them are expected")
+    inputs, outputs = ([int(word) for word in row] for row in numbers)
     if len(inputs) != len(outputs):
         raise InputError(f"answer {answer[:80]!r}: {len(inputs)} inputs, {len(outputs)} outputs")
     circuits = []
@@ -113,5 +119,8 @@ def _number_of(side: str, n_ports: int) -> int:
     """
     match = SIDE_NAME.fullmatch(side)
     if match is None or match["module"] is not None or not 1 <= int(match["number"]) <= n_ports:
-        raise InputError(f"side {side}: this switch has sides 1 .. {n_ports}, without modules")
+        raise InputError(
+            f"side {side}: this switch has sides 1 .. {n_ports}, without modules; a table of ports"
+            " lists all ports of the switch, as outputs are counted on behind its inputs"
+        )
     return int(match["number"])

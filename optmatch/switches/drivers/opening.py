@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from urllib.parse import urlsplit
 
-from optmatch.model import InputError
 from optmatch.model.declarations import form_of
+from optmatch.switches.drivers.addresses import refuse_address, split_address
 from optmatch.switches.drivers.dry import DrySwitch
 from optmatch.switches.drivers.polatis import PORT, PolatisSwitch
 from optmatch.switches.drivers.sonic import SonicSwitch
@@ -37,7 +36,7 @@ def open_switch(url: str) -> Switch:
     Raises
     ------
     InputError
-        If it is no text, or nobody knows the scheme.
+        If it is no text, its host or port cannot be read, or nobody knows the scheme.
     SwitchError
         If the switch cannot be reached.
 
@@ -47,18 +46,13 @@ def open_switch(url: str) -> Switch:
     'dry'
     """
     url = form_of(str).check("switch", url)
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-        port = parts.port
-    except ValueError as error:
-        raise InputError(f"switch: {error}", where="switch") from None
+    parts = split_address(url)
 
     # Drivers of this package come first, then those that other packages have registered.
     if parts.scheme in ("redis", "rediss", "unix"):
         return SonicSwitch(url)
-    if parts.scheme == "scpi" and host:
-        return PolatisSwitch(host, port or PORT)
+    if parts.scheme == "scpi" and parts.hostname:
+        return PolatisSwitch(parts.hostname, parts.port or PORT)
     if parts.scheme == "dry":
         return DrySwitch()
     for entry in entry_points(group=ENTRY_POINTS):
@@ -66,10 +60,4 @@ def open_switch(url: str) -> Switch:
             opened: Switch = entry.load()(url)
             return opened
 
-    # A password in the address is not repeated in the message.
-    url_without_password = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    raise InputError(
-        f"switch {url_without_password[:80]!r}: an address such as redis://127.0.0.1:6379,"
-        " scpi://HOST or dry: is expected",
-        where="switch",
-    )
+    raise refuse_address(parts)

@@ -27,6 +27,8 @@ PORT = 5025
 _MOST_BYTES = 1 << 20
 """The longest answer that is read."""
 _POLL_S = 0.01
+_MOST_DIGITS = 6
+"""The digits of a number of ports; Python refuses to read numbers of thousands of digits."""
 
 
 class PolatisSwitch:
@@ -65,7 +67,7 @@ class PolatisSwitch:
         host = form_of(str).check("host", host)
         port = form_of(Count).check("port", port)
         time_limit_s = form_of(Positive).check("time_limit_s", time_limit_s)
-        self.name: str = f"{host}:{port}"
+        self.name: str = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._address = (host, port)
         self._time_limit_s = time_limit_s
         self._connection: socket.socket | None = None
@@ -90,7 +92,8 @@ class PolatisSwitch:
         """
         size = self._ask(READ_SIZE)
         inputs, _, outputs = size.strip().strip('"').partition(",")
-        if not inputs.isdecimal() or inputs != outputs.strip():
+        is_number = inputs.isdecimal() and len(inputs) <= _MOST_DIGITS
+        if not is_number or inputs != outputs.strip():
             self.close()
             raise SwitchError(
                 f"{self.name}: size {size[:40]!r}: as many inputs as outputs are expected"

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from optmatch.io.switches.circuits import (
     CrossConnect,
@@ -26,6 +25,7 @@ from optmatch.io.switches.losses import LOSS_TABLE, LossRows
 from optmatch.io.switches.sonic import CIRCUIT_TABLE, PORT_TABLE, circuit_of_row, state_of_port
 from optmatch.model import InputError, SolverUnavailable
 from optmatch.model.declarations import Amount, form_of
+from optmatch.switches.drivers.addresses import split_address
 from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
 
 CONFIG_DB = 4
@@ -75,7 +75,8 @@ class SonicSwitch:
     ----------
     url
         Such as ``redis://127.0.0.1:6379``, with a password ``redis://:secret@host:6379``, with TLS
-        ``rediss://host``, or ``unix:///var/run/redis/redis.sock``.
+        ``rediss://host``, or ``unix:///var/run/redis/redis.sock``. In a password, / ? # [ ] and %
+        are percent-encoded, as ``%2F``. It names no database.
     one_transaction
         Whether removals and additions go into one transaction even where a side moves from one
         circuit to another. The agent of today creates circuits before it removes others, so by
@@ -132,7 +133,7 @@ class SonicSwitch:
         self._patience_s = PATIENCE_S if patience_s is None else patience_s
 
         # The name stands in messages and journals: it has the host, and never the password.
-        parts = urlsplit(url)
+        parts = split_address(url)
         self.name: str = parts.netloc.rpartition("@")[2]
         if parts.scheme == "unix":
             self.name = parts.path
@@ -140,6 +141,7 @@ class SonicSwitch:
         # Both connections give up on an answer after some seconds; `_persist` then tries again.
         settings: dict[str, Any] = {
             "decode_responses": True,
+            "encoding_errors": "replace",  # labels of ports may be in any encoding
             "socket_timeout": 5.0,
             "socket_connect_timeout": 5.0,
         }

@@ -286,7 +286,18 @@ def test_random_differences_are_written_with_ranges() -> None:
     assert len(command_lines(difference_between((), after))[0].split(",")) <= 2
 
 
-@pytest.mark.parametrize("answer", ["", "(@1,2)", "(@1,2),(@5)", "(@1),(@1)", "(@9),(@5)"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "(@1,2)",
+        "(@1,2),(@5)",
+        "(@1),(@1)",
+        "(@9),(@5)",
+        "(@1 2),(@5 6)",
+        f"(@{'1' * 5000}),(@5)",
+    ],
+)
 def test_wrong_answers_of_polatis_switches_are_refused(answer: str) -> None:
     with pytest.raises(om.InputError, match="answer"):
         read_lists(answer, 4)
