@@ -12,6 +12,9 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 # The tests start many processes, and each mode imports all tests: compile their modules once.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Two test processes have two cores: threads of linear algebra would only wait for each other.
+unit python bounds coverage soak: export OPENBLAS_NUM_THREADS := 1
+
 # Where `make bench` writes its run.
 RUN ?= build/bench/$(shell git rev-parse --short HEAD 2>/dev/null || echo run).json
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import pickle
-import random
 from typing import Any, get_origin, get_type_hints
 
 import numpy as np
@@ -290,16 +288,24 @@ class SolverContract(Runs):
 
     # -- what it depends on ----------------------------------------------------------------------
 
-    @on_each
-    def test_one_seed_one_trajectory(self, problem: Problem) -> None:
-        """The same seed gives the same events and solution, also after other solves."""
+    def test_one_seed_one_trajectory(self, capfd: pytest.CaptureFixture[str]) -> None:
+        """The same seed gives the same events and solution, also after other solves.
+
+        Parameters
+        ----------
+        capfd
+            Given by pytest; catches what is printed.
+        """
         self._needs_determinism()
-        solution, events = self._answer_and_events(problem)
-        self._answer(problem, number=1)
-        repeated_events: list[Event] = []
-        repeated = self._solve(problem, on_event=repeated_events.append)
-        assert essence(repeated) == essence(solution)
-        assert repeated_events == events
+
+        def check(problem: Problem) -> None:
+            """Compare the first run on a problem with the second one."""
+            solution, events = self._answer_and_events(problem)
+            repeated = self._second_run(problem, capfd)
+            assert essence(repeated.solution) == essence(solution)
+            assert repeated.events == events
+
+        self._each(self.problems, check)
 
     def test_one_seed_one_answer_in_another_process(self) -> None:
         """A spawned process, with its own hash seed and its own kernels, finds the same answers.
@@ -324,28 +330,22 @@ class SolverContract(Runs):
         capfd
             Given by pytest; catches what is printed.
         """
-        handlers = list(logging.getLogger().handlers)
 
         def check(problem: Problem) -> None:
-            # A first call may compile, and numba may seed itself then.
-            """Compare the states of the global random generators before and after a solve."""
-            self._answer(problem)
-            states_before = random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
-            self._solve(problem)
-            states_after = random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
-            assert states_after == states_before
+            """Look at the second run on a problem: in the first one numba may seed itself."""
+            run = self._second_run(problem, capfd)
+            assert run.random_is_kept
+            assert run.printed == ""
+            assert run.logging_is_kept
+            assert self._first_run(problem).logging_is_kept
 
         self._each(self.problems, check)
-        assert capfd.readouterr() == ("", "")
-        assert logging.getLogger().handlers == handlers
 
     @on_each
     def test_the_problem_stays_as_it_was(self, problem: Problem) -> None:
-        """Byte by byte."""
-        unsolved = pickle.loads(pickle.dumps(problem))  # a problem that no test before has solved
-        bytes_before = pickle.dumps(unsolved)
-        self._solve(unsolved)
-        assert pickle.dumps(unsolved) == bytes_before
+        """Byte by byte, in the first run on it and in one with another seed."""
+        assert self._first_run(problem).problem_is_kept
+        assert self._first_run(problem, number=1).problem_is_kept
 
     # -- what it hands back ----------------------------------------------------------------------
 

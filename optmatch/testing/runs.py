@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
+import pickle
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache, partial
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -98,8 +101,31 @@ class Runs:
 
     def _answer_and_events(self, problem: Any, number: int = 0) -> tuple[Solution, list[Event]]:
         """Return the answer of `_answer`, and the events on the way to it."""
+        run = self._first_run(problem, number)
+        return run.solution, run.events
+
+    def _first_run(self, problem: Any, number: int = 0) -> Run:
+        """Return the run of `_answer`, which is the first one on its copy of the problem."""
         contract: Any = type(self)
         return _solve_once(contract, problem, number)
+
+    def _second_run(self, problem: Any, capfd: pytest.CaptureFixture[str]) -> Run:
+        """Repeat the run of `_answer` after one with another seed, once for all tests.
+
+        Parameters
+        ----------
+        problem
+            The problem. Both runs are on the same copy of it.
+        capfd
+            Catches what the method prints.
+        """
+        key = type(self), problem
+        if key not in _SECOND_RUNS:
+            copy = self._first_run(problem).problem
+            self._answer(problem, number=1)
+            run = _record_run(self, copy, 0)
+            _SECOND_RUNS[key] = run._replace(printed="".join(capfd.readouterr()))
+        return _SECOND_RUNS[key]
 
     def _best(self, problem: Any) -> Score | None:
         """Search exhaustively, once for all methods that are run on the same tiny problem."""
@@ -189,14 +215,60 @@ def _draw_once(problems: Problems, n_examples: int) -> list[Problem]:
     return list(dict.fromkeys(drawn))
 
 
+class Run(NamedTuple):
+    """A run of a method, and what it has changed beside its answer."""
+
+    problem: Problem
+    solution: Solution
+    events: list[Event]
+    problem_is_kept: bool
+    """Whether the pickled problem has the same bytes as before."""
+    random_is_kept: bool
+    """Whether no number was drawn from the random generators of Python and NumPy."""
+    logging_is_kept: bool
+    """Whether the root logger has the handlers that it had."""
+    printed: str = ""
+
+
+_SECOND_RUNS: dict[tuple[type[Runs], Problem], Run] = {}
+
+
 @cache
-def _solve_once(
-    contract: type[Runs], problem: Problem, number: int
-) -> tuple[Solution, list[Event]]:
-    """Solve a problem once for all tests of a class, and keep the events."""
+def _solve_once(contract: type[Runs], problem: Problem, number: int) -> Run:
+    """Solve a copy of a problem, which no run has seen, once for all tests of a class."""
+    return _record_run(contract(), pickle.loads(pickle.dumps(problem)), number)
+
+
+def _record_run(contract: Runs, problem: Any, number: int) -> Run:
+    """Solve a problem, and compare all that the method should not change.
+
+    Parameters
+    ----------
+    contract
+        The method and its limits.
+    problem
+        The problem.
+    number
+        The seed of the random numbers.
+    """
     events: list[Event] = []
-    solution = contract()._solve(problem, number=number, on_event=events.append)
-    return solution, events
+    problem_before = pickle.dumps(problem)
+    random_before = _random_states()
+    handlers_before = list(logging.getLogger().handlers)
+    solution = contract._solve(problem, number=number, on_event=events.append)
+    return Run(
+        problem,
+        solution,
+        events,
+        problem_is_kept=pickle.dumps(problem) == problem_before,
+        random_is_kept=_random_states() == random_before,
+        logging_is_kept=logging.getLogger().handlers == handlers_before,
+    )
+
+
+def _random_states() -> tuple[object, bytes]:
+    """Return the states of the random generators that a whole process shares."""
+    return random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
 
 
 @cache

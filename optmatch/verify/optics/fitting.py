@@ -29,7 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -351,6 +352,10 @@ class _FittedChip(NamedTuple):
     """(links,): the amplitude that is left at the end of each waveguide."""
     both_facets: float
     """The amplitude that two facets leave."""
+    source_terminals: NDArray[np.int32]
+    """(ports,): where light from each port enters."""
+    destination_terminals: NDArray[np.int32]
+    """(ports,): where light to each port leaves."""
 
 
 class _StateLight(NamedTuple):
@@ -418,7 +423,16 @@ def _build_chip(fabric: Fabric, cells: CellDevice) -> _FittedChip:
         raise InputError(f"cells: {cells.n_cells}, the fabric has {fabric.n_cells}", where="cells")
     waveguides = (10 ** (-waveguide_loss_db(graph, cells.device) / 20)).astype(np.complex128)
     both_facets = 10 ** (-cells.device.coupling_loss_db / 10)
-    return _FittedChip(fabric, graph, cells, circuit_factors(fabric), waveguides, both_facets)
+    return _FittedChip(
+        fabric=fabric,
+        graph=graph,
+        cells=cells,
+        factors=circuit_factors(fabric),
+        waveguides=waveguides,
+        both_facets=both_facets,
+        source_terminals=fabric.source_terminals,
+        destination_terminals=fabric.destination_terminals,
+    )
 
 
 def _check_spread(spread: FitSpread) -> NDArray[np.float64]:
@@ -739,14 +753,14 @@ def _solve_state(
     matrices[is_dead] = 0.0
     matrix_slopes[is_dead] = 0.0
 
-    sent = scatter(graph, matrices, chip.waveguides, chip.fabric.source_terminals)
-    arriving = chip.both_facets * sent.leaving[chip.fabric.destination_terminals].T
+    sent = scatter(graph, matrices, chip.waveguides, chip.source_terminals)
+    arriving = chip.both_facets * sent.leaving[chip.destination_terminals].T
     if not with_slopes:
         return _StateLight(arriving, None)
 
     # The chip is reciprocal: the part of the light leaving a cell at a terminal that gets to a
     # destination equals the light that would enter there if the destination sent.
-    heard = scatter(graph, matrices, chip.waveguides, chip.fabric.destination_terminals)
+    heard = scatter(graph, matrices, chip.waveguides, chip.destination_terminals)
     entering = chip.both_facets * sent.entering.reshape(graph.n_cells, 4, -1)
     collected = heard.entering.reshape(graph.n_cells, 4, -1)
     return _StateLight(arriving, _slopes_of_arriving(matrix_slopes, entering, collected))
@@ -784,14 +798,36 @@ def _slopes_of_arriving(
     collected_b = collected[:, 2:]
 
     # Subscripts: c cell, v value, a and b the side at either end, s source, d destination.
-    from_a_to_b = np.einsum(
-        "cbd,cvba,cas->cvsd", collected_b, matrix_slopes, entering_a, optimize=True
-    )
-    from_b_to_a = np.einsum(
-        "cad,cvba,cbs->cvsd", collected_a, matrix_slopes, entering_b, optimize=True
-    )
+    from_a_to_b = _multiply("cbd,cvba,cas->cvsd", collected_b, matrix_slopes, entering_a)
+    from_b_to_a = _multiply("cad,cvba,cbs->cvsd", collected_a, matrix_slopes, entering_b)
     slopes: NDArray[np.complex128] = from_a_to_b + from_b_to_a
     return slopes
+
+
+def _multiply(subscripts: str, *factors: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """Return the product of three arrays, summed over subscripts as `numpy.einsum` does.
+
+    Parameters
+    ----------
+    subscripts
+        The names of the axes of all arrays and of the result.
+    *factors
+        The arrays.
+    """
+    order = _order_of_product(subscripts, tuple(factor.shape for factor in factors))
+    product: NDArray[np.complex128] = np.einsum(subscripts, *factors, optimize=order)
+    return product
+
+
+@lru_cache(maxsize=16)
+def _order_of_product(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
+    """Find which arrays of a product are best multiplied first, once for each set of shapes.
+
+    A fit multiplies arrays of the same shapes tens of thousands of times, and for small chips
+    `numpy.einsum` takes as long to find this order as to multiply.
+    """
+    order, _ = np.einsum_path(subscripts, *(np.empty(shape) for shape in shapes), optimize=True)
+    return order
 
 
 def _slopes_of_level(light: _StateLight, floor: float) -> NDArray[np.float64]:

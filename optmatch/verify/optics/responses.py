@@ -108,7 +108,7 @@ def check_measurement(fabric: Fabric, measured: Measurement) -> None:
 
 def set_stuck_cells(graph: CellGraph, cell_states: NDArray[np.int8]) -> NDArray[np.int8]:
     """Put stuck cells into the state in which they are stuck; ``cell_states[..., cell]``."""
-    is_stuck = np.isin(graph.stuck, (BAR, CROSS))
+    is_stuck = (graph.stuck == BAR) | (graph.stuck == CROSS)
     return np.where(is_stuck, graph.stuck, cell_states).astype(np.int8)
 
 

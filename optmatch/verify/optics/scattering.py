@@ -105,7 +105,8 @@ def scatter(
     tells. Time is about that of a nested dissection: O(c^1.5) for c cells of a mesh, O(c log c)
     for each input.
     """
-    if cells.shape != (graph.n_cells, 2, 2) or waveguides.shape != (graph.links.count,):
+    links = graph.links
+    if cells.shape != (graph.n_cells, 2, 2) or waveguides.shape != (links.count,):
         raise InputError(f"cells {cells.shape}, waveguides {waveguides.shape}: not of this graph")
     pattern = _prepare_pattern(graph)
 
@@ -116,7 +117,7 @@ def scatter(
     side_entered = pattern.entered_before & 1
     side_of_b = np.where(leaves_at_b, side_left, side_entered)
     side_of_a = np.where(leaves_at_b, side_entered, side_left)
-    after_waveguide = waveguides[graph.links.of_terminal[pattern.entered_next]]
+    after_waveguide = waveguides[links.of_terminal[pattern.entered_next]]
     entries = cells[left // 4, side_of_b, side_of_a] * after_waveguide
 
     # An input is a row here, as the elimination has it, and a column in the result.

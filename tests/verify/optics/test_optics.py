@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -504,23 +505,29 @@ def test_heaters_are_added_up(offset: float, state_mw: tuple[float, float]) -> N
     assert optics.slot_rows()[1]["heater_mw"] == optics.heater_mw[1]
 
 
+@cache
+def settle_without_power() -> tuple[om.AllToAll, om.Solution, Any]:
+    """Solve an all-to-all, and settle its free cells where heaters take no power."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    dark = {cell: {"heater_mw_per_pi": 0.0} for cell in range(mesh.n_cells)}
+    problem = om.AllToAll(mesh)
+    solution = om.solve(problem, seed=0)
+    cells = CellDevice.of("smartlight", mesh.n_cells, dark)
+    return problem, solution, om.settle_free_cells(problem, solution, cells)
+
+
 @pytest.mark.parametrize("bar_is_free", [False, True])
 def test_settled_cells_take_no_more_power(bar_is_free: bool) -> None:
     """Than without a price of power, and crosstalk stays where it was."""
-    mesh = om.HexMesh(4, 4, ports=8)
+    problem, solution, settled_in_the_dark = settle_without_power()
+    n_cells = problem.fabric.n_cells
     offset = np.pi if bar_is_free else 0.0
-    dark = {cell: {"heater_mw_per_pi": 0.0} for cell in range(mesh.n_cells)}
     warm = {
-        cell: {"heater_mw_per_pi": 20.0, "phase_offset_rad": offset}
-        for cell in range(mesh.n_cells)
+        cell: {"heater_mw_per_pi": 20.0, "phase_offset_rad": offset} for cell in range(n_cells)
     }
-    problem = om.AllToAll(mesh)
-    solution = om.solve(problem, seed=0)
+    measured = CellDevice.of("smartlight", n_cells, warm)
     powers, ratios = [], []
-    measured = CellDevice.of("smartlight", mesh.n_cells, warm)
-    for table in (dark, warm):
-        cells = CellDevice.of("smartlight", mesh.n_cells, table)
-        settled = om.settle_free_cells(problem, solution, cells)
+    for settled in (settled_in_the_dark, om.settle_free_cells(problem, solution, measured)):
         optics = om.measure_optics(problem, solution, measured, idle=settled)
         powers.append(optics.heater_mw)
         ratios.append(optics.figures["worst_signal_to_crosstalk_db"])
