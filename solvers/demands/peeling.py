@@ -563,3 +563,82 @@ def peel_first(space, stop, permutations, weights):
                 space.graph[row, space.word[column]] ^= space.bit[column]
                 _release(space, row)
     return len(weights)
+
+
+@inner_kernel
+def _power_of_two_below(number):
+    """Return the largest power of two that is less than a number; the number is above 1."""
+    power = 1
+    while 2 * power < number:
+        power *= 2
+    return power
+
+
+@kernel
+def peel_halving(space, stop, permutations, weights):
+    """Peel permutations of entries of at least a threshold, which is halved where there is none.
+
+    A decomposition after Birkhoff and von Neumann by the steps of Solstice (BigSlice): any perfect
+    matching of large entries is taken off as often as its smallest entry, the weight of this term.
+    A matrix whose lines have one sum has a perfect matching, at the latest with a threshold of 1.
+
+    Parameters
+    ----------
+    space : PeelingWorkspace
+        In and out: ``left``, what is left of the matrix; ``graph``, for each row the set of
+        columns whose entry is at least the threshold, as bits; the matching, ``column_of`` and
+        ``row_of``, of which rows keep what is still in the graph; ``state``, the present sum of a
+        line and the threshold. A next call goes on where this one ended.
+    stop : int
+        It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
+    permutations : int array, shape (terms, n)
+        Out: the column of each row.
+    weights : int array, shape (terms,)
+        Out: the weight of each permutation, in the matrix's unit. Their number limits the terms.
+
+    Returns
+    -------
+    int
+        How many terms were written; -1 if no permutation is left, so line sums were not equal.
+    """
+    left = space.left
+    state = space.state
+    waiting = space.waiting
+    n = len(space.word)
+    for term in range(len(weights)):
+        if state[LINE_SUM] <= stop:
+            return term
+
+        # Rows whose entry fell below the threshold look for another column, small entries first.
+        n_waiting = 0
+        for row in range(n):
+            if space.column_of[row] < 0:
+                waiting[n_waiting] = row
+                n_waiting += 1
+        n_waiting = _match(space, _seize(space, n_waiting))
+        while n_waiting > 0:
+            if state[THRESHOLD] <= 1:
+                return -1
+            lower(space, _power_of_two_below(state[THRESHOLD]))
+            n_waiting = _match(space, n_waiting)
+
+        # The weight of the term is the smallest entry of the permutation.
+        weight = state[LINE_SUM]
+        for row in range(n):
+            weight = min(weight, left[row * n + space.column_of[row]])
+        state[LINE_SUM] -= weight
+        weights[term] = weight
+
+        # Take the term off. An entry that is now below the threshold leaves the graph, and what is
+        # left of it waits for a lower threshold.
+        for row in range(n):
+            column = space.column_of[row]
+            permutations[term, row] = column
+            place = row * n + column
+            left[place] -= weight
+            if left[place] < state[THRESHOLD]:
+                space.graph[row, space.word[column]] ^= space.bit[column]
+                _release(space, row)
+                if left[place] > 0:
+                    wait(space, place, left[place])
+    return len(weights)

@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 
 @kernel
-def _add_service(matchings, ticks, served):
+def add_service(matchings, ticks, served):
     """Add how long each circuit is up.
 
     Parameters
@@ -88,7 +88,7 @@ def serve(plan: Plan) -> NDArray[np.int64]:
     """
     n = plan.matchings.shape[1]
     served = np.zeros((n, n), dtype=np.int64)
-    _add_service(plan.matchings, plan.ticks, served)
+    add_service(plan.matchings, plan.ticks, served)
     return served
 
 
@@ -101,7 +101,7 @@ def is_mutual(plan: Plan) -> bool:
 
 
 @kernel
-def _trim(demand, served, matchings, ticks, order, shortest):
+def shorten_slots(demand, served, matchings, ticks, order, shortest):
     """Shorten slots in an order by the time that no demand needs.
 
     A slot is a matching that is held for some ticks; an entry is served by the ticks that its
@@ -162,7 +162,9 @@ def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """
     served = serve(plan)
     ticks = plan.ticks.copy()
-    _trim(demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest)
+    shorten_slots(
+        demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest
+    )
     return Plan(plan.matchings, ticks).take(ticks > 0)
 
 

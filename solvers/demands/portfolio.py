@@ -26,9 +26,16 @@ from optmatch.solvers.demands.assignment import CHOICES
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by, yield_solstice, yield_tms
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
-from optmatch.solvers.demands.quick_cover import cover_part_anew, finish_plan, yield_moves
-from optmatch.solvers.demands.quick_rules import FIRST, RULES, PlanRule, QuickTask, Size
-from optmatch.solvers.demands.scheduling import Build, CoverTask, solve_demand
+from optmatch.solvers.demands.quick_cover import finish_plan, make_move_search, yield_rounds
+from optmatch.solvers.demands.quick_rules import (
+    FIRST,
+    SHORTENED,
+    PlanRule,
+    QuickTask,
+    Size,
+    list_rules_in_order,
+)
+from optmatch.solvers.demands.scheduling import Build, CoverTask, is_plain, solve_demand
 from optmatch.solvers.params import DemandParams
 
 RATINGS = (
@@ -171,6 +178,7 @@ class TimedRule(NamedTuple):
     estimate_s: float  # a function of the size of the demand alone, whatever machine it is
     build: Callable[[CoverTask], Iterator[Plan]]
     is_of_schedule: bool = False  # whether `plan_quickly`, for schedulers, has this rule, too
+    overrun: float = 1.0  # by which factor the estimate may exceed the time; see `PlanRule`
 
 
 def list_rules(work: CoverTask) -> list[TimedRule]:
@@ -196,11 +204,16 @@ def list_rules(work: CoverTask) -> list[TimedRule]:
     assignments_s = 2e-7 * square * size.degree + 5e-9 * (
         size.n_ports * size.n_entries * size.degree
     )
-    rules = [
-        TimedRule(rule.estimate_s(size), partial(_yield_quick, rule=rule), is_of_schedule=True)
-        for rule in RULES
+    quick_rules = [
+        TimedRule(
+            rule.estimate_s(size),
+            partial(_yield_quick, rule=rule),
+            is_of_schedule=True,
+            overrun=rule.overrun,
+        )
+        for rule in list_rules_in_order(size)
     ]
-    rules += [
+    rules = [
         TimedRule(rating.choices / CHOICES * assignments_s, partial(_yield_rated, rating=rating))
         for rating in RATINGS
     ]
@@ -209,8 +222,17 @@ def list_rules(work: CoverTask) -> list[TimedRule]:
         TimedRule(0.005 + 1e-9 * square * (500 + 20 * size.degree), yield_tms),
         TimedRule(0.005 + 1e-9 * square * (10_000 + 300 * size.degree), yield_solstice),
     ]
+
+    # Rules of `schedule` keep their order, in which the one that decides comes early. The others
+    # come where their estimates belong.
     first = TimedRule(0.0, partial(_yield_quick, rule=FIRST), is_of_schedule=True)
-    return [first, *sorted(rules, key=lambda rule: rule.estimate_s)]
+    ordered = [first]
+    rules.sort(key=lambda rule: rule.estimate_s)
+    for quick_rule in quick_rules:
+        while rules and rules[0].estimate_s < quick_rule.estimate_s:
+            ordered.append(rules.pop(0))
+        ordered.append(quick_rule)
+    return [*ordered, *rules]
 
 
 def _yield_quick(work: CoverTask, rule: PlanRule) -> Iterator[Plan]:
@@ -219,7 +241,7 @@ def _yield_quick(work: CoverTask, rule: PlanRule) -> Iterator[Plan]:
     Parameters
     ----------
     work
-        The demand in ticks, the delay and the clock.
+        The demand in ticks, the delay, the clock, and the ticks above which a plan is of no use.
     rule
         The rule.
 
@@ -229,7 +251,7 @@ def _yield_quick(work: CoverTask, rule: PlanRule) -> Iterator[Plan]:
         One plan that serves the demand, or none at all.
     """
     deadline = counted_time() + work.clock.remaining_s
-    task = QuickTask(work.demand, work.delay, work.shortest, deadline)
+    task = QuickTask(work.demand, work.delay, work.shortest, deadline, work.useful_ticks)
     try:
         plan = rule.build(task)
     except TimeUp:
@@ -267,8 +289,8 @@ def _yield_plans_of_rules(work: CoverTask) -> Iterator[PlanOfRule]:
 
     A rule runs if it is estimated to take no more than `_SHARE_OF_RULES` of the time that is left,
     so that the search that follows has some; without any limit, if it takes no more than
-    `_LONGEST_RULE_S`. The first rule always runs. Rules come in the order of their estimates, so
-    the first one that does not fit ends it.
+    `_LONGEST_RULE_S`. The first rule always runs. Where slots and delays alone decide, a rule of
+    `schedule` may end without a plan if that would be longer than another one of these rules.
 
     Parameters
     ----------
@@ -281,12 +303,18 @@ def _yield_plans_of_rules(work: CoverTask) -> Iterator[PlanOfRule]:
         The rule with its plan, in which equal slots are one and none is longer than needed.
     """
     longest_s = _LONGEST_RULE_S if _is_unlimited(work) else np.inf
+    may_give_up = is_plain(work.problem)
     for number, rule in enumerate(list_rules(work)):
-        affordable_s = min(longest_s, _SHARE_OF_RULES * work.clock.remaining_s)
+        affordable_s = min(longest_s, rule.overrun * _SHARE_OF_RULES * work.clock.remaining_s)
         if number > 0 and rule.estimate_s > affordable_s:
-            return
-        for plan in rule.build(work):
-            yield PlanOfRule(rule, _tidy_and_trim(work, plan))
+            continue
+        for raw_plan in rule.build(work):
+            plan = _tidy_and_trim(work, raw_plan)
+            if may_give_up and rule.is_of_schedule:
+                # Other rules do not count, so that these make the same plans as in `schedule`.
+                useful_ticks = min(work.useful_ticks, SHORTENED * plan.cost(work.delay))
+                work = work._replace(useful_ticks=useful_ticks)
+            yield PlanOfRule(rule, plan)
 
 
 def yield_all(work: CoverTask) -> Iterator[Plan]:
@@ -295,7 +323,7 @@ def yield_all(work: CoverTask) -> Iterator[Plan]:
         yield plan
 
 
-def _yield_moves_of_schedule(work: CoverTask, start: Plan) -> Iterator[Plan]:
+def _yield_moves_of_schedule(work: CoverTask, plans: list[Plan]) -> Iterator[Plan]:
     """Yield the plans that `schedule` would come to in a quarter of the time; none without limit.
 
     A move takes some slots of a plan out, and covers what they served anew. `schedule` is the
@@ -311,8 +339,8 @@ def _yield_moves_of_schedule(work: CoverTask, start: Plan) -> Iterator[Plan]:
     ----------
     work
         The demand in ticks, with the clock of the search.
-    start
-        The best plan of the rules of `schedule`.
+    plans
+        The plans of the rules of `schedule`.
 
     Yields
     ------
@@ -325,10 +353,10 @@ def _yield_moves_of_schedule(work: CoverTask, start: Plan) -> Iterator[Plan]:
     affordable_s = min(_SHARE_OF_SCHEDULE * limit_s, work.clock.remaining_s)
     task = QuickTask(work.demand, work.delay, work.shortest, counted_time() + affordable_s)
     size = Size.of(work.demand, work.delay)
-    start = finish_plan(start, work.demand, work.shortest)
+    starts = [finish_plan(plan, work.demand, work.shortest) for plan in plans]
     end_s = work.clock.elapsed_s + affordable_s
     with suppress(TimeUp):
-        for plan in yield_moves(task, start, size, endless=True):
+        for plan in yield_rounds(task, starts, size, endless=True):
             yield plan
             if work.clock.elapsed_s >= end_s:
                 return
@@ -359,24 +387,21 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
     """
     # First: the plans of the rules that fit into the time.
     best = work.former
-    best_of_schedule: Plan | None = None
+    plans_of_schedule: list[Plan] = []
     plans_of_rules: list[Plan] = []
     for rule, plan in _yield_plans_of_rules(work):
         if best is None or plan.cost(work.delay) < best.cost(work.delay):
             best = plan
-        if rule.is_of_schedule and (
-            best_of_schedule is None or plan.cost(work.delay) <= best_of_schedule.cost(work.delay)
-        ):
-            best_of_schedule = plan
+        if rule.is_of_schedule:
+            plans_of_schedule.append(plan)
         plans_of_rules.append(plan)
         yield plan
 
     # Second: the moves that a scheduler makes, from the best plan of its rules.
-    if best_of_schedule is not None:
-        for plan in _yield_moves_of_schedule(work, best_of_schedule):
-            if best is None or plan.cost(work.delay) < best.cost(work.delay):
-                best = plan
-            yield plan
+    for plan in _yield_moves_of_schedule(work, plans_of_schedule):
+        if best is None or plan.cost(work.delay) < best.cost(work.delay):
+            best = plan
+        yield plan
 
     # Third: a large neighbourhood search from the best plan of all.
     moves = _Moves(work)
@@ -404,8 +429,8 @@ class _Moves:
     """The moves of the search, each of which covers a part of a plan anew.
 
     There are two kinds. A "matrix" move takes slots out and covers their service by a `Rating`
-    over the full matrix (`_replace_some`): slower, with assignments. An "entries" move covers the
-    list of entries by a quick rule (`cover_part_anew`).
+    over the full matrix (`_replace_some`): slower, with assignments. An "entries" move is a round
+    of the moves of `schedule`, which cover the list of entries by quick rules (`MoveSearch`).
     """
 
     def __init__(self, work: CoverTask) -> None:
@@ -418,6 +443,8 @@ class _Moves:
         """
         self._work = work
         self._size = Size.of(work.demand, work.delay)
+        task = QuickTask(work.demand, work.delay, work.shortest)
+        self._search = make_move_search(task, self._size)
         # Seconds for a cover of the whole demand, of the same form as the estimate for ratings in
         # `list_rules`. A cover has about as many slots as the busiest port has entries (degree);
         # each looks at all places of the matrix and finds assignments. A move covers only a part,
@@ -446,7 +473,7 @@ class _Moves:
         """Make one move: cover a part of a plan anew, by a kind of move that is drawn.
 
         A "matrix" move takes slots out of the plan and covers their service over the full matrix,
-        with assignments; an "entries" move covers the list of entries by a quick rule.
+        with assignments; an "entries" move is a round of moves that cover the list of entries.
 
         There are no more "matrix" moves if the last one took longer than the time that is left.
         Without any limit the estimate decides instead, so that the result does not depend on the
@@ -474,12 +501,11 @@ class _Moves:
         if kind == "matrix":
             rebuilt = _tidy_and_trim(work, _replace_some(work, plan))
         else:
-            deadline = counted_time() + work.clock.remaining_s
-            task = QuickTask(work.demand, work.delay, work.shortest, deadline)
-            try:
-                rebuilt = cover_part_anew(task, plan, work.rng, self._size)
-            except TimeUp:
+            remaining_s = np.inf if _is_unlimited(work) else work.clock.remaining_s
+            round_plan = self._search.play_round(plan, remaining_s)
+            if round_plan is None:
                 return None
+            rebuilt = round_plan
         self._took_s[kind] = work.clock.elapsed_s - began_s
         return rebuilt
 

@@ -34,6 +34,7 @@ from optmatch.solvers.demands.covering import complete
 from optmatch.solvers.demands.plans import Plan, is_mutual, only_demanded, serve, tidy, trim
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import ROUNDING, conclude, take_best
+from optmatch.solvers.kernels.decorators import kernel
 
 _PARTS = 256  # slots are shortened by so many parts of each
 
@@ -233,27 +234,87 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
     ndarray
         The numbers of the slots in the new order, shape (slots,).
     """
-    n_slots = len(matchings)
+    n_slots, n_ports = matchings.shape
     if n_slots < 3:
         return np.arange(n_slots)
+    n_shared = np.zeros((n_slots, n_slots), dtype=np.int32)
+    last_slot = np.empty(n_ports, dtype=np.int64)
+    _count_shared_circuits(matchings, n_shared, last_slot, np.empty(n_slots, dtype=np.int64))
+    order = np.empty(n_slots, dtype=np.int64)
+    _tour_nearest_neighbours(n_shared, order, np.ones(n_slots, dtype=np.bool_))
+    return order
 
-    # How many circuits each two slots share. Idle ports do not count: an idle port that stays idle
-    # keeps no circuit.
-    n_shared = np.zeros((n_slots, n_slots), dtype=np.int64)
+
+@kernel
+def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
+    """Count the circuits that each two slots have in common.
+
+    Slots with the same circuit of a source are chained, the last one first. The time is that for
+    all circuits and for each pair of slots with a common one. Idle ports do not count: an idle
+    port that stays idle keeps no circuit.
+
+    Parameters
+    ----------
+    matchings : int32 array, shape (slots, n)
+        In: ``matchings[slot, source]`` is the destination, -1 for none.
+    n_shared : int array, shape (slots, slots)
+        In: 0. Out: how many circuits are in both slots; 0 for a slot and itself.
+    last_slot : int array, shape (n,)
+        Scratch: for one source, the last slot so far with its circuit to each destination, or -1.
+    slot_before : int array, shape (slots,)
+        Scratch: the slot before it that has the same circuit of this source, or -1.
+    """
+    n_slots, n_ports = matchings.shape
+    for source in range(n_ports):
+        for destination in range(n_ports):
+            last_slot[destination] = -1
+        for slot in range(n_slots):
+            destination = matchings[slot, source]
+            if destination < 0:
+                continue
+            earlier = last_slot[destination]
+            slot_before[slot] = earlier
+            last_slot[destination] = slot
+            while earlier >= 0:
+                n_shared[slot, earlier] += 1
+                n_shared[earlier, slot] += 1
+                earlier = slot_before[earlier]
+
+
+@kernel
+def _tour_nearest_neighbours(n_shared, order, is_unplaced):
+    """Order slots: first the one least like all others, then always the one most like the last.
+
+    Parameters
+    ----------
+    n_shared : int array, shape (slots, slots)
+        In: how many circuits two slots have in common, 0 for a slot and itself.
+    order : int array, shape (slots,)
+        Out: the numbers of the slots in their order. The first one of equals is taken.
+    is_unplaced : bool array, shape (slots,)
+        In: True. Out: False.
+    """
+    n_slots = len(order)
+    first = 0
+    fewest = -1
     for slot in range(n_slots):
-        is_shared = (matchings == matchings[slot]) & (matchings != IDLE)
-        n_shared[slot] = is_shared.sum(axis=1)
-    np.fill_diagonal(n_shared, 0)
-
-    # The tour begins with the matching that is least like all others.
-    order = [int(n_shared.sum(axis=1).argmin())]
-    is_unplaced = np.ones(n_slots, dtype=bool)
-    is_unplaced[order[0]] = False
-    while len(order) < n_slots:
-        nearest = int(np.where(is_unplaced, n_shared[order[-1]], -1).argmax())
-        order.append(nearest)
+        total = 0
+        for other in range(n_slots):
+            total += n_shared[slot, other]
+        if fewest < 0 or total < fewest:
+            first = slot
+            fewest = total
+    order[0] = first
+    is_unplaced[first] = False
+    for place in range(1, n_slots):
+        nearest = -1
+        most = -1
+        for slot in range(n_slots):
+            if is_unplaced[slot] and n_shared[order[place - 1], slot] > most:
+                nearest = slot
+                most = n_shared[order[place - 1], slot]
+        order[place] = nearest
         is_unplaced[nearest] = False
-    return np.array(order)
 
 
 def keep_circuits(plan: Plan, problem: Demand) -> Plan:
@@ -283,27 +344,76 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     matchings = plan.matchings[order]
     ticks = plan.ticks[order].copy()
     demand = problem.ticks
-    ports = np.arange(problem.fabric.n_ports)
-
-    # The service of each circuit in ticks, with the delays before slots that keep it.
     served = np.zeros_like(demand)
-    for slot, matching in enumerate(matchings):
-        is_busy = matching != IDLE
-        service = np.full(len(ports), ticks[slot])
-        if slot > 0:
-            service += np.where(matching == matchings[slot - 1], problem.delay_ticks, 0)
-        served[ports[is_busy], matching[is_busy]] += service[is_busy]
-
-    # Shorten a slot, the shortest first, by the least spare service of its circuits.
-    for slot in np.argsort(ticks, kind="stable"):
-        sources = ports[matchings[slot] != IDLE]
-        destinations = matchings[slot][sources]
-        spare = served[sources, destinations] - demand[sources, destinations]
-        slack = int(spare.min(initial=ticks[slot]))
-        slack = max(0, min(slack, int(ticks[slot]) - problem.min_slot_ticks))
-        ticks[slot] -= slack
-        served[sources, destinations] -= slack
+    _serve_with_kept_circuits(matchings, ticks, problem.delay_ticks, served)
+    shortest_first = np.argsort(ticks, kind="stable")
+    _shorten_by_spare_service(
+        demand, served, matchings, ticks, shortest_first, problem.min_slot_ticks
+    )
     return Plan(matchings, ticks)
+
+
+@kernel
+def _serve_with_kept_circuits(matchings, ticks, delay, served):
+    """Add up the service of each circuit: slots, and the delays before slots that keep it.
+
+    Parameters
+    ----------
+    matchings : int32 array, shape (slots, n)
+        In: ``matchings[slot, source]`` is the destination, -1 for none; slots in their order.
+    ticks : int array, shape (slots,)
+        In: how long each slot lasts.
+    delay : int
+        The ticks between two slots, in which circuits of both carry data.
+    served : int array, shape (n, n)
+        In: 0. Out: ``served[source, destination]`` in ticks.
+    """
+    for slot in range(len(ticks)):
+        for source in range(matchings.shape[1]):
+            destination = matchings[slot, source]
+            if destination < 0:
+                continue
+            served[source, destination] += ticks[slot]
+            if slot > 0 and matchings[slot - 1, source] == destination:
+                served[source, destination] += delay
+
+
+@kernel
+def _shorten_by_spare_service(demand, served, matchings, ticks, order, shortest):
+    """Shorten slots, in an order, by the least spare service of their circuits.
+
+    Other than `shorten_slots`, it keeps each slot, of whatever use: the next one may go on with
+    its circuits.
+
+    Parameters
+    ----------
+    demand : int array, shape (n, n)
+        In: ``demand[source, destination]`` in ticks.
+    served : int array, shape (n, n)
+        In and out: how long each circuit carries data, at least as long as the demand.
+    matchings : int32 array, shape (slots, n)
+        In: the destination of each source, -1 for none.
+    ticks : int array, shape (slots,)
+        In and out: how long each slot lasts.
+    order : int array, shape (slots,)
+        In: the numbers of the slots, those first that are shortened first.
+    shortest : int
+        No slot is made shorter, in ticks.
+    """
+    n = len(demand)
+    for slot in order:
+        slack = ticks[slot]
+        for source in range(n):
+            destination = matchings[slot, source]
+            if destination >= 0:
+                spare = served[source, destination] - demand[source, destination]
+                slack = min(slack, spare)
+        slack = max(0, min(slack, ticks[slot] - shortest))
+        ticks[slot] -= slack
+        for source in range(n):
+            destination = matchings[slot, source]
+            if destination >= 0:
+                served[source, destination] -= slack
 
 
 def repair(problem: Demand, former: Plan) -> Plan:
@@ -380,6 +490,8 @@ class CoverTask(NamedTuple):
     rng: np.random.Generator
     clock: Clock
     former: Plan | None = None  # a plan that serves the demand already, from a former solution
+    useful_ticks: float = np.inf
+    """A plan that takes longer than this, delays included, is of no use."""
 
 
 Build = Callable[[CoverTask], Iterator[Plan]]
@@ -540,19 +652,19 @@ class _CandidateSearch:
             The completion time in seconds with the schedules; or a new lower bound in seconds.
         """
         task = self._task
-        is_plain = _is_plain(task.problem)
+        slots_decide = is_plain(task.problem)
         finish = _choose_finish(task.problem)
         least_ticks: float = np.inf
         for plan in self._yield_plans():
             # Where slots and delays alone decide, a longer plan needs no schedule.
-            if is_plain and plan.cost(task.delay) >= least_ticks:
+            if slots_decide and plan.cost(task.delay) >= least_ticks:
                 yield None
                 continue
             is_first = least_ticks == np.inf
             candidate = finish(only_demanded(plan, task.demand, task.shortest))
             least_ticks = min(least_ticks, candidate.ticks)
             yield candidate.objective, candidate
-            if is_first and not is_plain:
+            if is_first and not slots_decide:
                 yield from self._yield_mesh_bound()
 
     def _yield_plans(self) -> Iterator[Plan]:
@@ -606,7 +718,7 @@ class Candidate(NamedTuple):
     ticks: int  # the sum of all slots and delays, as if one plane held them one after the other
 
 
-def _is_plain(problem: Demand) -> bool:
+def is_plain(problem: Demand) -> bool:
     """Tell whether only the slots and delays of a plan decide when it ends.
 
     That is so if every matching has routes, on one plane that stops as a whole, without packets.

@@ -50,14 +50,15 @@ def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
     n_ports = problem.fabric.n_ports
     ticks_up = np.zeros((n_ports, n_ports), dtype=np.int64)
     durations = np.rint(schedule.durations_s / problem.tick_s).astype(np.int64)
-    before = np.full(n_ports, IDLE, dtype=np.int32)
-    for matching, duration in zip(schedule.matchings, durations.tolist(), strict=True):
-        (sources,) = np.nonzero(matching != IDLE)
-        ticks_up[sources, matching[sources]] += duration
-        if problem.switching == "per-circuit":
-            stayed = sources[matching[sources] == before[sources]]
-            ticks_up[stayed, matching[stayed]] += problem.delay_ticks
-        before = matching
+    matchings = schedule.matchings
+    slots, sources = np.nonzero(matchings != IDLE)
+    np.add.at(ticks_up, (sources, matchings[slots, sources]), durations[slots])
+
+    # A circuit that stays sends during the delay between both slots, too.
+    if problem.switching == "per-circuit" and len(matchings) > 1:
+        stays = (matchings[1:] == matchings[:-1]) & (matchings[1:] != IDLE)
+        slots, sources = np.nonzero(stays)
+        np.add.at(ticks_up, (sources, matchings[slots, sources]), problem.delay_ticks)
     return ticks_up
 
 

@@ -375,10 +375,14 @@ def test_rules_that_take_too_long_leave_their_time_to_moves() -> None:
     first = plan_quickly(demand, 2, 0.0)
     task = QuickTask(demand, 2, deadline=np.inf)
     everything = list(quick_cover.yield_plans(task, first, endless=False))
-    rules = [rule for _, rule in quick_rules.rules_by_time(quick_rules.Size.of(demand))]
-    n_plans = sum(rule.build(task) is not None for rule in rules)
-    assert n_plans == len(rules) - 1, "the demand is no sum of few permutations"
-    assert len(everything) == n_plans + 50
+    rules = quick_rules.list_rules_in_order(quick_rules.Size.of(demand))
+    plans = [rule.build(task) for rule in rules]
+    assert plans.count(None) == 1, "the demand is no sum of few permutations"
+
+    # A rule whose plan would be longer than the best one by a twentieth may end without it.
+    least = min(plan.cost(2) for plan in everything)
+    n_useful = sum(plan is not None and plan.cost(2) <= 1.05 * least for plan in plans)
+    assert n_useful <= len(everything) - 50 <= len(rules) - 1
     for plan in everything:
         assert (serve(plan) >= demand).all()
     with pytest.raises(TimeUp):

@@ -1,0 +1,437 @@
+"""Moves of a large neighbourhood search over plans of a demand, as a kernel.
+
+A plan is a list of slots, matchings that are held for some ticks each, with a delay before each.
+A *move* takes some slots out, short ones rather than long ones, and covers what they served anew;
+the new plan is kept if it is no longer. For few ports a move takes some microseconds, of which
+the same steps by arrays of NumPy take two hundred.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import counted_time
+from optmatch.solvers.demands.entries import UNLIMITED_WORK, Left, PortVectors, port_vectors
+from optmatch.solvers.demands.entry_covers import CHOICES, CoverTerms, SlotTable, cover_entries
+from optmatch.solvers.demands.plans import Plan, add_service, shorten_slots
+from optmatch.solvers.demands.sorting import sort_first
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+
+_MULTIPLIER = 48_271
+_MODULUS = 2_147_483_647
+"""The random numbers of Park and Miller (1993): products fit 64 bits, so that the kernel as plain
+Python draws the same ones."""
+
+_LEAST_ROOM = 32
+"""There is room for plans of so many slots, and for more when a longer plan comes."""
+
+_WORK_PER_S = 4e8
+"""Entries that a cover looks at in a second, until a round has been measured; 2 to 6e8."""
+
+_LONG_ENOUGH_S = 1e-4
+"""Rounds that take longer than this are measured."""
+
+
+class MoveTask(NamedTuple):
+    """The demand that plans serve, and how parts of it are covered anew."""
+
+    demand: NDArray[np.int64]  # (n, n): by source and destination, in ticks
+    delay: int  # ticks before each slot
+    shortest: int  # no slot is shorter, in ticks
+    rules: NDArray[np.int64]  # (rules,): the rules of covers, of which each move draws one
+
+
+class SlotList(NamedTuple):
+    """Slots of a plan in arrays that have room for more."""
+
+    matchings: NDArray[np.int32]  # (room, n): the destination of each source, -1 for none
+    ticks: NDArray[np.int64]  # (room,): how long each slot lasts
+    n_slots: NDArray[np.int64]  # (1,): how many slots there are
+
+
+class MoveScratch(NamedTuple):
+    """The memory of a move."""
+
+    trial: SlotList  # the plan that the move makes
+    unserved: NDArray[np.int64]  # (n, n): what the slots that stay leave of the demand, in ticks
+    served: NDArray[np.int64]  # (n, n): how long each circuit is up, in ticks
+    key: NDArray[np.float64]  # (room,): the lower, the sooner a slot goes
+    sorted_key: NDArray[np.float64]  # (room,): these keys, ascending
+    order: NDArray[np.int64]  # (room,): numbers of slots, the shortest first
+    seed: NDArray[np.int64]  # (1,): the state of the random numbers, 1 to `_MODULUS` - 1
+
+
+@inner_kernel
+def _draw(seed):
+    """Return the next random number, above 0 and below 1; ``seed`` is an int array, shape (1,)."""
+    seed[0] = seed[0] * _MULTIPLIER % _MODULUS
+    return seed[0] / _MODULUS
+
+
+@inner_kernel
+def _draw_below(seed, limit):
+    """Return a random whole number from 0 to `limit` - 1; ``seed`` is an int array, shape (1,)."""
+    return int(_draw(seed) * limit)
+
+
+@inner_kernel
+def _copy_slot(source, slot, target, place):
+    """Copy a slot of one `SlotList` to a place of another one, or of the same one."""
+    for port in range(source.matchings.shape[1]):
+        target.matchings[place, port] = source.matchings[slot, port]
+    target.ticks[place] = source.ticks[slot]
+
+
+@inner_kernel
+def _keep_some_slots(current, scratch):
+    """Copy the slots of a plan that stay to the trial: long ones rather than short ones.
+
+    A slot's key is its length, as a part of the longest one's, with as much chance. The slots of
+    the lowest keys go, two at least if there are three slots, and never all of them.
+
+    Parameters
+    ----------
+    current : SlotList
+        In: a plan of two slots at least.
+    scratch : MoveScratch
+        Out: ``trial``, the slots that stay. In and out: ``seed``. ``key`` and ``sorted_key`` are
+        overwritten.
+    """
+    n_slots = current.n_slots[0]
+    longest = 1
+    for slot in range(n_slots):
+        longest = max(longest, current.ticks[slot])
+    for slot in range(n_slots):
+        scratch.key[slot] = current.ticks[slot] / longest + _draw(scratch.seed)
+        scratch.sorted_key[slot] = scratch.key[slot]
+
+    # As many slots go as have a key below that of the first one that stays.
+    fewest = min(2, n_slots - 1)
+    n_out = fewest + _draw_below(scratch.seed, n_slots - fewest)
+    sort_first(scratch.sorted_key, n_slots)
+    least_key = scratch.sorted_key[n_out]
+    n_kept = 0
+    for slot in range(n_slots):
+        if scratch.key[slot] >= least_key:
+            _copy_slot(current, slot, scratch.trial, n_kept)
+            n_kept += 1
+    scratch.trial.n_slots[0] = n_kept
+
+
+@inner_kernel
+def _list_unserved(demand, trial, unserved, left):
+    """List, row by row, the entries that some slots leave of a demand.
+
+    Parameters
+    ----------
+    demand : int array, shape (n, n)
+        In: ``demand[source, destination]`` in ticks.
+    trial : SlotList
+        In: the slots.
+    unserved : int array, shape (n, n)
+        Out: what is left of each entry in ticks; below 0 where slots serve more.
+    left : Left
+        Out: ``row``, ``column`` and ``ticks`` of the entries above 0.
+
+    Returns
+    -------
+    int
+        How many entries are left.
+    """
+    for source in range(len(demand)):
+        for destination in range(len(demand)):
+            unserved[source, destination] = demand[source, destination]
+    for slot in range(trial.n_slots[0]):
+        for source in range(len(demand)):
+            destination = trial.matchings[slot, source]
+            if destination >= 0:
+                unserved[source, destination] -= trial.ticks[slot]
+    count = 0
+    for source in range(len(demand)):
+        for destination in range(len(demand)):
+            if unserved[source, destination] > 0:
+                left.row[count] = source
+                left.column[count] = destination
+                left.ticks[count] = unserved[source, destination]
+                count += 1
+    return count
+
+
+@inner_kernel
+def _merge_equal_slots(trial):
+    """Put slots of the same matching together: the first one lasts as long as all of them.
+
+    Parameters
+    ----------
+    trial : SlotList
+        In and out; the slots that are left keep their order.
+    """
+    n = trial.matchings.shape[1]
+    n_different = 0
+    for slot in range(trial.n_slots[0]):
+        twin = -1
+        for earlier in range(n_different):
+            source = 0
+            while source < n and trial.matchings[earlier, source] == trial.matchings[slot, source]:
+                source += 1
+            if source == n:
+                twin = earlier
+                break
+
+        # A matching that is new moves up to the end of the different ones.
+        if twin >= 0:
+            trial.ticks[twin] += trial.ticks[slot]
+        else:
+            _copy_slot(trial, slot, trial, n_different)
+            n_different += 1
+    trial.n_slots[0] = n_different
+
+
+@inner_kernel
+def _order_shortest_first(trial, order):
+    """Sort the numbers of slots by their ticks, ascending, by insertion (Knuth, volume 3).
+
+    Parameters
+    ----------
+    trial : SlotList
+        In: the slots.
+    order : int array, shape (room,)
+        Out: the numbers of the slots; those of the same length keep their order.
+    """
+    for slot in range(trial.n_slots[0]):
+        place = slot
+        while place > 0 and trial.ticks[order[place - 1]] > trial.ticks[slot]:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = slot
+
+
+@inner_kernel
+def _drop_needless(demand, trial, shortest):
+    """Take out circuits without demand and slots of no use; lengthen slots that are too short.
+
+    Parameters
+    ----------
+    demand : int array, shape (n, n)
+        In: ``demand[source, destination]`` in ticks.
+    trial : SlotList
+        In and out; the slots that are left keep their order.
+    shortest : int
+        No slot of the result is shorter, in ticks.
+
+    Returns
+    -------
+    int
+        The ticks of all slots that are left, without delays.
+    """
+    total = 0
+    n_used = 0
+    for slot in range(trial.n_slots[0]):
+        if trial.ticks[slot] <= 0:
+            continue
+        is_used = False
+        for source in range(len(demand)):
+            destination = trial.matchings[slot, source]
+            if destination >= 0 and demand[source, destination] == 0:
+                destination = -1
+            trial.matchings[n_used, source] = destination
+            is_used = is_used or destination >= 0
+        if is_used:
+            trial.ticks[n_used] = max(trial.ticks[slot], shortest)
+            total += trial.ticks[n_used]
+            n_used += 1
+    trial.n_slots[0] = n_used
+    return total
+
+
+@inner_kernel
+def _cost_of(slots, delay):
+    """Return the ticks of all slots of a `SlotList`, each with a delay before it."""
+    cost = delay * slots.n_slots[0]
+    for slot in range(slots.n_slots[0]):
+        cost += slots.ticks[slot]
+    return cost
+
+
+@inner_kernel
+def _copy_slots(source, target):
+    """Copy the slots of a `SlotList` to another one with as much room."""
+    for slot in range(source.n_slots[0]):
+        _copy_slot(source, slot, target, slot)
+    target.n_slots[0] = source.n_slots[0]
+
+
+@kernel
+def _make_moves(task, current, scratch, ports, left, n_moves):
+    """Make moves from a plan: slots are taken out, and what they served is covered anew.
+
+    A plan that is no longer than the one before takes its place, so that moves cross plateaus.
+
+    Parameters
+    ----------
+    task : MoveTask
+        In: the demand, the delay, the shortest slot, and the rules of covers.
+    current : SlotList
+        In and out: a plan that serves the whole demand; after the kernel the best one.
+    scratch : MoveScratch
+        In and out: ``seed``, the state of the random numbers; the rest is overwritten.
+    ports : PortVectors
+        Scratch of covers; ``work[0]``, the work that is left, is in and out. The kernel ends soon
+        after it is negative, and the move that needed it is lost.
+    left : Left
+        Scratch of covers, with room for all entries of the demand.
+    n_moves : int
+        How many moves are made at most.
+
+    Returns
+    -------
+    int
+        How many moves were made. Fewer than `n_moves` if the work was used up, or if the plan has
+        one slot alone.
+    """
+    demand = task.demand
+    trial = scratch.trial
+    room = len(trial.ticks)
+    cost = _cost_of(current, task.delay)
+    for move in range(n_moves):
+        if current.n_slots[0] < 2 or ports.work[0] < 0:
+            return move
+
+        # Slots that stay, and a cover of what they leave by a rule that is drawn.
+        _keep_some_slots(current, scratch)
+        n_kept = trial.n_slots[0]
+        count = _list_unserved(demand, trial, scratch.unserved, left)
+        rule = task.rules[_draw_below(scratch.seed, len(task.rules))]
+        terms = CoverTerms(task.delay, task.shortest, rule)
+        new_slots = SlotTable(trial.matchings[n_kept:room], trial.ticks[n_kept:room])
+        n_new, n_unserved = cover_entries(ports, left, count, terms, new_slots)
+        ports.work[0] -= demand.size
+
+        # A cover that had to end, or that needs too many slots, comes to nothing.
+        if n_unserved > 0:
+            continue
+        trial.n_slots[0] = n_kept + n_new
+
+        # Each slot lasts no longer than the demand needs it, the shortest ones first.
+        _merge_equal_slots(trial)
+        _order_shortest_first(trial, scratch.order)
+        n_slots = trial.n_slots[0]
+        scratch.served[:, :] = 0
+        add_service(trial.matchings[:n_slots], trial.ticks[:n_slots], scratch.served)
+        shorten_slots(
+            demand,
+            scratch.served,
+            trial.matchings[:n_slots],
+            trial.ticks[:n_slots],
+            scratch.order[:n_slots],
+            task.shortest,
+        )
+        new_cost = _drop_needless(demand, trial, task.shortest) + task.delay * trial.n_slots[0]
+        if new_cost <= cost:
+            cost = new_cost
+            _copy_slots(trial, current)
+    return n_moves
+
+
+class MoveSearch:
+    """Rounds of moves, each from a plan that is given, with random numbers of its own.
+
+    A move takes some slots of a plan out and covers what they served anew; a round is a number of
+    moves that take about a millisecond. The random numbers go on from round to round, and no clock
+    has a part in the results.
+    """
+
+    def __init__(self, task: MoveTask, moves_per_round: int) -> None:
+        """Lay out the memory of moves.
+
+        Parameters
+        ----------
+        task
+            The demand in ticks, the delay, the shortest slot, and the rules of covers.
+        moves_per_round
+            How many moves a round has, > 0.
+        """
+        n_ports = len(task.demand)
+        n_entries = int(np.count_nonzero(task.demand))
+        self._task = task
+        self._moves_per_round = moves_per_round
+        self._work_per_s = _WORK_PER_S
+        """What the rounds so far did in a second."""
+        self._unserved, self._served = np.empty((2, n_ports, n_ports), dtype=np.int64)
+        self._seed = np.array([1], dtype=np.int64)
+        self._ports: PortVectors = port_vectors(n_ports)
+        self._left = Left(
+            *np.empty((3, n_entries), dtype=np.int64),
+            *np.empty((2, n_entries)),
+            *np.empty((3, CHOICES)),
+        )
+        self._make_room(_LEAST_ROOM)
+
+    def _make_room(self, n_slots: int) -> None:
+        """Lay out room for plans of so many slots, and of as many that a cover adds."""
+        room = 2 * n_slots
+        n_ports = len(self._task.demand)
+        slot_lists = [
+            SlotList(
+                np.empty((room, n_ports), dtype=np.int32),
+                np.empty(room, dtype=np.int64),
+                np.zeros(1, dtype=np.int64),
+            )
+            for _ in range(2)
+        ]
+        self._current, trial = slot_lists
+        self._scratch = MoveScratch(
+            trial=trial,
+            unserved=self._unserved,
+            served=self._served,
+            key=np.empty(room),
+            sorted_key=np.empty(room),
+            order=np.empty(room, dtype=np.int64),
+            seed=self._seed,
+        )
+
+    def play_round(self, plan: Plan, remaining_s: float) -> Plan | None:
+        """Make the moves of a round, from a plan.
+
+        Parameters
+        ----------
+        plan
+            Slots that serve the whole demand, two at least.
+        remaining_s
+            The seconds that there are; infinite for no limit.
+
+        Returns
+        -------
+        Plan or None
+            The best plan, which is no longer than `plan`: one of the same time has other slots,
+            perhaps. None if the time was too short for the round.
+        """
+        n_slots = len(plan.ticks)
+        if 2 * n_slots > len(self._current.ticks):
+            self._make_room(n_slots)
+        self._current.matchings[:n_slots] = plan.matchings
+        self._current.ticks[:n_slots] = plan.ticks
+        self._current.n_slots[0] = n_slots
+
+        # The kernel has no clock; work is counted in entries that it looks at.
+        work = int(min(UNLIMITED_WORK, remaining_s * self._work_per_s))
+        self._ports.work[0] = work
+        began_s = counted_time()
+        n_made = _make_moves(
+            self._task,
+            self._current,
+            self._scratch,
+            self._ports,
+            self._left,
+            self._moves_per_round,
+        )
+        took_s = counted_time() - began_s
+        if n_made < self._moves_per_round and self._current.n_slots[0] > 1:
+            return None
+        if took_s > _LONG_ENOUGH_S:
+            self._work_per_s = (work - int(self._ports.work[0])) / took_s
+        n_slots = int(self._current.n_slots[0])
+        return Plan(self._current.matchings[:n_slots].copy(), self._current.ticks[:n_slots].copy())

@@ -1,0 +1,102 @@
+"""Rounds of moves: what they serve, that they never make a plan longer, and when they end."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from optmatch.solvers.demands.entry_covers import CRITICAL, LEAST, MEDIAN, RATED, STABLE
+from optmatch.solvers.demands.moves import MoveSearch, MoveTask
+from optmatch.solvers.demands.plans import Plan, serve
+from optmatch.solvers.demands.quick_cover import finish_plan
+from optmatch.solvers.demands.quick_rules import QuickTask, heaviest_first
+
+pytestmark = pytest.mark.kernels
+
+RULES = (STABLE, RATED, CRITICAL, MEDIAN, LEAST)
+
+
+def first_plan(demand: np.ndarray, shortest: int = 1) -> Plan:
+    task = QuickTask(demand, 0, shortest)
+    return finish_plan(heaviest_first(task), demand, shortest)
+
+
+@given(st.integers(2, 8), st.integers(0, 40), st.integers(1, 12), st.integers(0, 10_000))
+def test_rounds_serve_everything_and_make_no_plan_longer(
+    n: int, delay: int, shortest: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    demand = rng.integers(1, 60, (n, n)) * (rng.random((n, n)) < 0.7)
+    demand[0, 1] = 7
+    plan = first_plan(demand, shortest)
+    search = MoveSearch(MoveTask(demand, delay, shortest, np.array(RULES)), 3)
+    for _ in range(6):
+        if len(plan.ticks) < 2:
+            return
+        after = search.play_round(plan, np.inf)
+        assert after is not None
+        assert after.cost(delay) <= plan.cost(delay)
+        assert (serve(after) >= demand).all()
+        assert after.ticks.min() >= shortest
+
+        # Each circuit has a demand, no slot holds a port twice, and no two slots are equal.
+        slots, sources = np.nonzero(after.matchings >= 0)
+        assert (demand[sources, after.matchings[slots, sources]] > 0).all()
+        for matching in after.matchings:
+            destinations = matching[matching >= 0]
+            assert len(np.unique(destinations)) == len(destinations) > 0
+        assert len(np.unique(after.matchings, axis=0)) == len(after.ticks)
+        plan = after
+
+
+def test_moves_find_the_optimum_of_a_small_demand() -> None:
+    """Two permutations of 9 and 5 ticks, and one entry more: 9 + 5 + 2 ticks and three delays."""
+    demand = np.array([[2, 9, 5], [5, 0, 9], [9, 5, 0]])
+    search = MoveSearch(MoveTask(demand, 3, 1, np.array([RATED, CRITICAL, MEDIAN])), 200)
+    best = search.play_round(first_plan(demand), np.inf)
+    assert best is not None
+    assert best.cost(3) == 25
+
+
+def test_random_numbers_go_on_from_round_to_round() -> None:
+    """Six moves are the same in one round and in two."""
+    demand = np.random.default_rng(0).integers(1, 99, (7, 7))
+    task = MoveTask(demand, 20, 1, np.array(RULES))
+    plan = first_plan(demand)
+    together = MoveSearch(task, 6).play_round(plan, np.inf)
+    search = MoveSearch(task, 3)
+    half = search.play_round(plan, np.inf)
+    assert half is not None
+    apart = search.play_round(half, np.inf)
+    assert together is not None
+    assert apart is not None
+    assert together.matchings.tolist() == apart.matchings.tolist()
+    assert together.ticks.tolist() == apart.ticks.tolist()
+
+
+def test_a_round_without_enough_time_gives_nothing() -> None:
+    demand = np.random.default_rng(0).integers(1, 99, (30, 30))
+    plan = first_plan(demand)
+    search = MoveSearch(MoveTask(demand, 20, 1, np.array([RATED])), 10)
+    assert search.play_round(plan, 1e-7) is None
+    assert search.play_round(plan, np.inf) is not None
+
+
+def test_a_longer_plan_gets_more_room() -> None:
+    """Each entry in a slot of its own: 90 slots, where room was laid out for fewer."""
+    demand = np.random.default_rng(1).integers(1, 99, (10, 10))
+    np.fill_diagonal(demand, 0)
+    matchings = []
+    ticks = []
+    for source, destination in itertools.permutations(range(10), 2):
+        matching = np.full(10, -1, np.int32)
+        matching[source] = destination
+        matchings.append(matching)
+        ticks.append(int(demand[source, destination]))
+    plan = Plan.of(matchings, ticks, 10)
+    search = MoveSearch(MoveTask(demand, 20, 1, np.array([RATED])), 20)
+    after = search.play_round(plan, np.inf)
+    assert after is not None
+    assert after.cost(20) < plan.cost(20)
+    assert (serve(after) >= demand).all()
