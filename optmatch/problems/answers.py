@@ -307,7 +307,8 @@ def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
     _check_below("relays", answer.relays[:, 1], step.n_ranks, "rank", at_least=0)
     _check_below("relays", answer.relays[:, 2], 1 << n_shares, "set of ports", at_least=0)
 
-    # Each rail of the job stands in one timeline, which has a column for each of its ports.
+    # Each rail of the job stands in one timeline, which has a column for each port of its switch:
+    # an ideal one has as many ports as the GPUs of the rail, a fabric may have more of them.
     ranks_of_rail = ranks_of_rails(step)
     planned = sorted(rail for timeline in answer.rails for rail in timeline.rails)
     if planned != list(ranks_of_rail):
@@ -321,6 +322,8 @@ def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
         _check_time(f"rails[{k}].starts_s", float(np.abs(timeline.starts_s).max()))
         for rail in timeline.rails:
             expected = len(ranks_of_rail[rail]) * n_ports
+            if problem.fabric is not None:
+                expected = problem.fabric.n_ports
             if timeline.matchings.shape[1] != expected:
                 raise InputError(
                     f"rails[{k}].matchings has rows of {timeline.matchings.shape[1]} entries, rail"

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
+from optmatch.problems.answers import check_answer_fits
 from optmatch.problems.rails.training.layout import coordinates, place_ranks
 from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND, ring_bytes
 from tests.helpers.rails import MODEL, make_job, message_step, random_jobs, small_job
@@ -274,3 +275,18 @@ def test_a_rail_larger_than_its_switch_says_how_to_split_the_job() -> None:
         om.RailJob(
             parallelism=split, network=om.RailNetwork(gpus_per_server=8, radix=320), workload=work
         )
+
+
+def test_a_plan_on_a_fabric_with_more_ports_than_gpus_is_read_again(tmp_path: Any) -> None:
+    """Its timelines have a column for each port of the fabric; others are refused."""
+    job = small_job(2, 1, 2, fabric=om.Crossbar(6))
+    solution = om.solve(job, "provisioned", seed=0)
+    path = tmp_path / "solution.json"
+    om.save(solution, path)
+    again = om.load(path)
+    assert isinstance(again, om.Solution)
+    assert again.answer == solution.answer and om.verify(job, again).ok
+
+    other = replace(job, network=replace(job.network, fabric=om.Crossbar(7)))
+    with pytest.raises(om.InputError, match="rows of 6 entries, rail 0 has 7 ports"):
+        check_answer_fits(other, solution.answer)
