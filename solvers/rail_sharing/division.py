@@ -31,7 +31,10 @@ from optmatch.solvers.frame import stoppable
 from optmatch.solvers.rails.methods import Simple, solve_by
 
 _MOST_TURNS = 1_000_000
-"""Lengths of the shortest turn that are tried, to bound memory; the longest ones are left out."""
+"""Multiples of each step that are tried as the length of the shortest turn, to bound memory. Where
+a round has room for more, they are a millionth of the round apart."""
+_MOST_STEPS = 2**53
+"""Steps of a turn: up to this number floats tell two numbers of steps apart."""
 
 
 class ShareSize(NamedTuple):
@@ -426,14 +429,15 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
     rest_s = sum(problem.measure_handovers(shares))
 
     # Lengths of turns in seconds that are tried as w: multiples of each step up to the longest
-    # round, and no more of them than memory holds. Steps of no time have none.
+    # round. Where memory does not hold them all, they are spread evenly up to the longest one.
     longest_turn_s = problem.round_s - rest_s
     multiples = []
     for own_s in step_s.tolist():
-        n_steps = 0
+        n_steps = 0.0
         if own_s > 0:
-            n_steps = int(np.clip(longest_turn_s / own_s, 0, _MOST_TURNS))
-        multiples.append(own_s * np.arange(1, n_steps + 1))
+            n_steps = np.floor(np.clip(longest_turn_s / own_s, 0, _MOST_STEPS))
+        n_steps_tried = np.linspace(1, n_steps, int(min(n_steps, _MOST_TURNS)))
+        multiples.append(own_s * np.floor(n_steps_tried))
     turn_s = np.unique(np.concatenate([[float(step_s.min())], *multiples]))
 
     # ``steps[row, job]``: how many steps the job runs in its turn. Each row but the first is for
@@ -442,7 +446,7 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
     steps = np.ones((len(turn_s) + 1, len(fastest)), np.int64)
     for job, own_s in enumerate(step_s.tolist()):
         if own_s > 0:
-            steps[1:, job] = np.ceil(turn_s / own_s * (1 - RTOL)).clip(1)
+            steps[1:, job] = np.ceil(turn_s / own_s * (1 - RTOL)).clip(1, _MOST_STEPS)
     round_s = steps @ step_s + rest_s
     allowed = round_s <= problem.round_s
     allowed[0] = True

@@ -71,6 +71,29 @@ def test_long_turns_amortise_the_handover() -> None:
         assert solution.objective == pytest.approx(2 + 2 / steps, rel=1e-6)
 
 
+@pytest.mark.parametrize("step_s", [1e-9, 1e-12, 3e-18])
+def test_turns_of_very_short_steps_fill_the_round(step_s: float) -> None:
+    """The round has room for more steps than are tried one by one, or than 64 bits count."""
+    jobs = []
+    for duration_s in (30.0, step_s):
+        step = replace(message_step(), duration_s=[duration_s, 0, 0])
+        job = make_job(
+            gpus_per_server=1, recorded=step, port_bytes_per_s=1e30, latency_s=0.0, delay_s=0.0
+        )
+        jobs.append(NamedJob(f"steps of {duration_s} s", job))
+    problem = RailSharing(
+        jobs=tuple(jobs), radix=2, by="time", handover_s=1e-3, round_s=30.0 + 0.021
+    )
+    solution = om.solve(problem, "provisioned", seed=0)
+    assert om.verify(problem, solution).valid
+
+    # Turns of 30 s and of 0.019 s, and two handovers; turns are tried 30 microseconds apart. The
+    # shortest steps are so many that their number is limited, which shortens their turn.
+    turn_s = min(0.019, 2**53 * step_s)
+    assert (30.002 + turn_s) / turn_s <= solution.objective
+    assert solution.objective <= (30.002 + turn_s) / (turn_s - 4e-5)
+
+
 def test_short_steps_take_turns_as_long_as_long_ones() -> None:
     job = make_job(gpus_per_server=1, recorded=message_step())
     slow = replace(message_step(), duration_s=[3.0, 0, 0])
