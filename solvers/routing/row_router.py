@@ -17,7 +17,6 @@ from optmatch.solvers.feedforward.router import (
     route_cheaply,
     route_without_faults,
 )
-from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.relief import Relief, RowTask
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import (
@@ -37,7 +36,7 @@ from optmatch.solvers.routing.toggling import (
     NO_MATCHING_GIVEN,
     NO_ROOM,
     NO_STATES_GIVEN,
-    TOLL_PRICES,
+    TOLLS,
     Change,
     RoutedRow,
     finish_change,
@@ -379,11 +378,11 @@ class MeshRouter(ForwardRouter):
             n_circuits //= 2
         order = self._work.order[:n_circuits]
         fit_s = clock.elapsed_s - begin_s if clock is not None else 0.0
-        for toggle_price in TOLL_PRICES:
+        for toll in TOLLS:
             if clock is not None and clock.remaining_s < 5 * fit_s:
                 break
             outcome = negotiate_change(
-                router.wiring, router.workspace, self._work, order, toggle_price * UNIT, routed
+                router.wiring, router.workspace, self._work, order, toll, routed
             )
             if outcome != NO_ROOM:
                 return ROUTED
@@ -404,8 +403,7 @@ class MeshRouter(ForwardRouter):
         no_circuits = np.empty(0, dtype=np.int64)
         graph = self._router.wiring
         space = self._router.workspace
-        toggle_price = UNIT
-        negotiate_change(graph, space, self._work, no_circuits, toggle_price, routed)
+        negotiate_change(graph, space, self._work, no_circuits, TOLLS[0], routed)
         finish_change(graph, space, self._work, no_circuits, routed)
 
     def _change_after_routing(self, row: NDArray[np.int32], routed: RoutedRow) -> int:

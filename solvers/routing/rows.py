@@ -65,26 +65,30 @@ class Room(NamedTuple):
     states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross, -1 where no light passes
     toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
     n_lit: NDArray[np.int64]  # (cells,): how many times circuits pass a cell
-    queue: NDArray[np.int64]  # (4, places): terminals that wait at this level and the next, twice
+    sides: NDArray[np.int64]  # (2, 7, places): both ends of a search for few toggles, `SearchSide`
     no_cost: NDArray[np.int64]  # (terminals,): zeros, the cost of leaving where nothing is charged
 
 
 def new_room(wiring: MeshArrays, width: int) -> Room:
     """Allocate the `Room` of a fabric, for routes of at most `width` cells."""
-    ports = len(wiring.source)
-    cells = len(wiring.cell_cost)
-    order, partner, lengths = np.zeros((3, ports), dtype=np.int64)
+    n_ports = len(wiring.source)
+    n_cells = len(wiring.cell_cost)
+    n_terminals = len(wiring.mate)
+
+    # The first array of each end of a search has costs, which are `FAR` between two searches.
+    sides = np.zeros((2, 7, 2 * n_terminals), dtype=np.int64)
+    sides[:, 0] = FAR
     return Room(
-        order,
-        partner,
-        np.zeros(ports, dtype=np.int8),
-        lengths,
-        np.zeros((ports, width), dtype=np.int32),
-        np.zeros(cells, dtype=np.int8),
-        np.zeros((cells, 2), dtype=np.int64),
-        np.zeros(cells, dtype=np.int64),
-        np.zeros((4, 8 * cells), dtype=np.int64),
-        np.zeros(len(wiring.mate), dtype=np.int64),
+        order=np.zeros(n_ports, dtype=np.int64),
+        partner=np.zeros(n_ports, dtype=np.int64),
+        taken=np.zeros(n_ports, dtype=np.int8),
+        lengths=np.zeros(n_ports, dtype=np.int64),
+        routes=np.zeros((n_ports, width), dtype=np.int32),
+        states=np.zeros(n_cells, dtype=np.int8),
+        toll=np.zeros((n_cells, 2), dtype=np.int64),
+        n_lit=np.zeros(n_cells, dtype=np.int64),
+        sides=sides,
+        no_cost=np.zeros(n_terminals, dtype=np.int64),
     )
 
 

@@ -40,19 +40,37 @@ NO_MATCHING_GIVEN = -2
 NO_STATES_GIVEN = -3
 """An entry of the present states is neither -1, 0 nor 1."""
 
-TOLL_PRICES = (8, 4, 2)
-"""What a toggle costs in the negotiations that are tried in turn, in cells.
 
-Tuned with 480 changes of all circuits and 700 of two, on 9x9 and 17x17 hexagons: at 24 cells a
-fifth of the negotiations fail and each takes twice as long; at 12 one in fifteen fails; at 6 there
-are a tenth more toggles, at 3 a quarter more. None of 1,180 failed at all three.
-"""
+class Toll(NamedTuple):
+    """The terms of one negotiation in which circuits pay for their toggles."""
 
-AT_TOLL = Effort(first=4 * UNIT, growth_percent=130, history=8 * UNIT, rounds=14)
-"""How prices of contested links rise in these negotiations.
+    price: int
+    """What a toggle costs, in cells."""
+    effort: Effort
+    """How prices of contested links rise."""
+
+
+_QUICK = Effort(first=4 * UNIT, growth_percent=130, history=8 * UNIT, rounds=14)
+"""How prices rise in the first negotiation.
 
 Those that succeed take 3 to 12 rounds. Half of the first price doubles the time at equal toggles;
 twice of it lets one in six fail.
+"""
+
+_PATIENT = _QUICK._replace(growth_percent=110, rounds=30)
+"""How they rise in further ones: slowly, as two circuits may have given way to each other in turn.
+
+On 36x36 hexagons with 128 ports this took a change of two circuits from 25 ms and 160 toggles,
+after three quick negotiations that failed, to a third of both. The first one stays quick: a slow
+one has 0.5 % fewer toggles, and takes a tenth more time.
+"""
+
+TOLLS = (Toll(8, _QUICK), Toll(4, _PATIENT), Toll(2, _PATIENT))
+"""The negotiations that are tried in turn.
+
+Tuned with 480 changes of all circuits and 700 of two, on 9x9 and 17x17 hexagons: at a price of 24
+cells a fifth of the negotiations fail and each takes twice as long; at 12 one in fifteen fails; at
+6 there are a tenth more toggles, at 3 a quarter more. None of 1,180 failed at all three.
 """
 
 _REFITS = 2
@@ -60,6 +78,9 @@ _REFITS = 2
 
 _TOGGLE = 1 << 32
 """The cost of a toggle in `find_fewest_toggles`: more than that of all cells of a route."""
+
+_STRIDE = 64
+"""Terminals that one side of a search expands before the other one may go on."""
 
 
 class Change(NamedTuple):
@@ -80,12 +101,34 @@ class RoutedRow(NamedTuple):
 
 
 class SearchSide(NamedTuple):
-    """One of the two ends of a bidirectional search."""
+    """The arrays of one of the two ends of a bidirectional search.
 
-    cost: NDArray[np.int64]  # (terminals,): least cost of coming to a cell by this terminal
+    A *terminal* is a place of a cell where light enters or leaves. A *level* is a number of
+    toggles on the way from this end. The terminals that wait at a level are in buckets by the
+    cells on the way (Dial 1969): each bucket is a linked list of entries, one for each terminal.
+    """
+
+    # (terminals,): least cost of coming to a cell by this terminal; `FAR` between two searches.
+    cost: NDArray[np.int64]
     # (terminals,): the terminal before on the way from this end, -1 at the end itself.
     previous: NDArray[np.int64]
-    waiting: NDArray[np.int64]  # (2, places): terminals of this level and of the next one
+    reached: NDArray[np.int64]  # (places,): the terminals that have been reached
+    bucket: NDArray[np.int64]  # (buckets,): the first entry of each bucket, -1 where it is empty
+    entered: NDArray[np.int64]  # (entries,): the terminal of an entry
+    next_entry: NDArray[np.int64]  # (entries,): the entry after it in its bucket, -1 for none
+    later: NDArray[np.int64]  # (entries,): terminals of the next level
+
+
+class SideProgress(NamedTuple):
+    """How far one of the two ends of a bidirectional search has come."""
+
+    level: int  # all ways of fewer toggles from this end have been seen
+    bucket: int  # and all ways of so many toggles, and fewer cells than that
+    n_waiting: int  # entries of this level that still have to be expanded
+    n_entries: int  # entries of this level in all
+    n_later: int  # terminals found so far that belong to the next level
+    n_reached: int  # terminals reached since the search began
+    n_expanded: int  # entries expanded since the search began
 
 
 class Meeting(NamedTuple):
@@ -134,8 +177,8 @@ def follow_circuit(graph, room, states, port):
     return length
 
 
-@kernel
-def occupy_route(graph, space, toll, port, route):
+@inner_kernel
+def _occupy_route(graph, space, room, port):
     """Close the links of a route to others, and let passing its cells cost no toggle any more.
 
     Parameters
@@ -144,12 +187,12 @@ def occupy_route(graph, space, toll, port, route):
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         ``space.exit_cost`` of the links becomes `FAR`, and ``space.use`` counts the passages.
-    toll : int64 array, shape (cells, states)
-        The cost of passing a cell, with `_TOGGLE` if it has to be toggled; changed.
+    room : Room
+        ``room.routes`` and ``room.lengths`` have the route: the terminals by which its light
+        leaves its cells, and their number. ``room.toll[cell, state]`` becomes the cost of passing
+        without a toggle, and ``room.n_lit[cell]`` counts the passages.
     port : int
         The source port of the circuit.
-    route : int32 array, shape (cells on the route,)
-        The terminals by which its light leaves the cells.
 
     Returns
     -------
@@ -160,8 +203,8 @@ def occupy_route(graph, space, toll, port, route):
     space.exit_cost[entering] = FAR
     space.use[graph.link[entering]] += 1
     is_simple = True
-    for step in range(len(route)):
-        leaving = route[step]
+    for step in range(room.lengths[port]):
+        leaving = room.routes[port, step]
         link = graph.link[leaving]
         space.use[link] += 1
         if space.use[link] > 1:
@@ -170,41 +213,61 @@ def occupy_route(graph, space, toll, port, route):
             terminal = graph.ends[link, end]
             if terminal >= 0:
                 space.exit_cost[terminal] = FAR
+        cell = cell_of(leaving)
         state = state_between(entering, leaving)
-        toll[cell_of(leaving), state] = graph.cell_cost[cell_of(leaving), state]
+        room.toll[cell, state] = graph.cell_cost[cell, state]
+        room.n_lit[cell] += 1
         entering = graph.mate[leaving]
     return is_simple
 
 
-@kernel
-def clear_occupation(graph, space, states, toll):
-    """Open all links, and price all cells as before any route is chosen.
+@inner_kernel
+def _occupy_routes(graph, space, room, order, states):
+    """Occupy the routes of some circuits, and release all others.
 
     Parameters
     ----------
     graph : MeshArrays
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
-        ``space.exit_cost`` and ``space.use`` become 0.
+        ``space.exit_cost`` becomes `FAR` on the links of the routes and 0 on others;
+        ``space.use`` becomes the number of circuits on each link.
+    room : Room
+        ``room.routes`` and ``room.lengths`` have the routes. ``room.toll[cell, state]`` becomes
+        the cost of passing, with `_TOGGLE` if no route has set the cell and it is in the other
+        state; ``room.n_lit[cell]`` becomes the number of passages.
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits. No two routes share a link.
     states : int8 array, shape (cells,)
         The present states, -1 where not known.
-    toll : int64 array, shape (cells, states)
-        Receives the cost of passing, and `_TOGGLE` more where the cell is in the other state.
     """
     for terminal in range(len(space.exit_cost)):
         space.exit_cost[terminal] = 0
     for link in range(len(space.use)):
         space.use[link] = 0
     for cell in range(len(states)):
-        for state in range(2):
-            toll[cell, state] = graph.cell_cost[cell, state]
-            if states[cell] == 1 - state:
-                toll[cell, state] += _TOGGLE
+        room.n_lit[cell] = 0
+        _price_dark_cell(graph, room, states, cell)
+    for place in range(len(order)):
+        _occupy_route(graph, space, room, order[place])
+
+
+@inner_kernel
+def _price_dark_cell(graph, room, states, cell):
+    """Set ``room.toll`` of a cell that no circuit passes: its cost, and the toggle if needed.
+
+    ``states[cell]`` is its present state; a toggle is needed for the other one, in either
+    direction, and none from -1.
+    """
+    for state in range(2):
+        room.toll[cell, state] = graph.cell_cost[cell, state]
+        if states[cell] == 1 - state:
+            room.toll[cell, state] += _TOGGLE
 
 
 @inner_kernel
 def _release_route(graph, space, room, states, port):
-    """Undo `occupy_route` for one circuit, while the routes of others stay occupied.
+    """Undo `_occupy_route` for one circuit, while the routes of others stay occupied.
 
     Parameters
     ----------
@@ -219,8 +282,10 @@ def _release_route(graph, space, room, states, port):
     states : int8 array, shape (cells,)
         The present states, -1 where not known.
     port : int
-        The source port of the circuit, whose route passes no link twice.
+        The source port of the circuit; nothing is done if its route has no cells.
     """
+    if room.lengths[port] == 0:
+        return
     entering = graph.source[port]
     space.exit_cost[entering] = 0
     space.use[graph.link[entering]] -= 1
@@ -237,41 +302,38 @@ def _release_route(graph, space, room, states, port):
         cell = cell_of(leaving)
         room.n_lit[cell] -= 1
         if room.n_lit[cell] == 0:
-            for state in range(2):
-                room.toll[cell, state] = graph.cell_cost[cell, state]
-                if states[cell] == 1 - state:
-                    room.toll[cell, state] += _TOGGLE
+            _price_dark_cell(graph, room, states, cell)
 
 
 @inner_kernel
-def _occupy_and_count(graph, space, room, port, route):
-    """Occupy a route as `occupy_route` does, and count it on its cells; False if not simple.
+def _put_in_bucket(side, entry, entering, cells_cost):
+    """Let a terminal wait at the present level of one side of a search.
 
     Parameters
     ----------
-    graph, space
-        The graph of the fabric, and scratch: ``space.exit_cost`` and ``space.use`` of the links.
-    room : Room
-        ``room.toll`` and ``room.n_lit``, how many times circuits pass a cell, are changed.
-    port : int
-        The source port of the circuit.
-    route : int32 array, shape (cells on the route,)
-        The terminals by which its light leaves the cells.
+    side : SearchSide
+        Its buckets are changed.
+    entry : int
+        The number of an entry that is not in use.
+    entering : int
+        The terminal.
+    cells_cost : int
+        The cost of the cells on the way there, in 1/`UNIT` of a cell, without toggles.
     """
-    for step in range(len(route)):
-        room.n_lit[cell_of(route[step])] += 1
-    return occupy_route(graph, space, room.toll, port, route)
+    number = min(cells_cost // UNIT, len(side.bucket) - 1)
+    side.entered[entry] = entering
+    side.next_entry[entry] = side.bucket[number]
+    side.bucket[number] = entry
 
 
 @inner_kernel
-def _expand_level(graph, prices, side, opposite, level, best):
-    """Expand all terminals at one level of toggles, from one side of a bidirectional search.
+def _expand_stride(graph, prices, side, opposite, progress, best):
+    """Expand some terminals at one level of toggles, from one side of a bidirectional search.
 
-    This is a 0-1 breadth-first search: a cell that is set already leads to a terminal of the same
-    level, which joins the end of the queue that is being read; a cell that has to be toggled leads
-    to one of the next level. As light in a cell goes back the way it came, the work is the same
-    from both ends of the circuit. A toggle is a cell that is driven to its other state. Terminals
-    are the places of cells where light enters and leaves.
+    The terminals of the level with the fewest cells on their way are next. A cell that is set
+    already leads to a terminal of the same level; a cell that has to be toggled leads to one of
+    the next level. As light in a cell goes back the way it came, the work is the same from both
+    ends of the circuit.
 
     Parameters
     ----------
@@ -281,30 +343,40 @@ def _expand_level(graph, prices, side, opposite, level, best):
         ``exit_cost[terminal]``: a terminal of cost `FAR` is closed, other costs are not read.
         ``toll[cell, state]``: the cost of passing, with `_TOGGLE` if the cell has to be toggled.
     side, opposite : SearchSide
-        The side that is expanded, and the one that it may meet: the least cost of coming to a cell
-        by each terminal, the terminal before on that way, and the terminals that wait.
-    level : (level_number, n_waiting)
-        The number of toggles so far, and how many terminals wait in the queue of this level.
+        The side that is expanded, and the one that it may meet.
+    progress : SideProgress
+        How far the side has come: its level, its bucket, and how many terminals wait at this
+        level and at the next one.
     best : Meeting
         The best meeting of the sides so far: the cost of the whole way, and the terminals by which
         both sides come to the cell where they meet.
 
     Returns
     -------
-    (int, Meeting)
-        How many terminals wait at the next level, 0 also if a queue is full; and the best meeting.
+    (SideProgress, Meeting)
+        How far the side has come after `_STRIDE` terminals, or at the end of the level: then no
+        terminal waits at it. And the best meeting.
     """
     exit_cost, toll = prices
-    level_number, n_waiting = level
-    queue = side.waiting[level_number % 2]
-    next_queue = side.waiting[(level_number + 1) % 2]
-    head = 0
-    n_next = 0
-    while head < n_waiting:
-        entering = queue[head]
-        head += 1
-        if side.cost[entering] < level_number * _TOGGLE:
-            continue  # reached by fewer toggles in the meantime
+    level_cost = progress.level * _TOGGLE
+    bucket = progress.bucket
+    n_waiting = progress.n_waiting
+    n_entries = progress.n_entries
+    n_later = progress.n_later
+    n_reached = progress.n_reached
+    n_expanded = progress.n_expanded
+    n_capacity = len(side.entered)
+    stop = n_expanded + _STRIDE
+    while n_waiting > 0 and n_expanded < stop:
+        # The next entry that waits. One whose terminal was reached by a shorter way in the
+        # meantime is expanded once more, which finds nothing new.
+        while side.bucket[bucket] < 0:
+            bucket += 1
+        entry = side.bucket[bucket]
+        side.bucket[bucket] = side.next_entry[entry]
+        entering = side.entered[entry]
+        n_waiting -= 1
+        n_expanded += 1
         for state in range(2):
             leaving = graph.exits[entering, state]
             if exit_cost[leaving] >= FAR:
@@ -318,17 +390,55 @@ def _expand_level(graph, prices, side, opposite, level, best):
             onward = graph.mate[leaving]
             if onward < 0 or total >= side.cost[onward] or total >= best.cost:
                 continue
-            if max(n_waiting, n_next) == len(queue):
-                return 0, best
+            if max(n_entries, n_later) == n_capacity:
+                continue  # no place is left, which costs at most a shorter way
+            if side.cost[onward] >= FAR:
+                side.reached[n_reached] = onward
+                n_reached += 1
             side.cost[onward] = total
             side.previous[onward] = entering
             if cell_toll >= _TOGGLE:
-                next_queue[n_next] = onward
-                n_next += 1
+                side.later[n_later] = onward
+                n_later += 1
             else:
-                queue[n_waiting] = onward
+                _put_in_bucket(side, n_entries, onward, total - level_cost)
+                n_entries += 1
                 n_waiting += 1
-    return n_next, best
+    progress = SideProgress(
+        progress.level, bucket, n_waiting, n_entries, n_later, n_reached, n_expanded
+    )
+    return progress, best
+
+
+@inner_kernel
+def _begin_next_level(side, progress, best_cost):
+    """Let the terminals of the next level of toggles wait, once none is left at the present one.
+
+    Parameters
+    ----------
+    side : SearchSide
+        The side of a bidirectional search; its buckets are empty.
+    progress : SideProgress
+        How far the side has come.
+    best_cost : int
+        The cost of the best way so far.
+
+    Returns
+    -------
+    SideProgress
+        If no terminal waits at the new level, the side has nowhere to go.
+    """
+    level = progress.level + 1
+    level_cost = level * _TOGGLE
+    n_entries = 0
+    for place in range(progress.n_later):
+        # Some were reached by fewer toggles in the meantime, others cannot be better any more.
+        entering = side.later[place]
+        cost = side.cost[entering]
+        if level_cost <= cost < best_cost:
+            _put_in_bucket(side, n_entries, entering, cost - level_cost)
+            n_entries += 1
+    return SideProgress(level, 0, n_entries, n_entries, 0, progress.n_reached, progress.n_expanded)
 
 
 @inner_kernel
@@ -375,13 +485,63 @@ def _join_ways(graph, sides, meeting, route):
     return count
 
 
+@inner_kernel
+def _side_of_search(room, end):
+    """Return the arrays of one end of a search: 0 for that at the source, 1 at the target.
+
+    ``room.sides`` has a row for each array of the `SearchSide`.
+    """
+    rows = room.sides[end]
+    n_cells = len(room.toll)
+    return SearchSide(rows[0], rows[1], rows[2], rows[3, : n_cells + 1], rows[4], rows[5], rows[6])
+
+
+@inner_kernel
+def _begin_at(side, terminal):
+    """Let one side of a search begin at the terminal where its end of the circuit is.
+
+    Parameters
+    ----------
+    side : SearchSide
+        Its costs are `FAR`; its other arrays may hold anything.
+    terminal : int
+        Where light comes from, or goes to.
+
+    Returns
+    -------
+    SideProgress
+        One terminal waits.
+    """
+    for number in range(len(side.bucket)):
+        side.bucket[number] = -1
+    side.cost[terminal] = 0
+    side.previous[terminal] = -1
+    side.reached[0] = terminal
+    _put_in_bucket(side, 0, terminal, 0)
+    return SideProgress(
+        level=0, bucket=0, n_waiting=1, n_entries=1, n_later=0, n_reached=1, n_expanded=0
+    )
+
+
+@inner_kernel
+def _forget_costs(side, progress):
+    """Set the costs of all terminals that one side of a search has reached to `FAR` again."""
+    for place in range(progress.n_reached):
+        side.cost[side.reached[place]] = FAR
+
+
 @kernel
 def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     """Find the way of a circuit with the fewest toggles, and of these the one of fewest cells.
 
-    Both ends are searched level by level of toggles, that side first where fewer terminals wait.
-    Within a level no order is needed: where cells are set, light has one way to go on. Levels 0 to
-    a of one side and 0 to b of the other have seen all ways of a + b + 1 toggles.
+    Both ends are searched level by level of toggles, and within a level by the number of cells.
+    Dark cells cost no toggle in either state: a level that comes to them may take in most of the
+    fabric. Strides are hence given to the side that has expanded fewer terminals, such that the
+    side with little around it ends its levels first.
+
+    Suppose that one side has seen all ways of fewer than a toggles, and those of a toggles and
+    fewer than m cells, and the other side has b and n. Then each way of fewer than a + b toggles
+    has been seen, and of the ways of a + b toggles those of fewer than m + n cells.
 
     Parameters
     ----------
@@ -403,46 +563,39 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     """
     source = graph.source[port]
     target = graph.target[room.partner[port]]
-    from_source = SearchSide(space.cost, space.entered, room.queue[:2])
-    from_target = SearchSide(space.keys, space.items, room.queue[2:])
-    for terminal in range(len(graph.mate)):
-        from_source.cost[terminal] = FAR
-        from_target.cost[terminal] = FAR
-    from_source.cost[source] = 0
-    from_target.cost[target] = 0
-    from_source.previous[source] = -1
-    from_target.previous[target] = -1
-    from_source.waiting[0, 0] = source
-    from_target.waiting[0, 0] = target
+    from_source = _side_of_search(room, 0)
+    from_target = _side_of_search(room, 1)
+    ahead = _begin_at(from_source, source)
+    behind = _begin_at(from_target, target)
 
     # The search ends when one side has nowhere to go, or no unseen way can be better.
     prices = (space.exit_cost, room.toll)
-    n_source = 1
-    n_target = 1
-    source_level = 0
-    target_level = 0
     first = source
     last = target
     best = Meeting(np.int64(FAR), -1, -1)  # type: ignore[arg-type]
-    while n_source and n_target:
-        seen = source_level + target_level
-        if seen > max_toggles or best.cost < seen * _TOGGLE:
+    while ahead.n_waiting and behind.n_waiting:
+        least_toggles = ahead.level + behind.level
+        least_cells = ahead.bucket + behind.bucket
+        least_cost = least_toggles * _TOGGLE + least_cells * UNIT
+        if least_toggles > max_toggles or best.cost <= least_cost:
             break
         known_cost = best.cost
-        if n_source <= n_target:
-            level = (source_level, n_source)
-            n_source, best = _expand_level(graph, prices, from_source, from_target, level, best)
-            source_level += 1
+        if ahead.n_expanded <= behind.n_expanded:
+            ahead, best = _expand_stride(graph, prices, from_source, from_target, ahead, best)
             if best.cost < known_cost:
                 first = best.entered
                 last = best.left
+            if ahead.n_waiting == 0:
+                ahead = _begin_next_level(from_source, ahead, best.cost)
         else:
-            level = (target_level, n_target)
-            n_target, best = _expand_level(graph, prices, from_target, from_source, level, best)
-            target_level += 1
+            behind, best = _expand_stride(graph, prices, from_target, from_source, behind, best)
             if best.cost < known_cost:
                 first = best.left
                 last = best.entered
+            if behind.n_waiting == 0:
+                behind = _begin_next_level(from_target, behind, best.cost)
+    _forget_costs(from_source, ahead)
+    _forget_costs(from_target, behind)
     if best.cost >= min(FAR, (max_toggles + 1) * _TOGGLE):
         return 0, 0
 
@@ -453,25 +606,23 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
 
 
 @inner_kernel
-def _route_in_turn(graph, space, room, states, circuits, max_toggles):
-    """Route new circuits one by one past those that stay, each with the fewest toggles.
+def _route_in_turn(graph, space, room, ports_in_turn, max_toggles):
+    """Route new circuits one by one past those that are there, each with the fewest toggles.
 
     Parameters
     ----------
     graph : MeshArrays
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
-        ``space.exit_cost`` and ``space.use`` receive the links that are taken; the rest is scratch
-        of the search.
+        ``space.exit_cost`` and ``space.use`` have the links that are taken, and receive those of
+        the new circuits.
     room : Room
-        ``room.order`` has the source ports of the circuits, those that stay first, and
-        ``room.partner`` their destinations. ``room.routes`` and ``room.lengths`` have the routes
-        of those that stay, and receive those of the new ones. ``room.toll`` is scratch.
-    states : int8 array, shape (cells,)
-        The present states: 0 bar, 1 cross, -1 where not known.
-    circuits : (n_circuits, n_kept, is_reversed)
-        The number of all circuits, the number of those that stay, and whether the new ones are
-        routed in the reverse of their order.
+        Arrays by source port: ``room.partner`` has the destinations; ``room.routes`` and
+        ``room.lengths`` receive the routes, of length 0 where none was found. ``room.toll`` and
+        ``room.n_lit``, how often cells are passed, are those of the circuits that are there, and
+        receive the new ones.
+    ports_in_turn : int64 array, shape (new circuits,)
+        The source ports of the new circuits, in the order in which they are routed.
     max_toggles : int
         Routes of more toggles in all are of no use.
 
@@ -481,43 +632,45 @@ def _route_in_turn(graph, space, room, states, circuits, max_toggles):
         The number of toggles of all new routes together, and those of the one that was found
         first; both are `NO_ROOM` if a circuit does not fit.
     """
-    n_circuits, n_kept, is_reversed = circuits
-    clear_occupation(graph, space, states, room.toll)
+    for place in range(len(ports_in_turn)):
+        room.lengths[ports_in_turn[place]] = 0
     n_toggles = 0
     n_toggles_of_first = 0
-    for place in range(n_circuits):
-        # The new circuits hold the places from n_kept to n_circuits - 1: in reverse, the first of
-        # these places stands for the last one.
-        if place < n_kept or not is_reversed:
-            port = room.order[place]
-        else:
-            port = room.order[n_circuits - 1 + n_kept - place]
-        if place >= n_kept:
-            length, more = find_fewest_toggles(
-                graph, space, room, port, max_toggles - n_toggles, room.routes[port]
-            )
-            room.lengths[port] = length
-            n_toggles += more
-            if place == n_kept:
-                n_toggles_of_first = more
-            if length == 0:
-                return NO_ROOM, NO_ROOM
+    for place in range(len(ports_in_turn)):
+        port = ports_in_turn[place]
+        length, more = find_fewest_toggles(
+            graph, space, room, port, max_toggles - n_toggles, room.routes[port]
+        )
+        if length == 0:
+            return NO_ROOM, NO_ROOM
+        room.lengths[port] = length
+        n_toggles += more
+        if place == 0:
+            n_toggles_of_first = more
 
         # Later circuits find these links closed, and these cells set without a toggle.
-        route = room.routes[port, : room.lengths[port]]
-        if not occupy_route(graph, space, room.toll, port, route):
+        if not _occupy_route(graph, space, room, port):
             return NO_ROOM, NO_ROOM
     return n_toggles, n_toggles_of_first
 
 
 @inner_kernel
-def _copy_routes(order, routed, routes, lengths):
-    """Copy the routes of the circuits in `order` from ``(routes, lengths)`` to `routed`."""
+def _copy_routes(order, original, copy):
+    """Copy the routes of some circuits from one record of routes to another one.
+
+    Parameters
+    ----------
+    order : int array, shape (circuits,)
+        The source ports of the circuits.
+    original, copy : RoutedRow, RoutedCircuits or Room
+        Records with ``routes[port, step]``, the terminals by which light leaves its cells, and
+        ``lengths[port]``, the number of cells. Those of `copy` are changed.
+    """
     for place in range(len(order)):
         port = order[place]
-        routed.lengths[port] = lengths[port]
-        for step in range(lengths[port]):
-            routed.routes[port, step] = routes[port, step]
+        copy.lengths[port] = original.lengths[port]
+        for step in range(original.lengths[port]):
+            copy.routes[port, step] = original.routes[port, step]
 
 
 @inner_kernel
@@ -606,11 +759,70 @@ def _keep_circuits(graph, room, order, states):
     return n_kept
 
 
+@inner_kernel
+def _route_new_circuits(graph, space, room, new_ports, routed):
+    """Route the new circuits of a change past those that stay, by few toggles.
+
+    Two orders are tried, and the one of fewer toggles counts. Then each new circuit looks for a
+    way of fewer toggles past all others.
+
+    Parameters
+    ----------
+    graph : MeshArrays
+        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
+    space : RoutingSpace
+        ``space.exit_cost`` and ``space.use`` have the links of the circuits that stay.
+    room : Room
+        ``room.toll`` and ``room.n_lit`` are those of the circuits that stay; ``room.partner`` has
+        the destinations. Changed as the routes are.
+    new_ports : int64 array, shape (new circuits,)
+        The source ports of the new circuits, the longest first.
+    routed : RoutedRow
+        Has the present states; receives the routes of the new circuits.
+
+    Returns
+    -------
+    bool
+        Whether all new circuits have routes.
+    """
+    states = routed.states
+    n_orders = min(len(new_ports), 2)
+    max_toggles = len(states)
+    fits = n_orders == 0
+    is_least = fits
+    for turn in range(n_orders):
+        ports_in_turn = new_ports
+        if turn == 1:
+            ports_in_turn = new_ports[::-1]
+        n_toggles, n_least = _route_in_turn(graph, space, room, ports_in_turn, max_toggles)
+        if n_toggles != NO_ROOM:
+            fits = True
+            max_toggles = n_toggles - 1
+            _copy_routes(new_ports, room, routed)
+        for place in range(len(new_ports)):
+            _release_route(graph, space, room, states, new_ports[place])
+
+        # The other order has to be better. It cannot be if the circuit that was routed first
+        # takes all the toggles: any way of it past those that stay needs as many cells to be
+        # driven to their other state, whichever circuit does it.
+        if n_toggles != NO_ROOM and n_toggles == n_least:
+            is_least = True
+            break
+    if fits and not is_least:
+        _copy_routes(new_ports, routed, room)
+        for place in range(len(new_ports)):
+            _occupy_route(graph, space, room, new_ports[place])
+        _refit(graph, space, room, new_ports, states)
+        _copy_routes(new_ports, room, routed)
+    return fits
+
+
 @kernel
 def fit_in_circuits(graph, space, ports, room, change, routed):
     """Let circuits that the present states carry stay, and fit the others in between.
 
-    Two orders are tried, the longest circuits first and last; the one of fewer toggles counts.
+    The new ones are routed in two orders, the longest first and last; the one of fewer toggles
+    counts. Then each of them looks for a way of fewer toggles.
 
     Parameters
     ----------
@@ -641,31 +853,16 @@ def fit_in_circuits(graph, space, ports, room, change, routed):
         room.lengths[port] = 0
     n_kept = _keep_circuits(graph, room, order, routed.states)
 
-    n_orders = 1
-    if n_circuits - n_kept > 1:
-        n_orders = 2
-    max_toggles = len(routed.states)
-    fits = False
-    for turn in range(n_orders):
-        circuits = (n_circuits, n_kept, turn == 1)
-        n_toggles, n_least = _route_in_turn(
-            graph, space, room, routed.states, circuits, max_toggles
-        )
-        if n_toggles != NO_ROOM:
-            fits = True
-            _copy_routes(order, routed, room.routes, room.lengths)
+    # The links of circuits that stay are closed, and cells that they have set cost no toggle.
+    _occupy_routes(graph, space, room, order[:n_kept], routed.states)
+    _copy_routes(order[:n_kept], room, routed)
 
-            # The other order has to be better. It cannot be if the circuit that was routed first
-            # takes all the toggles: any way of it past those that stay needs as many cells to be
-            # driven to their other state, whichever circuit does it.
-            max_toggles = n_toggles - 1
-            if n_toggles == n_least:
-                break
-    if fits:
-        return _state_cells(graph, order, routed)
-    for place in range(n_kept, n_circuits):
-        room.lengths[order[place]] = 0
-    return NO_ROOM
+    new_ports = order[n_kept:]
+    if not _route_new_circuits(graph, space, room, new_ports, routed):
+        for place in range(len(new_ports)):
+            room.lengths[new_ports[place]] = 0
+        return NO_ROOM
+    return _state_cells(graph, order, routed)
 
 
 @inner_kernel
@@ -698,8 +895,8 @@ def _sum_tolls(graph, toll, port, route):
     return total
 
 
-@kernel
-def save_toggles(graph, space, room, order, states):
+@inner_kernel
+def _refit(graph, space, room, order, states):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
     A toggle is a cell that is driven to its other state; cells that were not set before, or lie on
@@ -714,26 +911,18 @@ def save_toggles(graph, space, room, order, states):
     graph : MeshArrays
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
-        Scratch; ``space.spare`` holds the route that is found.
+        ``space.exit_cost`` and ``space.use`` are those of all routes, before and afterwards;
+        ``space.spare`` is scratch and holds the route that is found.
     room : Room
         Arrays by source port: ``room.routes``, the terminals by which light leaves its cells, and
-        ``room.lengths``, the number of cells, of the circuits in `order` are changed. The routes
-        share no link, neither before nor afterwards. ``room.partner`` has the destinations, and
-        ``room.toll`` and ``room.n_lit`` are scratch.
+        ``room.lengths``, the number of cells, of the circuits in `order` are changed. All routes
+        are occupied: ``room.toll`` and ``room.n_lit`` are theirs, before and afterwards.
+        ``room.partner`` has the destinations.
     order : int64 array, shape (circuits,)
         The source ports of the circuits, which are tried in this order.
     states : int8 array, shape (cells,)
         The states before the change: 0 bar, 1 cross, -1 where not known.
     """
-    # The links of all circuits are closed, and cells that they have set cost no toggle.
-    clear_occupation(graph, space, states, room.toll)
-    for cell in range(len(states)):
-        room.n_lit[cell] = 0
-    for place in range(len(order)):
-        port = order[place]
-        route = room.routes[port, : room.lengths[port]]
-        _occupy_and_count(graph, space, room, port, route)
-
     for _ in range(_REFITS):
         is_better = False
         for place in range(len(order)):
@@ -758,14 +947,13 @@ def save_toggles(graph, space, room, order, states):
                 room.lengths[port] = length
                 for step in range(length):
                     room.routes[port, step] = route[step]
-            present = room.routes[port, : room.lengths[port]]
-            _occupy_and_count(graph, space, room, port, present)
+            _occupy_route(graph, space, room, port)
         if not is_better:
             break
 
 
 @kernel
-def negotiate_change(graph, space, room, order, toggle_price, routed):
+def negotiate_change(graph, space, room, order, toll, routed):
     """Rip up and reroute circuits at the price of their toggles, then save toggles one by one.
 
     Parameters
@@ -776,8 +964,9 @@ def negotiate_change(graph, space, room, order, toggle_price, routed):
         ``room.partner`` has the destinations.
     order : int array, shape (circuits,)
         The source ports of the circuits.
-    toggle_price : int
-        The cost of a toggle, in 1/`UNIT` of a cell: of a cell that is driven to its other state.
+    toll : Toll
+        The cost of a toggle, in cells: of a cell that is driven to its other state; and how prices
+        of contested links rise.
     routed : RoutedRow
         Has the present states, 0 bar, 1 cross, -1 where not known; receives the new ones, the
         routes and their lengths.
@@ -791,11 +980,11 @@ def negotiate_change(graph, space, room, order, toggle_price, routed):
         for state in range(2):
             room.toll[cell, state] = graph.cell_cost[cell, state]
             if routed.states[cell] == 1 - state:
-                room.toll[cell, state] += toggle_price
+                room.toll[cell, state] += toll.price * UNIT
     priced = with_cell_cost(graph, room.toll)
-    _copy_routes(order, routed, room.routes, room.lengths)
+    _copy_routes(order, room, routed)
     circuits = RoutedCircuits(order, room.partner, routed.routes, routed.lengths)
-    status = negotiate(priced, space, AT_TOLL, room.no_cost, circuits)
+    status = negotiate(priced, space, toll.effort, room.no_cost, circuits)
     if status < 0:
         return NO_ROOM
     return finish_change(graph, space, room, order, routed)
@@ -820,11 +1009,8 @@ def finish_change(graph, space, room, order, routed):
     int
         The number of toggles.
     """
-    for place in range(len(order)):
-        port = order[place]
-        room.lengths[port] = routed.lengths[port]
-        for step in range(routed.lengths[port]):
-            room.routes[port, step] = routed.routes[port, step]
-    save_toggles(graph, space, room, order, routed.states)
-    _copy_routes(order, routed, room.routes, room.lengths)
+    _copy_routes(order, routed, room)
+    _occupy_routes(graph, space, room, order, routed.states)
+    _refit(graph, space, room, order, routed.states)
+    _copy_routes(order, room, routed)
     return _state_cells(graph, order, routed)

@@ -9,13 +9,13 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.solvers.routing.pathfinder import FAR, UNIT
+from optmatch.solvers.routing.pathfinder import FAR
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.row_router import WRONG_STATES, MeshRouter
 from optmatch.solvers.routing.rows import ROUTED, new_room
 from optmatch.solvers.routing.toggling import (
     NO_ROOM,
-    TOLL_PRICES,
+    TOLLS,
     Change,
     RoutedRow,
     find_fewest_toggles,
@@ -89,42 +89,74 @@ class Plain:
         arrives = at < 0 and route[-1:] == [self.wiring.target[partner]]
         return route if arrives and len(set(links)) == len(links) else []
 
-    def fit(
-        self, states: NDArray[np.int8], stay: dict[int, list[int]], moving: list[Any], most: int
-    ) -> tuple[int, dict[int, list[int]]] | None:
-        """Route circuits one after the other past those that stay."""
+    def occupy(self, states: NDArray[np.int8], routes: dict[int, list[int]]) -> bool:
+        """Close the links of routes, and pay for their toggles; False if one is none."""
         self.set_toll(states)
         self.space.exit_cost[:] = 0
-        found, toggles = dict(stay), 0
-        for port, partner in [*((port, -1) for port in stay), *moving]:
-            if partner >= 0:
-                found[port], more = self.find(port, partner, most - toggles)
-                toggles += more
-            links = self.links(port, found[port])
-            if not found[port] or len(set(links)) < len(links):
-                return None
-            held = np.isin(self.wiring.link, links[1:])
-            self.space.exit_cost[held] = FAR
+        are_routes = True
+        for port, route in routes.items():
+            links = self.links(port, route)
+            are_routes = are_routes and bool(route) and len(set(links)) == len(links)
+            self.space.exit_cost[np.isin(self.wiring.link, links[1:])] = FAR
             self.space.exit_cost[self.wiring.source[port]] = FAR
             entered = int(self.wiring.source[port])
-            for left in found[port]:
+            for left in route:
                 place = left >> 2, (left ^ entered) & 1
                 self.room.toll[place] = self.wiring.cell_cost[place]
                 entered = int(self.wiring.mate[left])
-        return toggles, found
+        return are_routes
+
+    def fit(
+        self, states: NDArray[np.int8], stay: dict[int, list[int]], moving: list[Any], most: int
+    ) -> tuple[list[int], dict[int, list[int]]] | None:
+        """Route circuits one after the other past those that stay; return toggles and routes."""
+        routes, toggles = dict(stay), list[int]()
+        self.occupy(states, routes)
+        for port, partner in moving:
+            routes[port], more = self.find(port, partner, most - sum(toggles))
+            toggles.append(more)
+            if not self.occupy(states, routes):
+                return None
+        return toggles, routes
+
+    def refit(
+        self, states: NDArray[np.int8], routes: dict[int, list[int]], moving: list[Any]
+    ) -> dict[int, list[int]]:
+        """Look for a cheaper way of each new circuit past all others, twice at most."""
+        routes = dict(routes)
+        for _ in range(2):
+            is_better = False
+            for port, partner in moving:
+                self.occupy(states, {i: route for i, route in routes.items() if i != port})
+                cost = self.cost(port, routes[port])
+                if cost < TOGGLE:
+                    continue
+                route, _ = self.find(port, partner, cost // TOGGLE)
+                links = self.links(port, route)
+                is_simple = bool(route) and len(set(links)) == len(links)
+                if is_simple and self.cost(port, route) < cost:
+                    routes[port], is_better = route, True
+            if not is_better:
+                break
+        return routes
 
     def change(
         self, states: NDArray[np.int8], circuits: list[tuple[int, int]]
     ) -> dict[int, list[int]] | None:
-        """Let all circuits stay that can, and fit the others in, in two orders."""
+        """Let all circuits stay that can, fit the others in, in two orders, and refit them."""
         stay = {i: route for i, j in circuits if (route := self.follow(i, j, states))}
         moving = [(i, j) for i, j in circuits if i not in stay]
+        if not moving:
+            return stay
         most, best = len(states), None
         for turn in range(2 if len(moving) > 1 else 1):
-            fitted = most >= 0 and self.fit(states, stay, moving[:: 1 - 2 * turn], most)
+            fitted = self.fit(states, stay, moving[:: 1 - 2 * turn], most) if most >= 0 else None
             if fitted:
-                most, best = fitted[0] - 1, fitted[1]
-        return best
+                toggles, best = fitted
+                most = sum(toggles) - 1
+                if sum(toggles) == toggles[0]:
+                    return best
+        return best and self.refit(states, best, moving)
 
 
 PLAIN = [Plain(fabric) for fabric in FABRICS]
@@ -256,8 +288,8 @@ def check_negotiated(plain: Plain, change: Change, routed: RoutedRow) -> None:
     circuits = plain.circuits(change.matching)
     order = np.array([i for i, _ in circuits])
     kernels = plain.wiring, plain.space, plain.room
-    for price in TOLL_PRICES:
-        toggles = negotiate_change(*kernels, order, price * UNIT, routed)  # type: ignore[no-untyped-call]
+    for toll in TOLLS:
+        toggles = negotiate_change(*kernels, order, toll, routed)  # type: ignore[no-untyped-call]
         if toggles != NO_ROOM:
             break
     else:
