@@ -65,7 +65,10 @@ class Room(NamedTuple):
     states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross, -1 where no light passes
     toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
     n_lit: NDArray[np.int64]  # (cells,): how many times circuits pass a cell
-    sides: NDArray[np.int64]  # (2, 7, places): both ends of a search for few toggles, `SearchSide`
+    # Of both ends of a search for few toggles, as of its `SearchSide`: costs of terminals, `FAR`
+    # between two searches, shape (2, terminals), and six rows of marks, (2, 6, places).
+    side_costs: NDArray[np.int64]
+    side_marks: NDArray[np.int32]
     no_cost: NDArray[np.int64]  # (terminals,): zeros, the cost of leaving where nothing is charged
 
 
@@ -74,10 +77,6 @@ def new_room(wiring: MeshArrays, width: int) -> Room:
     n_ports = len(wiring.source)
     n_cells = len(wiring.cell_cost)
     n_terminals = len(wiring.mate)
-
-    # The first array of each end of a search has costs, which are `FAR` between two searches.
-    sides = np.zeros((2, 7, 2 * n_terminals), dtype=np.int64)
-    sides[:, 0] = FAR
     return Room(
         order=np.zeros(n_ports, dtype=np.int64),
         partner=np.zeros(n_ports, dtype=np.int64),
@@ -87,7 +86,8 @@ def new_room(wiring: MeshArrays, width: int) -> Room:
         states=np.zeros(n_cells, dtype=np.int8),
         toll=np.zeros((n_cells, 2), dtype=np.int64),
         n_lit=np.zeros(n_cells, dtype=np.int64),
-        sides=sides,
+        side_costs=np.full((2, n_terminals), FAR, dtype=np.int64),
+        side_marks=np.zeros((2, 6, 2 * n_terminals), dtype=np.int32),
         no_cost=np.zeros(n_terminals, dtype=np.int64),
     )
 

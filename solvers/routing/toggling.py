@@ -111,12 +111,12 @@ class SearchSide(NamedTuple):
     # (terminals,): least cost of coming to a cell by this terminal; `FAR` between two searches.
     cost: NDArray[np.int64]
     # (terminals,): the terminal before on the way from this end, -1 at the end itself.
-    previous: NDArray[np.int64]
-    reached: NDArray[np.int64]  # (places,): the terminals that have been reached
-    bucket: NDArray[np.int64]  # (buckets,): the first entry of each bucket, -1 where it is empty
-    entered: NDArray[np.int64]  # (entries,): the terminal of an entry
-    next_entry: NDArray[np.int64]  # (entries,): the entry after it in its bucket, -1 for none
-    later: NDArray[np.int64]  # (entries,): terminals of the next level
+    previous: NDArray[np.int32]
+    reached: NDArray[np.int32]  # (places,): the terminals that have been reached
+    bucket: NDArray[np.int32]  # (buckets,): the first entry of each bucket, -1 where it is empty
+    entered: NDArray[np.int32]  # (entries,): the terminal of an entry
+    next_entry: NDArray[np.int32]  # (entries,): the entry after it in its bucket, -1 for none
+    later: NDArray[np.int32]  # (entries,): terminals of the next level
 
 
 class SideProgress(NamedTuple):
@@ -327,7 +327,7 @@ def _put_in_bucket(side, entry, entering, cells_cost):
 
 
 @inner_kernel
-def _expand_stride(graph, prices, side, opposite, progress, best):
+def _expand_stride(graph, prices, sides, progress, least_opposite, best):
     """Expand some terminals at one level of toggles, from one side of a bidirectional search.
 
     The terminals of the level with the fewest cells on their way are next. A cell that is set
@@ -342,11 +342,13 @@ def _expand_stride(graph, prices, side, opposite, progress, best):
     prices : (exit_cost, toll)
         ``exit_cost[terminal]``: a terminal of cost `FAR` is closed, other costs are not read.
         ``toll[cell, state]``: the cost of passing, with `_TOGGLE` if the cell has to be toggled.
-    side, opposite : SearchSide
-        The side that is expanded, and the one that it may meet.
+    sides : (SearchSide, SearchSide)
+        The side that is expanded, and the opposite one, which it may meet.
     progress : SideProgress
         How far the side has come: its level, its bucket, and how many terminals wait at this
         level and at the next one.
+    least_opposite : int
+        The opposite side has expanded all terminals that it reaches at less than this cost.
     best : Meeting
         The best meeting of the sides so far: the cost of the whole way, and the terminals by which
         both sides come to the cell where they meet.
@@ -358,6 +360,7 @@ def _expand_stride(graph, prices, side, opposite, progress, best):
         terminal waits at it. And the best meeting.
     """
     exit_cost, toll = prices
+    side, opposite = sides
     level_cost = progress.level * _TOGGLE
     bucket = progress.bucket
     n_waiting = progress.n_waiting
@@ -384,11 +387,14 @@ def _expand_stride(graph, prices, side, opposite, progress, best):
             cell_toll = toll[cell_of(entering), state]
             total = side.cost[entering] + cell_toll
             if total + opposite.cost[leaving] < best.cost:
-                best = Meeting(total + opposite.cost[leaving], entering, leaving)
+                best = Meeting(
+                    total + opposite.cost[leaving], np.int64(entering), np.int64(leaving)
+                )
 
-            # The next cell is worth a visit if this is the cheapest way there so far.
+            # The next cell is worth a visit if this is the cheapest way there so far. Better
+            # meetings that the opposite side could have reached have just been looked for.
             onward = graph.mate[leaving]
-            if onward < 0 or total >= side.cost[onward] or total >= best.cost:
+            if onward < 0 or total >= side.cost[onward] or total + least_opposite >= best.cost:
                 continue
             if max(n_entries, n_later) == n_capacity:
                 continue  # no place is left, which costs at most a shorter way
@@ -487,13 +493,18 @@ def _join_ways(graph, sides, meeting, route):
 
 @inner_kernel
 def _side_of_search(room, end):
-    """Return the arrays of one end of a search: 0 for that at the source, 1 at the target.
-
-    ``room.sides`` has a row for each array of the `SearchSide`.
-    """
-    rows = room.sides[end]
+    """Return the arrays of one end of a search: 0 for that at the source, 1 at the target."""
+    rows = room.side_marks[end]
     n_cells = len(room.toll)
-    return SearchSide(rows[0], rows[1], rows[2], rows[3, : n_cells + 1], rows[4], rows[5], rows[6])
+    return SearchSide(
+        cost=room.side_costs[end],
+        previous=rows[0],
+        reached=rows[1],
+        bucket=rows[2, : n_cells + 1],
+        entered=rows[3],
+        next_entry=rows[4],
+        later=rows[5],
+    )
 
 
 @inner_kernel
@@ -574,21 +585,22 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
     last = target
     best = Meeting(np.int64(FAR), -1, -1)  # type: ignore[arg-type]
     while ahead.n_waiting and behind.n_waiting:
-        least_toggles = ahead.level + behind.level
-        least_cells = ahead.bucket + behind.bucket
-        least_cost = least_toggles * _TOGGLE + least_cells * UNIT
-        if least_toggles > max_toggles or best.cost <= least_cost:
+        least_ahead = ahead.level * _TOGGLE + ahead.bucket * UNIT
+        least_behind = behind.level * _TOGGLE + behind.bucket * UNIT
+        if ahead.level + behind.level > max_toggles or best.cost <= least_ahead + least_behind:
             break
         known_cost = best.cost
         if ahead.n_expanded <= behind.n_expanded:
-            ahead, best = _expand_stride(graph, prices, from_source, from_target, ahead, best)
+            sides = (from_source, from_target)
+            ahead, best = _expand_stride(graph, prices, sides, ahead, least_behind, best)
             if best.cost < known_cost:
                 first = best.entered
                 last = best.left
             if ahead.n_waiting == 0:
                 ahead = _begin_next_level(from_source, ahead, best.cost)
         else:
-            behind, best = _expand_stride(graph, prices, from_target, from_source, behind, best)
+            sides = (from_target, from_source)
+            behind, best = _expand_stride(graph, prices, sides, behind, least_ahead, best)
             if best.cost < known_cost:
                 first = best.left
                 last = best.entered
@@ -790,6 +802,7 @@ def _route_new_circuits(graph, space, room, new_ports, routed):
     max_toggles = len(states)
     fits = n_orders == 0
     is_least = fits
+    best_order = new_ports
     for turn in range(n_orders):
         ports_in_turn = new_ports
         if turn == 1:
@@ -797,6 +810,7 @@ def _route_new_circuits(graph, space, room, new_ports, routed):
         n_toggles, n_least = _route_in_turn(graph, space, room, ports_in_turn, max_toggles)
         if n_toggles != NO_ROOM:
             fits = True
+            best_order = ports_in_turn
             max_toggles = n_toggles - 1
             _copy_routes(new_ports, room, routed)
         for place in range(len(new_ports)):
@@ -812,7 +826,7 @@ def _route_new_circuits(graph, space, room, new_ports, routed):
         _copy_routes(new_ports, routed, room)
         for place in range(len(new_ports)):
             _occupy_route(graph, space, room, new_ports[place])
-        _refit(graph, space, room, new_ports, states)
+        _refit(graph, space, room, best_order, states, 1)
         _copy_routes(new_ports, room, routed)
     return fits
 
@@ -896,7 +910,7 @@ def _sum_tolls(graph, toll, port, route):
 
 
 @inner_kernel
-def _refit(graph, space, room, order, states):
+def _refit(graph, space, room, order, states, min_saved):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
     A toggle is a cell that is driven to its other state; cells that were not set before, or lie on
@@ -922,33 +936,37 @@ def _refit(graph, space, room, order, states):
         The source ports of the circuits, which are tried in this order.
     states : int8 array, shape (cells,)
         The states before the change: 0 bar, 1 cross, -1 where not known.
+    min_saved : int
+        The toggles that another way has to save: 0 where a shorter way is worth a search, else 1.
     """
-    for _ in range(_REFITS):
-        is_better = False
-        for place in range(len(order)):
-            port = order[place]
-            _release_route(graph, space, room, states, port)
+    # It ends once all circuits in a row have stayed as they are.
+    n_unchanged = 0
+    for turn in range(_REFITS * len(order)):
+        port = order[turn % len(order)]
+        _release_route(graph, space, room, states, port)
 
-            # A circuit without toggles of its own cannot get better.
-            present = room.routes[port, : room.lengths[port]]
-            cost = _sum_tolls(graph, room.toll, port, present)
-            length = 0
-            if cost >= _TOGGLE:
-                length, _toggles = find_fewest_toggles(
-                    graph, space, room, port, cost // _TOGGLE, space.spare
-                )
+        # A circuit without so many toggles of its own cannot save them.
+        present = room.routes[port, : room.lengths[port]]
+        cost = _sum_tolls(graph, room.toll, port, present)
+        max_toggles = cost // _TOGGLE - min_saved
+        length = 0
+        if cost >= _TOGGLE and max_toggles >= 0:
+            length, _toggles = find_fewest_toggles(
+                graph, space, room, port, max_toggles, space.spare
+            )
 
-            # A way of as many toggles may still be cheaper by its cells. One that passes a link
-            # twice, once in each direction, is no route.
-            route = space.spare[:length]
-            is_cheaper = length > 0 and _sum_tolls(graph, room.toll, port, route) < cost
-            if is_cheaper and not passes_link_twice(graph, space.use, route):
-                is_better = True
-                room.lengths[port] = length
-                for step in range(length):
-                    room.routes[port, step] = route[step]
-            _occupy_route(graph, space, room, port)
-        if not is_better:
+        # A way of as many toggles may still be cheaper by its cells. One that passes a link
+        # twice, once in each direction, is no route.
+        route = space.spare[:length]
+        n_unchanged += 1
+        is_cheaper = length > 0 and _sum_tolls(graph, room.toll, port, route) < cost
+        if is_cheaper and not passes_link_twice(graph, space.use, route):
+            n_unchanged = 0
+            room.lengths[port] = length
+            for step in range(length):
+                room.routes[port, step] = route[step]
+        _occupy_route(graph, space, room, port)
+        if n_unchanged == len(order):
             break
 
 
@@ -1011,6 +1029,6 @@ def finish_change(graph, space, room, order, routed):
     """
     _copy_routes(order, routed, room)
     _occupy_routes(graph, space, room, order, routed.states)
-    _refit(graph, space, room, order, routed.states)
+    _refit(graph, space, room, order, routed.states, 0)
     _copy_routes(order, room, routed)
     return _state_cells(graph, order, routed)
