@@ -19,9 +19,11 @@ from optmatch.commands.shared.outcome import (
     print_rows,
     read_solution,
 )
-from optmatch.model import naming, unit_of, write_score
+from optmatch.model import unit_of, write_score
 
 if TYPE_CHECKING:
+    from optmatch.io.switches.comparing import NearestState
+    from optmatch.model import Solution
     from optmatch.verify import Report
 
 _WORDS_OF_FIGURE = {
@@ -96,9 +98,14 @@ def verify(
         if whole_store:
             code = _verify_store(file, discard, as_json)
         else:
-            code = _verify_schedule(file, options, as_json)
+            # It is read once, as stdin cannot be read twice.
+            solution = read_solution(file)
+            code = _verify_schedule(file, solution, options, as_json)
             if against is not None:
-                code_of_switch = _compare_with_switch(file, against, ports, as_json)
+                from optmatch.io.switches.comparing import compare_with_config
+
+                nearest = compare_with_config(solution, against, ports=ports)
+                code_of_switch = _print_comparison(file, nearest, against, as_json)
                 code = max(code, code_of_switch, key=_SEVERITY.index)
         if accept_unproved and code == UNPROVED:
             return SOLVED
@@ -107,17 +114,18 @@ def verify(
     ctx.exit(for_each(files, verify_file, as_json=as_json))
 
 
-def _compare_with_switch(file: str, config: str, ports: str | None, as_json: bool) -> int:
+def _print_comparison(file: str, nearest: NearestState, config: str, as_json: bool) -> int:
     """Print which slot a switch holds, or how its circuits differ from the nearest one.
 
     Parameters
     ----------
     file
         A schedule file.
+    nearest
+        The slot of the schedule that the switch is nearest to: the one that needs the fewest
+        changes, and these changes.
     config
         The `config_db.json` of the switch.
-    ports
-        A file with the sides of each port; None for ``1A`` and ``1B`` of port 0, and on.
     as_json
         Whether one JSON object is printed.
 
@@ -126,13 +134,6 @@ def _compare_with_switch(file: str, config: str, ports: str | None, as_json: boo
     int
         The exit code: 0 if the switch holds a slot, else that of a failed check.
     """
-    from optmatch.io.switches.comparing import compare_with_config
-
-    solution = read_solution(file)
-    with naming(name_of(file)):
-        nearest = compare_with_config(solution, config, ports=ports)
-
-    # The switch is compared with the slot that needs the fewest changes.
     removals = [circuit.name for circuit in nearest.difference.removals]
     additions = [circuit.name for circuit in nearest.difference.additions]
     if as_json:
@@ -203,13 +204,15 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
     return UNPROVED if n_of_verdict["unproved"] else SOLVED
 
 
-def _verify_schedule(file: str, options: dict[str, Any], as_json: bool) -> int:
-    """Replay one schedule file, with `--optics` measure its light, and print the report.
+def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_json: bool) -> int:
+    """Replay one schedule, with `--optics` measure its light, and print the report.
 
     Parameters
     ----------
     file
         The schedule file, ``-`` for stdin.
+    solution
+        Its content.
     options
         The options of optics by name: "optics", whether light is measured, and what is measured
         how.
@@ -224,7 +227,6 @@ def _verify_schedule(file: str, options: dict[str, Any], as_json: bool) -> int:
     """
     from optmatch.entrances import verify as replay
 
-    solution = read_solution(file)
     report = replay(solution.problem, solution)
 
     # Light through wrong states means nothing, so a refused schedule is not measured.

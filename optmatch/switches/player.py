@@ -420,6 +420,7 @@ class _Player:
             changed our circuits, or a circuit is not tuned. What was there before is put back
             where that is asked for and the circuits are still ours.
         """
+        claimed: list[Switch] = []
         try:
             # A journal is locked by its player. Who can open it to go on knows that the former run
             # has ended, and takes over its claims, which may not have expired yet.
@@ -427,6 +428,7 @@ class _Player:
                 self._open_journal()
             for switch in self.switches:
                 switch.claim(self.owner)
+                claimed.append(switch)
             self._begin()
             try:
                 report = self._play_rounds(stop)
@@ -445,7 +447,7 @@ class _Player:
         finally:
             if self.journal is not None:
                 self.journal.close()
-            for switch in self.switches:
+            for switch in claimed:
                 # A claim that cannot be given up expires by itself. It hides neither the error
                 # that has ended the run, nor keeps the other switches claimed.
                 with suppress(SwitchError):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from optmatch.switches import (
     DrySwitch,
     PlayOptions,
     SwitchError,
+    Watcher,
     measured_delays,
     open_switch,
     play,
@@ -134,6 +136,38 @@ def plan_of_two_ports() -> om.Solution:
     return om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0)
 
 
+class UnreachableSwitch(DrySwitch):
+    """A switch that never answers; each question would take as long as a driver is patient."""
+
+    def __init__(self) -> None:
+        super().__init__(write=lambda line: None)
+        self.n_questions = 0
+
+    def claim(self, owner: str) -> None:
+        """Give up in the end."""
+        self.n_questions += 1
+        raise SwitchError("dry: cannot be reached")
+
+    def release(self, owner: str) -> None:
+        """Give up in the end."""
+        self.claim(owner)
+
+
+def test_a_switch_that_is_not_there_is_asked_once() -> None:
+    """A claim that was never had is not given up: that would double the wait for the error."""
+    switch = UnreachableSwitch()
+    with pytest.raises(SwitchError, match="cannot be reached"):
+        play(plan_of_two_ports(), switch)
+    assert switch.n_questions == 1
+
+    switch = UnreachableSwitch()
+    state = om.Reroute(om.IdealSwitch(4), [[0, 1]], spares=(2, 3))
+    watcher = Watcher(om.Rerouter(state), switch, apply=True)
+    with pytest.raises(SwitchError, match="cannot be reached"):
+        watcher.run_until(threading.Event())
+    assert switch.n_questions == 1
+
+
 @pytest.mark.parametrize("name", ["missing/folder/journal.jsonl", ""])
 def test_a_journal_that_cannot_be_written_is_bad_input(name: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
@@ -204,5 +238,7 @@ def test_a_configuration_is_compared_by_the_names_of_a_table(tmp_path: Path) -> 
     assert done.exit_code == 0 and "holds slot 0 of switch" in done.output
     done = call("verify", plan, "--against", config)
     assert done.exit_code == 5 and "missing: 1A-2B" in done.output
+    done = call("verify", "-", "--against", config, "--ports", table, input=plan.read_text())
+    assert done.exit_code == 0 and "holds slot 0 of switch" in done.output
     done = call("verify", plan, "--ports", table)
     assert done.exit_code == 2 and "--ports: only with --against" in done.stderr

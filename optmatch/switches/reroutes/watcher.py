@@ -208,6 +208,8 @@ class Watcher:
         self._lost: set[int] = set()
         """Switches that could not be read at the last look."""
         self._owner = f"optmatch watch {_name_of_owner(controller)}"
+        self._claimed: set[int] = set()
+        """Switches that were claimed at least once, and are released at the end."""
         self._next_claim_s = 0.0
         self._next_reading_s = 0.0
         """When a search that is going on looks at the switches again."""
@@ -259,7 +261,7 @@ class Watcher:
         finally:
             self._reader.close()
             for index, switch in self._watched():
-                if self.may_apply and index not in self._lost:
+                if index in self._claimed and index not in self._lost:
                     # A claim that cannot be given up expires by itself. It hides neither the error
                     # that has ended the watch, nor keeps the other switches claimed.
                     with suppress(SwitchError):
@@ -846,6 +848,7 @@ class Watcher:
             for index, switch in self._watched():
                 if index not in self._lost:
                     switch.claim(self._owner)
+                    self._claimed.add(index)
 
 
 def _name_of_owner(controller: Rerouter) -> str:
