@@ -71,10 +71,10 @@ class RollingSchedule:
     Python collects garbage it looks through all objects of a process, some 50 ms where OR-tools
     and numba are loaded: a service that cannot wait calls ``gc.freeze()`` after its start.
 
-    With the aim ``"wait"`` the next matching is the one that serves the shortest flows at the
-    busiest ports, and the present one goes on unless another is worth much more. Slots last the
-    longer the more waits, and when very much waits the heaviest matching is held: queues stay
-    finite for every load that circuits can carry (see `SlotChooser` for the theorem).
+    With the aim ``"wait"`` the next matching is the one that serves the circuits with the most
+    flows, and those with short ones; the present one goes on unless the gain is worth the delay.
+    Slots last the longer the more waits: queues stay finite for every load that circuits can carry
+    (see `SlotChooser` for the theorem).
 
     No flow waits for ever. Let :math:`W` be the time that all flows take which are in the queue
     when a flow comes, itself included, one after the other with a delay each. After :math:`W` the

@@ -4,8 +4,7 @@ A *committed* slot is one that is fixed already; what it serves is *reserved* an
 other slot. What committed slots leave of the queue is *uncommitted*. The *hold* of a slot is its
 least length in ticks, unless less waits: it grows with the queue, so that delays take a smaller
 share of the time when much waits. The *worth* of a circuit is a number by which circuits are
-compared: flows that could be completed in a tick, or ticks that wait. A *crowd* is a queue so long
-that throughput counts, not short waits.
+compared: the fourth root of the flows that wait for it, and more if they are short.
 """
 
 from __future__ import annotations
@@ -25,37 +24,38 @@ from optmatch.model.limits import counted_time
 from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
 
+_COUNT_POWER = 0.25
+_RATE_POWER = 0.05
+"""The worth of a circuit is the first power of the flows that wait for it, times the second power
+of the rate at which they are complete. Tuned as `_HOLD` is: with a count to the power of a half,
+mean waits are 6 % longer in the mean of all traffic. Without the rate, flows of 200 delays at a
+load of 0.5 wait 10 % longer; with its power 0.25, flows of 20 delays at 0.95 wait a fifth
+longer."""
+
+_CHANGE_COST = 2.0
+"""A matching gives way to one whose additional worth, during a hold and a delay, is more than all
+of its worth during so many delays. With 1.5, flows of half a delay between two partners, at a load
+of 0.8, wait 10 % longer; with 2.5, flows of 20 delays at loads of 0.5 to 0.8 wait 5 to 10 %
+longer."""
+
 _STAY = 1.2
-"""A matching gives way to one that is worth so often as much."""
+"""Where only circuits that change wait for the delay, a circuit that stays is worth so often as
+much."""
 
 _LONGEST = 10
-"""While queues are short, a slot lasts at most so many delays: new demand does not wait long."""
-
-_CROWDED = 300.0
-_CROWDED_FLOWS = 15.0
-"""The heaviest matching is held if a port has so many delays and flows of mean size waiting.
-With a tenth of it flows of 20 delays wait 1.6 times as long at a load of 0.9; with ten times of it
-queues of 32 ports grow to thousands of delays before they are served by it."""
-
-_CROWDED_CIRCUIT = 40.0
-_PARTNERS = 3
-"""It is held, too, if the circuits that are asked for have so many delays and a flow of mean size
-waiting, in the mean, and ports have so many partners. With skewed demands and with four partners
-for a port, waits of flows of 20 delays at loads of 0.9 and 0.95 fall by 6 to 10 %, with 25 delays
-as with 40; uniform demands do not come so far, and with two partners they would rise by 6 %."""
+"""A slot is not made longer than so many delays to complete a flow: new demand does not wait long.
+With 5 or 20 mean waits differ by less than 1 %."""
 
 _BASE_HOLD = 1.0
-_HOLD = 0.2
-_HOLD_OF_SHORT_FLOWS = 1.35
+_HOLD = 0.1
+_HOLD_OF_SHORT_FLOWS = 1.45
 _GROWTH = 0.8
-_HOLD_OF_CROWDS = 0.6
 """A slot lasts ``base + (hold + hold_of_short_flows / (1 + f)) * q**growth`` delays at least,
-where a flow takes f delays in the mean and q delays wait for a circuit. Tuned on flows of half a
-delay to 200 delays, 6 to 16 ports, loads of 0.5 to 0.9, against the heaviest matching in epochs of
-2 to 20 delays. With 1.2 for all flows and the root of q, small flows at a load of 0.9 wait 1.2
-times as long; with 2.2, those at 0.5 do. With a growth of 0.7 flows of half a delay at a load of
-0.9, and of two delays at 0.8, wait 1.1 times as long; with 0.9, flows of 20 delays at 0.5 wait
-1.04 times and flows of 200 delays at 0.9 the same part longer."""
+where a flow takes f delays in the mean and q delays wait for a circuit. Tuned on 24 kinds of
+traffic: flows of half a delay to 200 delays, 8 to 32 ports, loads of 0.5 to 0.95, against the
+heaviest matching in slots of 5 and 20 delays. With 0.2 for all flows, those of 20 delays at a load
+of 0.95 wait 10 % longer; with 1.0 for short flows, those of half a delay at 0.9 wait 1.4 times as
+long. With a growth of 0.75 they wait 10 % longer."""
 
 
 _URGENT = 10.0
@@ -107,36 +107,6 @@ class Uncommitted(NamedTuple):
         return cls(queue, left, rate, reserved, urgent)
 
 
-class Crowd(NamedTuple):
-    """How much waits, by the heaviest matching of the queue (MaxWeight)."""
-
-    matching: NDArray[np.int32]
-    """``matching[source] = destination``, -1 where idle."""
-    ticks_per_port: float
-    """What waits for its circuits, in the mean."""
-
-    @classmethod
-    def of(cls, uncommitted: Uncommitted, must: Place | None) -> Crowd:
-        """Find the matching with the most waiting ticks (MaxWeight), a measure of how much waits.
-
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve.
-        must
-            A circuit (source, destination) that the matching has to have; None if there is none.
-
-        Returns
-        -------
-        Crowd
-            The matching, and the mean over its circuits of the ticks that wait.
-        """
-        matching = _heaviest_matching(uncommitted.left, must)
-        used = np.flatnonzero(matching != IDLE)
-        total = float(uncommitted.left[used, matching[used]].sum())
-        return cls(matching, total / max(1, len(used)))
-
-
 class SlotChoice(NamedTuple):
     """The circuits of the next slot, and how long they carry."""
 
@@ -156,18 +126,24 @@ class PlannedSlots(NamedTuple):
 
 
 class SlotChooser:
-    r"""Chooses the next slot: for short waits, and for throughput when much waits.
+    r"""Chooses the next slot: for short waits, and finite queues at every load.
 
-    A slot lasts until a flow is complete, and at least :math:`\delta (1 + c (q / \delta)^{0.7})`,
-    q being what waits for a circuit of the heaviest matching in the mean, and c from 0.2 to 1.55,
-    the more the shorter flows are. Its circuits are those of the shortest flows at the busiest
-    ports, of flows with weights the heavier ones (weight over size, Smith's rule [3]_). When some
-    hundred delays wait for each port they are those of the heaviest matching of
-    waiting ticks (MaxWeight). A matching gives way only to one that is worth a fifth more.
+    The matching of the next slot has the greatest worth: the sum over its circuits of
+    :math:`(r w)^{1/4} r^{1/20}`, where w is the time that a circuit has to carry what waits for
+    it, and r the rate at which it can complete flows; the weight of flows is a factor. A matching
+    gives way only to one whose worth exceeds its own by more than the delay costs. A slot lasts
+    until a flow is complete, and at least for the hold of
+    :math:`\delta (1 + c (q / \delta)^{0.8})`, where :math:`\delta` is the reconfiguration delay, q
+    what waits for a circuit of the heaviest matching in the mean, and c from 0.1 to 1.55, the more
+    the shorter flows are.
 
-    A hold that grows with the queue, but slower than it, lets the share of time that delays take
-    vanish, while the matching stays nearly the heaviest: such policies keep queues finite for
-    every load that can be carried at all [1]_, [2]_.
+    When much waits, r is the inverse of the mean size of the flows, and the worth of a circuit is
+    a constant times the power 1/4 of what waits for it. The matching of the greatest sum of any
+    power > 0 of what waits (MaxWeight) keeps queues finite for every load that can be carried at
+    all, if changes cost nothing; small powers gave shorter queues in the studies cited there [3]_.
+    With delays it still does so if holds grow with the queue, but slower than it: the share of
+    time that delays take vanishes, while the matching stays nearly the one of the greatest worth
+    [1]_, [2]_. Short flows come first among queues that are as long (Smith's rule [4]_).
 
     References
     ----------
@@ -175,7 +151,10 @@ class SlotChooser:
        end-to-end solution for all-optical data centers. https://arxiv.org/abs/1511.03417
     .. [2] Celik, Borst, Whiting and Modiano (2016). Dynamic scheduling with reconfiguration
        delays. *Queueing Systems* 83, 87-129. https://doi.org/10.1007/s11134-016-9471-4
-    .. [3] Smith (1956). Various optimizers for single-stage production. *Naval Research Logistics
+    .. [3] Shah and Wischik (2012). Switched networks with maximum weight policies: fluid
+       approximation and multiplicative state space collapse. *Annals of Applied Probability* 22,
+       70-127. https://doi.org/10.1214/11-AAP759
+    .. [4] Smith (1956). Various optimizers for single-stage production. *Naval Research Logistics
        Quarterly* 3, 59-66. https://doi.org/10.1002/nav.3800030106
     """
 
@@ -203,8 +182,7 @@ class SlotChooser:
         """Choose a matching and how many ticks it is held.
 
         The queue has flows that wait for circuits; the part that committed slots serve is left
-        out. While little waits, circuits of short flows at busy ports come first. In a crowd, when
-        much waits, it is the heaviest matching of waiting ticks. The slot lasts at least for a
+        out. Circuits of many flows, and of short ones, come first. The slot lasts at least for a
         hold, which grows with the queue, so that delays take a smaller share of the time.
 
         Parameters
@@ -224,60 +202,12 @@ class SlotChooser:
         SlotChoice
             The new matching, perhaps the present one, and its length in ticks.
         """
-        crowd = Crowd.of(uncommitted, must)
-        flow_ticks = float(uncommitted.left.sum()) / max(
-            1.0, float(uncommitted.queue.n_flows.sum())
-        )
-        is_crowded = self._is_crowded(uncommitted, flow_ticks)
-
-        # The least length of the slot, the longer, the shorter flows are.
-        factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_ticks / max(1, self._delay))
-        if is_crowded:
-            factor = max(factor, _HOLD_OF_CROWDS)
-        hold = self._hold(crowd, factor)
-
-        # In a crowd a circuit is worth what waits for it; the heaviest matching is known already.
-        worth = uncommitted.left.copy() if is_crowded else _worth_of_short_flows(uncommitted, hold)
-        best = crowd.matching if is_crowded and offers is None else None
-        if is_crowded and uncommitted.queue.n_weighted:
-            worth *= uncommitted.queue.mean_weight()
-            best = None
+        hold = self._hold(uncommitted, must)
+        worth = _worth_of_circuits(uncommitted, hold)
         for place in uncommitted.urgent:
             worth[place] *= _URGENT
-            best = None
-        matching = self._choose_matching(uncommitted, present_matching, must, offers, worth, best)
+        matching = self._choose_matching(uncommitted, present_matching, must, offers, worth, hold)
         return SlotChoice(matching, self._choose_length(uncommitted, matching, hold))
-
-    def _is_crowded(self, uncommitted: Uncommitted, flow_ticks: float) -> bool:
-        """Tell whether so much waits that throughput counts, not the waits of short flows.
-
-        That is so if much waits for each port; or if it waits for each circuit that is asked for,
-        where ports have several partners.
-
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve.
-        flow_ticks
-            The mean size of a flow, in ticks.
-
-        Returns
-        -------
-        bool
-            Whether the heaviest matching (MaxWeight) is to be held.
-        """
-        # Ticks that wait for each source with demand, and for each circuit that is asked for.
-        total_ticks = float(uncommitted.left.sum())
-        n_busy_ports = max(1, int(uncommitted.left.any(axis=1).sum()))
-        n_circuits = max(1, int(np.count_nonzero(uncommitted.left)))
-        ticks_per_port = total_ticks / n_busy_ports
-        ticks_per_circuit = total_ticks / n_circuits
-        if ticks_per_port > _CROWDED * self._delay + _CROWDED_FLOWS * flow_ticks:
-            return True
-        has_many_partners = n_circuits >= _PARTNERS * n_busy_ports
-        return (
-            has_many_partners and ticks_per_circuit > _CROWDED_CIRCUIT * self._delay + flow_ticks
-        )
 
     def _choose_matching(
         self,
@@ -286,13 +216,13 @@ class SlotChooser:
         must: Place | None,
         offers: NDArray[np.int32] | None,
         worth: NDArray[np.float64],
-        best: NDArray[np.int32] | None,
+        hold: int,
     ) -> NDArray[np.int32]:
         """Choose circuits of the greatest worth, or stay with those that are held.
 
-        The worth of a circuit is a number by which circuits are compared: flows that it could
-        complete in a tick, or ticks that wait for it. The present matching gives way only to one
-        that is worth `_STAY` times as much, since a change costs a delay.
+        The worth of a circuit is a number by which circuits are compared. During a change nothing
+        is carried. The present matching hence gives way only to one whose additional worth, during
+        a hold and the delay, is more than all of its worth during `_CHANGE_COST` delays.
 
         Parameters
         ----------
@@ -307,8 +237,8 @@ class SlotChooser:
             The matchings there are, shape (matchings, n); None for all.
         worth
             ``worth[source, destination]`` >= 0 of a circuit, shape (n, n); may be changed.
-        best
-            The matching of the greatest worth, shape (n,), where it is known; None if not.
+        hold
+            The least length of the slot in ticks, > 0.
 
         Returns
         -------
@@ -320,22 +250,23 @@ class SlotChooser:
         staying = np.where(still_serves, present_matching, IDLE)
 
         # Where only circuits that change wait, each that stays saves its own delay, and is
-        # favoured one by one; the matching that was known does not count that.
+        # favoured one by one.
         if self._switching == "per-circuit":
             worth[ports[still_serves], staying[still_serves]] *= _STAY
-            best = None
         if offers is not None:
             allowed = offers if must is None else offers[offers[:, must[0]] == must[1]]
             best = np.asarray(max(allowed, key=lambda row: _worth_of(row, worth)))
-        elif best is None:
+        else:
             best = _heaviest_matching(worth, must)
 
         # A change has to be worth the delay of all circuits.
         breaks_must = must is not None and staying[must[0]] != must[1]
         if self._switching == "per-circuit" or breaks_must or not still_serves.any():
             return best
-        is_better = _worth_of(best, worth) > _STAY * _worth_of(staying, worth)
-        return best if is_better else staying
+        best_worth = _worth_of(best, worth)
+        gain = (best_worth - _worth_of(staying, worth)) * (hold + self._delay)
+        cost = _CHANGE_COST * self._delay * best_worth
+        return best if gain > cost else staying
 
     def _choose_length(
         self, uncommitted: Uncommitted, matching: NDArray[np.int32], hold: int
@@ -389,17 +320,19 @@ class SlotChooser:
             return min(ticks, longest)
         return min(longest, max(hold, min(ticks, _LONGEST * self._delay)))
 
-    def _hold(self, crowd: Crowd, factor: float) -> int:
+    def _hold(self, uncommitted: Uncommitted, must: Place | None) -> int:
         """Return how many ticks a slot lasts at least, where as much is left to serve.
 
-        It grows with the queue, but slower than it.
+        The hold grows with what waits for a circuit, but slower than it. It is longer where flows
+        are short, because a slot then completes many of them.
 
         Parameters
         ----------
-        crowd
-            The heaviest matching, and the ticks that wait for its circuits.
-        factor
-            The coefficient of what waits, in delays to the power `_GROWTH`.
+        uncommitted
+            The queue without what committed slots serve.
+        must
+            A circuit (source, destination) that the next matching has to have; None if there is
+            none.
 
         Returns
         -------
@@ -408,19 +341,31 @@ class SlotChooser:
         """
         if not self._delay:
             return 1
-        waiting_delays = crowd.ticks_per_port / self._delay
+
+        # How much waits is measured at the circuits of the matching for which the most waits: what
+        # has to go over one port after the other counts only once.
+        matching = _heaviest_matching(uncommitted.left, must)
+        n_circuits = max(1, int(np.count_nonzero(matching != IDLE)))
+        waiting_delays = _worth_of(matching, uncommitted.left) / n_circuits / self._delay
+
+        n_flows = max(1.0, float(uncommitted.queue.n_flows.sum()))
+        flow_delays = float(uncommitted.left.sum()) / n_flows / self._delay
+        factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_delays)
         hold_delays = _BASE_HOLD + factor * waiting_delays**_GROWTH
 
         # Eighths of a delay, so that times are round numbers where the delay is one.
         return int(8 * hold_delays) * self._delay // 8 or 1
 
 
-def _worth_of_short_flows(uncommitted: Uncommitted, hold: int) -> NDArray[np.float64]:
-    """Return the worth of each circuit: how soon flows end, and how busy its ports are.
+def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float64]:
+    """Return the worth of each circuit: how many flows wait for it, and how short they are.
 
-    The worth is the square root of the rate, in flows that are complete per tick, times the ticks
-    that wait at both ports. A circuit that has less to serve than a slot of `hold` ticks counts in
-    proportion.
+    The worth is the fourth root of a number of flows: the rate, in flows that are complete per
+    tick, times the ticks that wait. Where all flows of a circuit have one size, that is the number
+    of them; a short flow in front counts as several. The root lets circuits with few flows have
+    their turn. The twentieth root of the rate is a factor: of circuits with as many flows, those
+    with short ones come first. A circuit that has less to serve than a slot of `hold` ticks counts
+    in proportion.
 
     Parameters
     ----------
@@ -434,8 +379,6 @@ def _worth_of_short_flows(uncommitted: Uncommitted, hold: int) -> NDArray[np.flo
     ndarray, shape (n, n)
         ``worth[source, destination]`` >= 0; 0 where nothing waits.
     """
-    load_of_ports = uncommitted.left.sum(axis=1)[:, None] + uncommitted.left.sum(axis=0)
-
     # Where flows are shorter than a slot, it completes many: their mean counts, not the shortest.
     # Each counts as its weight, which is 1 where nobody has given another.
     mean_weight = uncommitted.queue.mean_weight()
@@ -455,8 +398,13 @@ def _worth_of_short_flows(uncommitted: Uncommitted, hold: int) -> NDArray[np.flo
         np.maximum(mean_rate, one_per_slot),
         uncommitted.rate,
     )
+    rate = np.minimum(rate, uncommitted.rate) / mean_weight
+    n_flows = rate * uncommitted.left
+
+    # Weights are not subject to the root: a flow of twice the weight is worth twice as much.
     used_part = np.minimum(uncommitted.left / hold, 1.0)
-    return np.asarray(np.sqrt(np.minimum(rate, uncommitted.rate) * load_of_ports) * used_part)
+    worth = n_flows**_COUNT_POWER * rate**_RATE_POWER
+    return np.asarray(mean_weight * worth * used_part)
 
 
 def _worth_of(matching: NDArray[np.int32], worth: NDArray[np.float64]) -> float:
