@@ -7,22 +7,28 @@ them is not edited by hand: a sentence is changed in the docstring or the option
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 
 from optmatch import problems
+from optmatch.cli import main as optmatch_command
 from optmatch.commands.generate import generate
 from optmatch.commands.shared.options import (
     CONDITION_NAMES,
     FABRIC_NAMES,
 )
 from optmatch.kinds import all_kinds
+from optmatch.model import Stats
 from optmatch.model.declarations import Form, Word, forms_of, meanings_of
 from optmatch.problems.costs import PRICES
 from optmatch.problems.rails.accelerators import ACCELERATORS
@@ -30,13 +36,17 @@ from optmatch.problems.rails.presets import PRESETS, list_inputs
 from optmatch.problems.rails.published import CASES, HARDWARE
 
 DOCS = Path(__file__).parent
-PAGES = ("command-line.md", "file-formats.md", "methods.md", "rails.md", "rails-figures.md")
+PAGES = (
+    *("command-line.md", "file-formats.md", "methods.md", "rails.md", "rails-figures.md"),
+    "solutions.md",
+)
 """The pages that have such tables."""
 
 _TABLE = re.compile(r"(<!-- table: ([^>]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 _OF_FABRICS = {"type_", *FABRIC_NAMES, *CONDITION_NAMES}
 _OF_FILES = {"output", "force"}
+_OF_NETLISTS = {*CONDITION_NAMES, "tx", "rx"}
 
 
 def write_table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -72,11 +82,44 @@ def list_options(command_name: str) -> str:
     return write_table(("option", "meaning"), rows)
 
 
-def _find_command(name: str) -> click.Command:
-    """Return a command of `generate` by its name."""
-    command = generate.get_command(click.Context(generate), name)
+def _find_command(name: str, group: click.Group = generate) -> click.Command:
+    """Return a command of `generate`, or of another group, by its name."""
+    command = group.get_command(click.Context(group), name)
     assert command is not None, name
     return command
+
+
+def list_command_options(command_name: str) -> str:
+    """Return the table of the options of a command that is no part of `generate`.
+
+    The table of a group, such as `study`, has the options of all its commands; a row that is not
+    of all of them says of which it is. Options of commands that read netlists, which are those of
+    `generate`, are left out.
+    """
+    command = _find_command(command_name, optmatch_command)
+    commands = {command_name: command}
+    if isinstance(command, click.Group):
+        names = command.list_commands(click.Context(command))
+        commands = {name: _find_command(name, command) for name in names}
+
+    # An option of several commands has one row, if they say the same of it.
+    commands_of_row: dict[tuple[str, str], list[str]] = {}
+    for name, one in commands.items():
+        reads_netlists = any(option.name == "leave_out" for option in one.params)
+        for option in one.params:
+            if not isinstance(option, click.Option) or option.hidden or not option.help:
+                continue
+            if not (reads_netlists and option.name in _OF_NETLISTS):
+                row = (_write_flags(option), _describe(option))
+                commands_of_row.setdefault(row, []).append(name)
+
+    rows = []
+    for (flags, meaning), names in commands_of_row.items():
+        text = meaning
+        if len(names) < len(commands):
+            text = f"{', '.join(f'`{name}`' for name in names)}: {meaning}"
+        rows.append((flags, text))
+    return write_table(("option", "meaning"), rows)
 
 
 def _write_flags(option: click.Option) -> str:
@@ -92,7 +135,11 @@ def _describe(option: click.Option) -> str:
     """Return the help of an option, with its words and its default."""
     text, has_default, default = (option.help or "").partition("  [default: ")
     default = default.removesuffix("]")
-    if not has_default and option.show_default and option.default not in (None, ""):
+    is_shown = option.show_default is not False and not option.is_flag and not option.required
+    if not has_default and isinstance(option.show_default, str):
+        has_default = "default"
+        default = option.show_default.strip("()")
+    elif not has_default and is_shown and isinstance(option.default, (int, float, str)):
         has_default = "default"
         default = str(option.default)
     if isinstance(option.type, click.Choice):
@@ -100,7 +147,9 @@ def _describe(option: click.Option) -> str:
         text += f" One of {', '.join(words)}."
     if option.required:
         text += " Required."
-    if option.multiple:
+    if not text.endswith((".", ")")):
+        text += "."
+    if option.multiple and "repeatable" not in text and "once for each" not in text:
         text += " May be given several times."
     if has_default:
         text += f" Default: {default}."
@@ -160,6 +209,44 @@ def list_methods(kind_name: str) -> str:
             mark = " (default where it fits)"
         rows.append((f"`{method.name}`{mark}", "yes" if method.exact else "no", method.summary))
     return write_table(("method", "exact", "what it does"), rows)
+
+
+_WORD_OF_TYPE = {
+    "str": "text",
+    "int": "whole number",
+    "float": "number",
+    "bool": "true or false",
+    "list[str]": "list of text",
+    "list[list[int]]": "list of pairs of ports",
+}
+_UNITS = {"_s": ", seconds", "_centidb": ", 0.01 dB", "_db": ", dB"}
+
+
+def list_stats(class_name: str) -> str:
+    """Return the table of the statistics of a solution.
+
+    The sentence below each name of the class says of which kinds of problem it is, and after a
+    colon what it means.
+    """
+    assert class_name == "Stats"
+    (body,) = [
+        node.body
+        for node in ast.parse(inspect.getsource(sys.modules[Stats.__module__])).body
+        if isinstance(node, ast.ClassDef) and node.name == class_name
+    ]
+    rows = []
+    for field, sentence in pairwise(body):
+        if not isinstance(field, ast.AnnAssign):
+            continue
+        key = ast.unparse(field.target)
+        assert isinstance(sentence, ast.Expr)
+        text = " ".join(ast.literal_eval(sentence.value).split()).replace("``", "`")
+        kinds, _, meaning = text.partition(": ")
+        type_name = _WORD_OF_TYPE[ast.unparse(field.annotation)]
+        unit = next((unit for ending, unit in _UNITS.items() if key.endswith(ending)), "")
+        kinds = kinds[0].lower() + kinds[1:].removesuffix(" kinds")
+        rows.append((f"`{key}`", type_name + unit, kinds, meaning.removesuffix(".")))
+    return write_table(("key", "type", "of", "meaning"), rows)
 
 
 def list_figures(name: str) -> str:
@@ -229,10 +316,12 @@ def list_inputs_of_presets(as_run: str) -> str:
 
 MAKERS: dict[str, Callable[[str], str]] = {
     "options of generate ": list_options,
+    "options of ": list_command_options,
     "keys of ": list_keys,
     "methods of ": list_methods,
     "figures of ": list_figures,
     "inputs of ": list_inputs_of_presets,
+    "statistics of ": list_stats,
 }
 """What makes a table, by how its name begins; it is called with the rest of the name."""
 

@@ -4,7 +4,10 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
+
+from optmatch.cli import main
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -47,3 +50,23 @@ def test_every_key_of_a_problem_and_every_method_has_a_row() -> None:
         assert f"<!-- table: keys of {kind.problem.__name__} -->" in text
         assert f"<!-- table: methods of {kind.problem.kind} -->" in text
         assert f"<!-- table: options of generate {kind.problem.kind} -->" in text
+
+
+def test_every_option_of_a_command_has_a_row() -> None:
+    text = (DOCS / "command-line.md").read_text("utf-8")
+    without_options = {"generate", "instances", "methods", "info", "warm-up"}
+    for name in set(main.list_commands(click.Context(main))) - without_options:
+        assert f"<!-- table: options of {name} -->" in text
+    study = MAKER.make_table("options of study")
+    assert "| `--most INTEGER` | `spares`: Largest number of spares. Default: 8. |" in study
+    assert "| `--csv` | Print CSV, one table after another. |" in study
+    assert "`--leave-out" not in MAKER.make_table("options of optics")
+    assert "`--device-cells FILE`" in MAKER.make_table("options of optics")
+
+
+def test_a_statistic_has_the_sentence_of_its_declaration() -> None:
+    rows = MAKER.make_table("statistics of Stats")
+    assert "| `compile_s` | number, seconds | all | time to compile or load" in rows
+    assert (
+        "| `worst_route_cells` | whole number | routing, all-to-all | cells on the longest" in rows
+    )

@@ -171,7 +171,12 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
     metavar="B,...",
     help="Sizes of the map of winners.  [default: 1/100, 1 and 100 times]",
 )
-@click.option("--method", "methods", multiple=True, help="Repeatable.  [default: all that fit]")
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    help="A method to compare; repeatable.  [default: all that fit]",
+)
 @QUIET
 @with_options(_OUTPUT_OPTIONS)
 @click.pass_context

@@ -29,7 +29,9 @@ from optmatch.model.values import FrozenMap, Value
 class Stats(TypedDict, total=False):
     """Entries that `Solution.stats` may hold beside objective and bound.
 
-    A method writes the statistics that it has. Plugins may add names of their own.
+    A method writes the statistics that it has. Plugins may add names of their own. The sentence
+    below each name begins with the kinds of problem that it is for. The table of the manual is
+    made of these sentences.
 
     See Also
     --------
@@ -44,96 +46,107 @@ class Stats(TypedDict, total=False):
 
     # What is proved, and why.
     reason: str
-    """Why there is no answer."""
+    """All kinds: why there is no answer."""
     bound_by: str
-    """The search that an uncertified bound is from: ``"search"`` or ``"cp-sat"``."""
+    """All kinds: the kind of search that found the bound or the infeasibility, if it left no
+    certificate: ``"search"`` or ``"cp-sat"``."""
     bound_name: str
-    """The kind of bound of a collective: bytes, reach, distance, late or steps."""
+    """Collective: the name of what the bound counts: bytes, reach, distance, late or steps."""
     dead_pairs: list[list[int]]
-    """Pairs of ports that no state of the cells connects, or whose circuit loses too much."""
+    """Routing, all-to-all, demand: pairs that no state of the cells connects, or whose circuit is
+    over its link budget."""
     circuit_loss_bound_db: float
-    """Of a collective: how little the worst circuit of its plan can lose, whatever the order."""
+    """Collective: on a switch that states losses: a lower bound, in dB, on the loss of the worst
+    circuit of this plan, for every order of ranks."""
     cut_circuits: list[list[int]]
-    """Circuits that must pass links which are too few for them."""
+    """Routing: circuits that together need more links than there are."""
     cut_links: list[str]
-    """These links."""
+    """Routing: the links that the circuits of `cut_circuits` must share."""
     causes: list[str]
-    """Faults that alone forbid the answer, or fewer slots."""
+    """Routing, all-to-all: faults of the fabric that together forbid the answer."""
     causes_minimal: bool
-    """Whether each of these faults is needed."""
+    """Routing, all-to-all: whether an answer is possible as soon as any one of `causes` is
+    repaired."""
     alike_bound_s: float
-    """A bound of rail plans in which ranks that are alike behave alike, in seconds."""
+    """Rail-job: only in files of older versions: a bound for some plans only; the times of other
+    plans may be lower."""
     family: str
-    """The plans of a collective among which circuits and routes are searched."""
+    """Collective: the set of plans among which `ilp` searches."""
     family_bound_s: float
-    """No plan of the family is faster, in seconds."""
+    """Collective: a proved lower bound for the plans of `family`."""
     fewest_rounds_late: int
-    """The fewest rounds of an all-reduce after its one late rank is ready."""
+    """Collective: a lower bound on the rounds of an all-reduce after its late rank is ready."""
 
     # Size of the answer.
     slots: int
-    """Slots, of all planes together."""
+    """All-to-all, demand, tenancy: slots of the schedule, over all planes."""
     slots_lower_bound: int
-    """No schedule has fewer."""
+    """All-to-all, tenancy: a lower bound on the number of slots, by counting pairs or by link
+    prices; of a tenancy, the largest such bound of its jobs."""
     fewest_slots: str
-    """What is proved about as few slots as the bound, where the answer has more."""
+    """All-to-all: if `slots` is larger than the number that counting gives: what is known about
+    schedules with only that number of slots."""
     slots_routed: int
-    """Slots that were routed before the limit."""
+    """All-to-all: number of slots that had been routed when the method stopped without answer."""
     worst_route_cells: int
-    """Cells of the longest route."""
+    """Routing, all-to-all: cells on the longest route."""
     toggles: int
-    """Cells that are driven to the other state between slots."""
+    """All-to-all: cells that change their state, over all reconfigurations."""
     toggles_unordered: int
-    """Toggles of the slots as they were found."""
+    """All-to-all: `toggles` before the slots were put in order."""
     toggles_ordered: int
-    """Toggles after the slots were put in order."""
+    """All-to-all: `toggles` after the slots were put in order, before single slots were routed
+    again for fewer toggles."""
     reconfigurations: int
-    """For rail plans: changes of the state of a switch, over all rails. For collectives: changes
-    of circuits between rounds."""
+    """Rail-job, collective: number of reconfigurations in a step, over all rails; of a collective
+    the number of changes of circuits between rounds."""
     rounds: int
-    """The number of rounds of sends of a collective."""
+    """Collective: number of rounds of sends."""
     rounds_late: int
-    """The number of rounds that start when the last late rank is ready, or later."""
+    """Collective: number of rounds that start when the last late rank is ready, or later."""
     algorithm: str
-    """The algorithm that the rounds of a collective come from."""
+    """Collective: the algorithm that made the rounds."""
     topology: str
-    """The circuits of a collective over several ports, by the name of their graph."""
+    """Collective: the graph that the circuits make, of the methods for several ports."""
     runners_up: list[str]
-    """Other methods of a collective with their times, the fastest first: ``"ring 3.8e-05 s"``."""
+    """Collective: other methods with their times, the fastest first, as ``"ring 3.8e-05 s"``."""
     servers: int
-    """Servers of a slice."""
+    """Slice-allocation: number of servers of the slice."""
     racks: int
-    """Racks of a slice that spans joined racks."""
+    """Slice-allocation: number of racks in which the slice lies, if the racks of the fabric are
+    joined."""
     fibres: int
-    """Fibres that the circuits of a slice use."""
+    """Slice-allocation: number of fibres that the circuits of the slice use."""
     longest_route_hops: int
-    """Fibres of the longest route of a slice."""
+    """Slice-allocation: number of hops of the longest route between two servers of the slice."""
 
     # Levels of the objective of a reroute.
     disturbed: int
-    """Circuits of others that lose their light."""
+    """Reroute: number of circuits that change although no circuit of their job was hit by the
+    failure."""
     changed: int
-    """Circuits that change."""
+    """Reroute: number of circuits that change."""
     cells_set: int
-    """Cells that are set."""
+    """Reroute: number of cells whose state is set."""
     worst_loss_centidb: int
-    """Largest loss of a changed circuit, in hundredths of a dB."""
+    """Reroute: loss of the worst new route, in hundredths of a dB."""
     length: int
-    """Cells or fibres of all changed circuits."""
+    """Reroute: length of all new routes, in cells and fibres."""
 
     # Effort.
     compile_s: float
-    """Seconds in which kernels were compiled or loaded, which are not in `time_s`."""
+    """All kinds: time to compile or load compiled code in this call, no part of `time_s`."""
     decompositions: int
-    """Random decompositions that were drawn."""
+    """Demand: number of decompositions that were tried."""
     plans: int
-    """Plans that were tried."""
+    """Demand: number of plans that were tried."""
     cases: int
-    """Cases of a branch and price."""
+    """Routing: number of cases that the search has distinguished."""
     nodes: int
-    """Nodes of a search."""
+    """Slice-allocation: number of nodes of the search."""
     orders: int
-    """Orders of circuits that were tried."""
+    """Routing: number of orders of circuits that the example method for authors of methods has
+    tried."""
 
 
 RTOL = 1e-9
