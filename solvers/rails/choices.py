@@ -540,12 +540,8 @@ class Search:
         self._times: ScheduleTimes | None = None
         self._blocked: list[Blocked] | None = None
 
-        # A choice at the bound, up to rounding, ends the search. Where a switch stops as a whole,
-        # no changes are counted.
-        bound_s = seats.job.lower_bound()
-        if seats.job.network.switching == "per-circuit":
-            bound_s = bound_step(seats)
-        self.bound_s = bound_s * (1 + 1e-9)
+        # A choice at the bound, up to rounding, ends the search.
+        self.bound_s = bound_step(seats) * (1 + 1e-9)
 
         # What choices are made of:
         #

@@ -196,11 +196,6 @@ def can_forward(job: RailJob) -> bool:
     )
 
 
-def is_served(job: RailJob) -> bool:
-    """Tell whether circuits may change, one by one, in plans of a job that forward data."""
-    return job.network.switching == "per-circuit" and can_forward(job)
-
-
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     """Turn a choice into a plan: the times of operations, and the circuits of each rail.
 

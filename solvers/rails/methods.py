@@ -29,7 +29,7 @@ from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_TO_ALL
-from optmatch.solvers.rails.forwarding import can_forward, is_served, plan_forwarded
+from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
     NO_SPLIT,
     Start,
@@ -178,12 +178,13 @@ def _bound_changes(problem: RailJob) -> float:
         If the time is up.
     """
     # The second bound can be greater only with all-to-alls, which need many circuits, or if one
-    # change takes more than half of the step. It is known only for jobs that `is_served` accepts:
-    # circuits change one by one, ports have one direction, and collectives go around rings.
+    # change takes more than half of the step. It is known only for jobs that `can_forward`
+    # accepts: ports have one direction, and collectives go around rings. It also holds where a
+    # switch stops as a whole, as changes follow each other there, each with its delay.
     bound_s = problem.lower_bound()
     has_exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
     delay_matters = has_exchanges or 2 * problem.network.delay_s > bound_s
-    if not delay_matters or not is_served(problem):
+    if not delay_matters or not can_forward(problem):
         return bound_s
     # `seat_ranks` plans rails that do the same as one.
     changes_s = bound_step(seat_ranks(problem))

@@ -27,9 +27,10 @@ def bound_step(seats: Seats) -> float:
     1. All-to-alls take several hops, or changes of circuits, to reach all members over a few
        ports.
     2. With one port for each GPU, either some circuit changes: it changes back before the step
-       ends, and this takes two delays. Or no circuit changes: then all GPUs that communicate,
-       directly or through others, are on one ring. A collective uses the whole ring, and the
-       collectives of a ring go one after another, like the jobs of one machine.
+       ends, and this takes two delays, whether the port or the whole switch stops for a change.
+       Or no circuit changes: then all GPUs that communicate, directly or through others, are on
+       one ring. A collective uses the whole ring, and the collectives of a ring go one after
+       another, like the jobs of one machine.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def verify_rails(
     # A higher bound counts changes of circuits, where its argument holds.
     network = problem.network
     one_way = problem.fabric is None or not problem.fabric.bidirectional
-    if network.switching == "per-circuit" and one_way:
+    if one_way:
         checked_s = bound_changes(problem)
 
         # Where data may change rail, a GPU may have its share of all ports of its server.

@@ -468,7 +468,8 @@ def bound_changes(job: RailJob) -> float:
     Parameters
     ----------
     job
-        The job, on switches of which single ports go dark for a change (per-circuit switching).
+        The job. For a change single ports go dark for the delay (per-circuit switching), or the
+        switch as a whole (all-stop), in which the next change waits for the end of this one.
 
     Returns
     -------

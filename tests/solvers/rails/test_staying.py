@@ -11,7 +11,7 @@ import pytest
 import optmatch as om
 from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.solvers.rails import methods
-from optmatch.solvers.rails.forwarding import is_served
+from optmatch.solvers.rails.forwarding import can_forward
 from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
 from optmatch.solvers.rails.staying import bound_step, time_exchanges
 from optmatch.verify.rails.times import bound_changes
@@ -22,7 +22,7 @@ from tests.solvers.rails.test_forwarding import draw_small_job
 from tests.verify.rules.rails import group, job as recorded
 
 
-def draw_expert_job(rng: random.Random) -> om.RailJob:
+def draw_expert_job(rng: random.Random, switching: Any = "per-circuit") -> om.RailJob:
     """Draw a job in which three GPUs of a rail or more exchange parts of all experts."""
     ep, pp = rng.choice((3, 4, 5, 8)), rng.choice((1, 2))
     model = om.TransformerModel(
@@ -33,17 +33,20 @@ def draw_expert_job(rng: random.Random) -> om.RailJob:
     options["overlap"] = schedule == "dualpipe" and rng.random() < 0.5
     return make_job(
         dp=ep, ep=ep, pp=pp, model=model, batch=4 * ep, micro_batch=1, gpus_per_server=1,
-        port_bytes_per_s=10 ** rng.uniform(4, 9), **options,
+        port_bytes_per_s=10 ** rng.uniform(4, 9), switching=switching, **options,
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("switching", ["per-circuit", "all-stop"])
 @pytest.mark.parametrize("experts", [False, True])
-def test_no_plan_is_below_the_bound_and_verify_counts_the_same(experts: bool) -> None:
+def test_no_plan_is_below_the_bound_and_verify_counts_the_same(
+    experts: bool, switching: Any
+) -> None:
     higher = 0
     for number in range(examples(8 if experts else 40, plain=10)):
         rng = random.Random(f"staying {number}")
-        job = draw_expert_job(rng) if experts else draw_small_job(rng)
-        if job is None or not is_served(job):
+        job = draw_expert_job(rng, switching) if experts else draw_small_job(rng, switching)
+        if job is None or not can_forward(job):
             continue
         least = job.lower_bound()
         for delay_s in (0.0, 0.1 * least, 0.6 * least, 5 * least):
@@ -51,8 +54,11 @@ def test_no_plan_is_below_the_bound_and_verify_counts_the_same(experts: bool) ->
             bound = bound_step(seat_ranks(changed))
             assert bound == pytest.approx(bound_changes(changed), rel=1e-9)
             assert bound >= least * (1 - 1e-9)
-            step_s = om.solve(changed, "provisioned", seed=0).objective
-            assert step_s is not None and bound <= step_s * (1 + 1e-9), number
+            solution = om.solve(changed, "provisioned", seed=0)
+            assert solution.objective is not None
+            assert bound <= solution.objective * (1 + 1e-9), number
+            assert solution.lower_bound == pytest.approx(bound), number
+            assert om.verify(changed, solution).ok, number
         assert bound <= ring_s(job.with_delay(1e6), number) * (1 + 1e-9), number
         bound = bound_step(seat_ranks(job.with_delay((0.01 if experts else 1e6) * least)))
         higher += bound > least * (1 + 1e-6)
