@@ -30,7 +30,9 @@ def bound_step(seats: Seats) -> float:
        ends, and this takes two delays, whether the port or the whole switch stops for a change.
        Or no circuit changes: then all GPUs that communicate, directly or through others, are on
        one ring. A collective uses the whole ring, and the collectives of a ring go one after
-       another, like the jobs of one machine.
+       another, like the jobs of one machine. The hops from member to member sum up to the whole
+       ring, so that the latency of a message is that of N / n hops at least, with N GPUs on the
+       ring of which n are members.
 
     Parameters
     ----------
@@ -75,7 +77,14 @@ def bound_step(seats: Seats) -> float:
     assert to_end is not None
     lasts_s[is_exchange] = time_exchanges(seats, np.inf)
     collectives = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
-    ring = list_components(seats)[seats.member[seats.begin[collectives]]]
+    component = list_components(seats)
+    ring = component[seats.member[seats.begin[collectives]]]
+
+    # On a ring of 64 GPUs the ways from each of 8 members to the next one are 64 hops together:
+    # one of them is 8 hops at least, and each message waits for the latency of so many.
+    n_members = np.diff(seats.begin)[collectives]
+    least_hops = -(-np.bincount(component)[ring] // n_members)
+    lasts_s[collectives] += (least_hops - 1) * seats.latency_s[collectives]
     staying_s = 0.0
     for number in np.unique(ring).tolist():
         jobs = collectives[ring == number]

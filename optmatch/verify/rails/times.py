@@ -491,7 +491,8 @@ def bound_staying(job: RailJob) -> float:
     Each GPU then sends to one other and receives from one, so that all who communicate, directly
     or through others, are on one ring. A collective uses its whole ring, since each member passes
     data on to the next one. The collectives of a ring therefore go one after another, like the
-    jobs of one machine.
+    jobs of one machine. With N ports on the ring and n members, data make N / n hops at least on
+    the longest way from one member to the next, and each message waits for the latency of these.
 
     One-machine bound (Jackson 1955, Carlier 1982): for every set S of collectives, ``step >= min
     head(S) + sum duration(S) + min tail(S)``. The head of a collective is its earliest start, its
@@ -520,7 +521,7 @@ def bound_staying(job: RailJob) -> float:
     # numbered among those that are used.
     riding = np.flatnonzero(step.rail >= 0)
     port_key = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
-    port = np.unique(port_key, return_inverse=True)[1]
+    _, first_of_port, port = np.unique(port_key, return_index=True, return_inverse=True)
     ring_of_event = _join_rings(port, graph.event[riding], n_events)
 
     # An all-to-all passes half of its members on the way around a ring.
@@ -530,6 +531,15 @@ def bound_staying(job: RailJob) -> float:
     around_s = around_bytes / job.network.port_bytes_per_s + work.latency_s[riding]
     duration_s = graph.lasts_s.copy()
     duration_s[graph.event[riding[is_all_to_all]]] = around_s[is_all_to_all]
+
+    # Once around the ring, the ways between members have as many hops as the ring has ports. The
+    # longest way has the mean number of them at least, and each message waits for its latency.
+    n_ports_of_ring = np.bincount(ring_of_event[graph.event[riding[first_of_port]]])
+    n_hops = n_ports_of_ring[ring_of_event[graph.event[riding]]]
+    least_hops = np.ceil(n_hops / np.maximum(n_members, 1))
+    latency_of_event_s = np.zeros(n_events)
+    latency_of_event_s[graph.event[riding]] = (least_hops - 1) * work.latency_s[riding]
+    duration_s += latency_of_event_s
 
     collectives = np.unique(graph.event[riding[step.kind[riding] < SEND]])
     bound_s = 0.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.problems.rails.training.step import ALL_TO_ALL
+from optmatch.problems.rails.training.step import ALL_REDUCE, ALL_TO_ALL
 from optmatch.solvers.rails import methods
 from optmatch.solvers.rails.forwarding import can_forward
 from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
@@ -63,6 +63,28 @@ def test_no_plan_is_below_the_bound_and_verify_counts_the_same(
         bound = bound_step(seat_ranks(job.with_delay((0.01 if experts else 1e6) * least)))
         higher += bound > least * (1 + 1e-6)
     assert higher
+
+
+@pytest.mark.parametrize("switching", ["per-circuit", "all-stop"])
+def test_bounds_count_the_hops_between_members_of_a_ring(switching: Any) -> None:
+    """Groups of 4 on a ring of 16 GPUs: the ways to the next member are 16 hops together."""
+    model = om.TransformerModel(layers=2, hidden=4, heads=4, sequence=1, vocabulary=4, ffn=4)
+    job = make_job(
+        dp=4, tp=4, model=model, batch=4, gpus_per_server=1, latency_s=1.0, delay_s=3600.0,
+        switching=switching,
+    )  # fmt: skip
+    step = job.step()
+    collectives = {
+        int(match): 2 * (len(step.groups[group].ranks) - 1)
+        for match, group, kind in zip(step.match, step.group, step.kind, strict=True)
+        if kind == ALL_REDUCE
+    }
+
+    # All collectives take turns on the ring; each of their messages takes 4 hops of 1 s.
+    least_s = 4 * sum(collectives.values())
+    assert least_s > 1.5 * job.lower_bound()
+    assert bound_changes(job) == pytest.approx(bound_step(seat_ranks(job)), rel=1e-9)
+    assert least_s <= bound_changes(job) <= ring_s(job, 0) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("n_members", [34, 35, 64])
