@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -181,7 +182,11 @@ def draw_recorded(rng: np.random.Generator) -> om.RailJob:
 
 
 def bound_sets(job: om.RailJob) -> float:
-    """Try all sets of the collectives of a ring: the first head, all their time, the last tail."""
+    """Try all sets of the collectives of a ring: the first head, all their time, the last tail.
+
+    Messages of a collective wait for the latency of as many hops as there are to the next member,
+    on the average of all members of a ring of all who communicate.
+    """
     step = job.step()
     own = np.arange(step.n_operations)
     work, (before, after) = measure_work(job, own), list_before(step, own)
@@ -203,7 +208,9 @@ def bound_sets(job: om.RailJob) -> float:
     for k in own[(step.rail >= 0) & (step.kind < SEND)].tolist():
         members = len(step.groups[step.group[k]].ranks)
         half = members / 2 if step.kind[k] == ALL_TO_ALL else 1.0
-        needed[event[k]] = work.sent_bytes[k] / 2.0 * half + work.latency_s[k]
+        on_ring = {step.rank[i] for i in own[step.rail >= 0] if event[i] in ring[event[k]]}
+        hops = ceil(len(on_ring) / members)
+        needed[event[k]] = work.sent_bytes[k] / 2.0 * half + work.latency_s[k] * hops
     return max(
         (
             min(reach(e, 1) for e in some)
