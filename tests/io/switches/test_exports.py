@@ -397,3 +397,24 @@ def test_sides_that_a_polatis_switch_does_not_have(side: str) -> None:
     assert write_lists([CrossConnect("4A", "1B")], 4) == "(@4),(@5)"
     with pytest.raises(InputError, match=re.escape("this switch has sides 1 .. 4")):
         write_lists([CrossConnect(side, "2B")], 4)
+
+
+@pytest.mark.parametrize("wrong", [("1A", "2B"), CrossConnect("1A", 2), CrossConnect(None, "2B")])  # type: ignore[arg-type]
+def test_what_is_no_circuit_is_refused_by_its_place(wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"before\[1\] = .*: a CrossConnect is expected"):
+        difference_between([CrossConnect("1A", "1B"), wrong], [])
+
+
+def test_numbers_of_ports_have_six_digits_at_most(tmp_path: Path) -> None:
+    path = tmp_path / "names.csv"
+    path.write_text("port,A,B\n000000,1A,1B\n000001,2A,2B\n")
+    assert read_port_tables(path)[""].n_ports == 2
+    path.write_text("port,A,B\n0000000,1A,1B\n")
+    with pytest.raises(FormatError, match="port = '0000000'"):
+        read_port_tables(path)
+
+
+@pytest.mark.parametrize("matching", [[1, 0, 3], [-1, -1, 3], [1, 0, -1, -1]])
+def test_a_matching_of_more_ports_than_the_table_has_is_refused(matching: list[int]) -> None:
+    with pytest.raises(InputError, match=r"matching: ports are 0 \.\. 2"):
+        PortTable.numbered(3).circuits_of(matching)

@@ -56,6 +56,18 @@ def test_tables_and_dumps_are_read(tmp_path: Path, dumped: bool) -> None:
     assert np.array_equal(read_losses(path), matrix_of_losses(ROWS))
 
 
+@pytest.mark.parametrize("sources", [(1, 2), (2, 1), (1, 3), (3, 2)])
+@pytest.mark.parametrize("destinations", [(1, 2), (2, 3), (3, 1)])
+def test_rows_with_one_side_of_ours_are_passed_over(
+    sources: tuple[int, int], destinations: tuple[int, int]
+) -> None:
+    """They come before and behind the rows that count, by either side."""
+    sides = zip(sources, destinations, strict=True)
+    ports = PortTable([PortSides(f"{a}A", f"{b}B") for a, b in sides])
+    found = matrix_of_losses(ROWS, ports, Conditions(191.0, 20.0, add_accuracy=False))
+    assert found.tolist() == [[loss_db(a, b, 191.0, 20.0) for b in destinations] for a in sources]
+
+
 def test_a_table_of_ports_chooses_rows() -> None:
     ports = PortTable([PortSides("3A", "1B"), PortSides("2A", "2B")])
     found = matrix_of_losses(ROWS, ports, Conditions(191.0, 20.0, add_accuracy=False))
