@@ -534,12 +534,12 @@ def bound_staying(job: RailJob) -> float:
 
     # Once around the ring, the ways between members have as many hops as the ring has ports. The
     # longest way has the mean number of them at least, and each message waits for its latency.
-    n_ports_of_ring = np.bincount(ring_of_event[graph.event[riding[first_of_port]]])
-    n_hops = n_ports_of_ring[ring_of_event[graph.event[riding]]]
-    least_hops = np.ceil(n_hops / np.maximum(n_members, 1))
-    latency_of_event_s = np.zeros(n_events)
-    latency_of_event_s[graph.event[riding]] = (least_hops - 1) * work.latency_s[riding]
-    duration_s += latency_of_event_s
+    ring_of_port = ring_of_event[graph.event[riding[first_of_port]]]
+    n_ports_of_ring = np.bincount(ring_of_port)
+    least_hops = np.ceil(n_ports_of_ring[ring_of_event[graph.event[riding]]] / n_members)
+    added_latency_s = np.zeros(n_events)
+    added_latency_s[graph.event[riding]] = (least_hops - 1) * work.latency_s[riding]
+    duration_s += added_latency_s
 
     collectives = np.unique(graph.event[riding[step.kind[riding] < SEND]])
     bound_s = 0.0
