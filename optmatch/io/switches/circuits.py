@@ -21,6 +21,9 @@ SIDE_NAME = re.compile(r"(?:(?P<module>\d{1,6})-)?(?P<number>\d{1,6})(?P<side>[A
 
 _CIRCUIT_NAME = re.compile(r"(?P<a_side>(?:\d{1,6}-)?\d{1,6}A)-(?P<b_side>(?:\d{1,6}-)?\d{1,6}B)")
 
+_BEHIND_ALL = (10**9, 0)
+"""A module and a number behind those of all sides, whose numbers have six digits at most."""
+
 
 class CrossConnect(NamedTuple):
     """One circuit of a switch, by the names of its two sides.
@@ -146,7 +149,7 @@ def side_order(side: str) -> tuple[int, int, str]:
     """
     match = SIDE_NAME.fullmatch(side)
     if match is None:
-        return (10**9, 0, side)
+        return (*_BEHIND_ALL, side)
     return (int(match["module"] or 0), int(match["number"]), match["side"])
 
 

@@ -320,21 +320,21 @@ def _states_in_turns(turns: Sequence[_Turn], jobs: Mapping[int, _JobOnRail]) -> 
     change_s = 0.0
     for job, turn in enumerate(turns):
         states = np.full((1, n_ports), IDLE, dtype=np.int32)
-        state_starts_s = np.zeros(1)
+        changes_s = None
         if job in jobs:
             circuits = jobs[job]
-            state_starts_s = circuits.starts_s
-            states = np.full((len(state_starts_s), n_ports), IDLE, dtype=np.int32)
+            changes_s = circuits.starts_s[1:]
+            states = np.full((len(circuits.starts_s), n_ports), IDLE, dtype=np.int32)
             states[:, circuits.first_port : circuits.end_port] = circuits.matchings
 
         # A step begins with the circuits that the one before leaves, so that only its later states
         # come anew with each step.
         rows.append(states[:1])
         starts_s.append(np.array([change_s]))
-        if len(states) > 1:
+        if changes_s is not None and changes_s.size:
             step_starts_s = turn.start_s + turn.step_s * np.arange(turn.n_steps)
             rows.append(np.tile(states[1:], (turn.n_steps, 1)))
-            starts_s.append(np.add.outer(step_starts_s, state_starts_s[1:]).reshape(-1))
+            starts_s.append(np.add.outer(step_starts_s, changes_s).reshape(-1))
         change_s = turn.end_s
 
     rows.append(rows[0])

@@ -12,7 +12,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io.exports import exported
-from optmatch.io.switches.circuits import CrossConnect, difference_between
+from optmatch.io.switches.circuits import CrossConnect, difference_between, sort_circuits
 from optmatch.io.switches.planned import PlannedSwitch
 from optmatch.io.switches.plans import list_planned_switches
 from optmatch.io.switches.polatis import read_lists, write_lists
@@ -418,3 +418,10 @@ def test_numbers_of_ports_have_six_digits_at_most(tmp_path: Path) -> None:
 def test_a_matching_of_more_ports_than_the_table_has_is_refused(matching: list[int]) -> None:
     with pytest.raises(InputError, match=r"matching: ports are 0 \.\. 2"):
         PortTable.numbered(3).circuits_of(matching)
+
+
+def test_sides_of_another_form_come_behind_all_others_by_their_names() -> None:
+    """A driver of somebody else may name its ports in another way."""
+    circuits = [CrossConnect(side, "1B") for side in ("y", "x", "999999-1A", "10A", "2A")]
+    sides = [circuit.a_side for circuit in sort_circuits(circuits)]
+    assert sides == ["2A", "10A", "999999-1A", "x", "y"]

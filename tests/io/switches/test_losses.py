@@ -114,3 +114,10 @@ def test_rows_by_their_whole_keys_without_types_are_read(tmp_path: Path) -> None
     path.write_text(json.dumps(tree))
     with pytest.raises(FormatError, match="an object with loss_dB is expected"):
         read_losses(path)
+
+
+@pytest.mark.parametrize("circuit", ["1-1A-1B", "1A-2-1B"])
+def test_ports_of_modules_need_a_table(circuit: str) -> None:
+    rows = {f"{circuit}|191.0|20.0": {"loss_dB": "1.0", "accuracy_dB": "0.1"}}
+    with pytest.raises(InputError, match="ports of modules need a table of ports"):
+        matrix_of_losses(rows)
