@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from optmatch.kinds import all_kinds
+from optmatch.verify.report import Findings
 from tests.helpers.lacking import PLACES, list_lacking
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,6 +113,23 @@ def test_the_page_adds_a_kind(tmp_path: Path) -> None:
     assert done.stdout == "fine\n"
 
 
+def test_an_answer_of_its_own_is_solved_verified_and_shown() -> None:
+    """The verifier of the page accepts the answer of its method, and refuses another one."""
+    (code,) = re.findall(r"^```python\n(# The parts .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    parts: dict[str, Any] = {"__name__": "monitoring"}
+    exec(compile(code, "adding-a-kind.md", "exec", dont_inherit=True), parts)
+    problem = parts["problem"]
+    solution = parts["solve"](problem)
+    assert (solution.answer.port, solution.objective) == (0, 0.0)
+
+    for subject, is_right in ((solution, True), (parts["MonitoredPort"](3), False)):
+        findings = Findings()
+        parts["verify_monitoring"](problem, subject, findings)
+        assert (findings.violations == []) == is_right
+    assert findings.violations[0].rule == "the monitored port is one of the switch"
+    assert [node[5] for node in parts["page"](solution)["nodes"]] == [1, 0, 0]
+
+
 def test_no_kind_lacks_anything() -> None:
     for kind in all_kinds():
         assert list_lacking(kind) == [], kind.problem.kind
@@ -123,7 +141,9 @@ def test_a_new_kind_lacks_every_place() -> None:
         "Unheard", (), {"kind": "unheard-of", "__module__": "optmatch.problems.unheard"}
     )
     method = SimpleNamespace(name="of-no-page")
-    kind: Any = SimpleNamespace(problem=problem, methods=(method,))
+    problem.answer_class = object  # type: ignore[attr-defined]
+    view = SimpleNamespace(page=None)
+    kind: Any = SimpleNamespace(problem=problem, methods=(method,), view=lambda: view)
     lacking = list_lacking(kind)
     assert len(lacking) == len(PLACES)
     assert "a tutorial docs/tutorials/unheard-of.md, and its line in docs/tutorials.md" in lacking

@@ -90,6 +90,13 @@ def _has_example(kind: Kind) -> bool:
     return f"generate {kind.problem.kind}" in EXAMPLES
 
 
+def _has_page(kind: Kind) -> bool:
+    """Tell whether an answer that is no schedule has a page of its own."""
+    # Tenancies have a schedule beside their answer, which the page shows.
+    is_schedule = kind.problem.answer_class is None or kind.problem.kind == "tenancy"
+    return is_schedule or kind.view().page is not None
+
+
 PLACES: tuple[tuple[str, Callable[[Kind], bool]], ...] = (
     ("JSON Schemas: run `python -m optmatch.io.schemas`", _has_schema),
     ("a small answer in tests/helpers/answers.py", _has_answer),
@@ -106,6 +113,7 @@ PLACES: tuple[tuple[str, Callable[[Kind], bool]], ...] = (
     ("a row in the table of questions of README.md", _has_row_in_readme),
     ("an instance in instances/", _has_instance),
     ("an example in optmatch/commands/shared/examples.py", _has_example),
+    ("the page of an answer that is no schedule, in its view", _has_page),
 )
 
 
