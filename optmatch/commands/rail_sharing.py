@@ -33,8 +33,9 @@ def rail_sharing(files: tuple[str, ...], output: str, force: bool, **options: An
     """
     jobs = []
     for text in files:
+        # A file whose own path has an equals sign in it, as lr=0.1/job.json, has no other name.
         name, is_named, path = text.partition("=")
-        if not is_named:
+        if not is_named or Path(text).is_file():
             path = text
             name = Path(path).stem
         problem = read_problem(path)

@@ -146,8 +146,8 @@ class RailSharing(Displayed):
     Raises
     ------
     InputError
-        Naming the job, if its name is there twice or it cannot share its switches as asked, or the
-        rail with more GPUs than ports.
+        Naming the job, if it has no name or that of another job, or cannot share its switches as
+        asked; or the rail with more GPUs than ports.
 
     See Also
     --------
@@ -177,7 +177,7 @@ class RailSharing(Displayed):
     objectives: ClassVar[dict[str, str]] = {"rail-sharing": "times"}
 
     def __post_init__(self) -> None:
-        """Check that names differ, that jobs can share, and that each has its least share.
+        """Check that jobs have different names, can share, and have their least share each.
 
         Raises
         ------
@@ -190,6 +190,10 @@ class RailSharing(Displayed):
         seen: set[str] = set()
         for number, named in enumerate(self.jobs):
             where = f"jobs[{number}]"
+            if not named.name.strip():
+                raise InputError(
+                    f"{where}.name = {named.name!r}: a name is expected", where=f"{where}.name"
+                )
             if named.name in seen:
                 raise InputError(f"{where}: job {named.name} is there twice", where=where)
             seen.add(named.name)

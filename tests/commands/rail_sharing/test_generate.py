@@ -30,3 +30,24 @@ def test_what_is_no_job_is_refused(tmp_path: Path) -> None:
     done = call("generate", "rail-sharing", mesh, "--radix", "12", "-o", target)
     assert done.exit_code == 2 and "a rail job is expected" in done.stderr
     assert not target.exists()
+
+
+def test_jobs_need_names(tmp_path: Path) -> None:
+    job, target = tmp_path / "one.json", tmp_path / "shared.json"
+    om.save(small_job(2, 1, 2), job)
+    done = call("generate", "rail-sharing", f"={job}", "--radix", "12", "-o", target)
+    assert done.exit_code == 2 and "jobs[0].name = '': a name is expected" in done.stderr
+    assert not target.exists()
+
+
+def test_paths_may_have_an_equals_sign(tmp_path: Path) -> None:
+    folder, target = tmp_path / "lr=0.1", tmp_path / "shared.json"
+    folder.mkdir()
+    job = folder / "one.json"
+    om.save(small_job(2, 1, 2), job)
+    words = ("--radix", "12", "-o", target)
+    done = call("generate", "rail-sharing", job, f"two={job}", *words)
+    assert done.exit_code == 0, done.output
+    read = om.load(target)
+    assert isinstance(read, om.RailSharing)
+    assert [named.name for named in read.jobs] == ["one", "two"]
