@@ -30,9 +30,10 @@ from optmatch.problems.rail_sharing import NamedJob, give_share, stretch
 from optmatch.solvers.frame import stoppable
 from optmatch.solvers.rails.methods import Simple, solve_by
 
-_MOST_TURNS = 1_000_000
-"""Multiples of each step that are tried as the length of the shortest turn, to bound memory. Where
-a round has room for more, they are a millionth of the round apart."""
+_MOST_ENTRIES = 4_000_000
+"""Entries of the table of rounds that are tried, to bound memory: a row for each round, a column
+for each job. Two jobs try a million multiples of each step as the length of the shortest turn, ten
+jobs 40,000. Where a round has room for more multiples, they are spread over it evenly."""
 _MOST_STEPS = 2**53
 """Steps of a turn: up to this number floats tell two numbers of steps apart."""
 
@@ -431,12 +432,13 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
     # Lengths of turns in seconds that are tried as w: multiples of each step up to the longest
     # round. Where memory does not hold them all, they are spread evenly up to the longest one.
     longest_turn_s = problem.round_s - rest_s
+    most_multiples = max(1, _MOST_ENTRIES // len(fastest) ** 2)
     multiples = []
     for own_s in step_s.tolist():
         n_steps = 0.0
         if own_s > 0:
             n_steps = np.floor(np.clip(longest_turn_s / own_s, 0, _MOST_STEPS))
-        n_steps_tried = np.linspace(1, n_steps, int(min(n_steps, _MOST_TURNS)))
+        n_steps_tried = np.linspace(1, n_steps, int(min(n_steps, most_multiples)))
         multiples.append(own_s * np.floor(n_steps_tried))
     turn_s = np.unique(np.concatenate([[float(step_s.min())], *multiples]))
 

@@ -1,6 +1,7 @@
 """Divisions of rails are the best ones of their plans, and hold when they are replayed."""
 
 import random
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -92,6 +93,24 @@ def test_turns_of_very_short_steps_fill_the_round(step_s: float) -> None:
     turn_s = min(0.019, 2**53 * step_s)
     assert (30.002 + turn_s) / turn_s <= solution.objective
     assert solution.objective <= (30.002 + turn_s) / (turn_s - 4e-5)
+
+
+def test_turns_of_many_jobs_with_short_steps_need_little_memory() -> None:
+    """Twelve jobs would try a million lengths of turns each, in a table with twelve columns."""
+    jobs = []
+    for number in range(12):
+        step = replace(message_step(), duration_s=[1e-5 * (1 + number / 7), 0, 0])
+        job = make_job(gpus_per_server=1, recorded=step, delay_s=0.0)
+        jobs.append(NamedJob(f"job {number}", job))
+    problem = RailSharing(jobs=tuple(jobs), radix=2, by="time", handover_s=1e-3)
+    tracemalloc.start()
+    solution = om.solve(problem, "provisioned", seed=0)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 300e6
+
+    # Twelve turns of 5 s or less, and handovers of 12 ms in all.
+    assert solution.objective == pytest.approx(12 + 0.012 / 5, rel=1e-3)
 
 
 def test_short_steps_take_turns_as_long_as_long_ones() -> None:
