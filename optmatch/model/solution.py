@@ -110,6 +110,10 @@ class Stats(TypedDict, total=False):
     """Collective: the graph that the circuits make, of the methods for several ports."""
     runners_up: list[str]
     """Collective: other methods with their times, the fastest first, as ``"ring 3.8e-05 s"``."""
+    left_out: list[str]
+    """Collective, with a time limit: methods for which the time was too short and which may have
+    faster plans, with the seconds to make and check one: ``"ring 0.04 s, takes about 2 s to
+    plan"``."""
     servers: int
     """Slice-allocation: number of servers of the slice."""
     racks: int

@@ -30,6 +30,7 @@ from optmatch.model import Clock, Limit, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
+from optmatch.solvers.collectives.promises import SENDS_PER_S
 from optmatch.solvers.collectives.schemes import Move, Scheme, Shifts, list_schemes
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
@@ -42,10 +43,6 @@ LEAST = 0.05
 """The least size of a wave in that programme, as a part of the mean size."""
 MOST_SENDS = 1 << 25
 """Plans of more sends are not laid out: they take more than six gigabytes."""
-CHECKED_SENDS_PER_S = 1_000_000
-"""Sends that are laid out and replayed in a second; half as many if they carry parts of blocks.
-Measured: 1.0 to 1.3 million, of gathers and all-to-alls of 1,024 ranks on one core; with twice as
-many a limit of 2 s is overrun by a second, with half as many only rings are left."""
 SIMILAR = 1.75
 """A plan of one wave with so many times the sends of another one is never left out for it: an
 all-to-all over several hops has more sends than one over single hops, but is many times faster."""
@@ -182,7 +179,7 @@ def _effort_s(problem: Collective, plan: _Plan) -> float:
     work = n_sends
     if len(plan.waves) > 1:
         work = 2 * n_sends
-    return work / CHECKED_SENDS_PER_S
+    return work / SENDS_PER_S
 
 
 def _limit_of_effort(effort_s: float) -> Limit:

@@ -295,7 +295,8 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
     problem
         The collective, with the delay of a change of circuits.
     clock
-        Not used; the choice is made at once.
+        Algorithms whose choice takes longer than there is time are left out, but for the one that
+        takes shortest.
 
     Returns
     -------
@@ -303,14 +304,23 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
         The plan of the fastest algorithm, with its name and the times of the others in seconds.
     """
     with uncounted():
-        from optmatch.solvers.collectives.rewire import choose, rewire
+        from optmatch.solvers.collectives.rewire import choice_effort_s, choose, rewire
 
     rounds = single_rounds(problem)
-    choices = {name: choose(problem, some) for name, some in rounds.items()}
+    effort_s = {name: choice_effort_s(some) for name, some in rounds.items()}
+    quickest = min(rounds, key=lambda name: effort_s[name])
+    choices = {}
+    limit: Limit | None = None
+    for name, some in rounds.items():
+        if name != quickest and effort_s[name] > clock.remaining_s:
+            limit = Limit.TIME
+        else:
+            choices[name] = choose(problem, some)
     fastest = min(choices, key=lambda name: choices[name].time_s)
     others = {name: choice.time_s for name, choice in choices.items() if name != fastest}
     stats = {"algorithm": fastest, "runners_up": _rank_names(others)}
-    return FoundPlan(rewire(problem, rounds[fastest], choices[fastest]), stats)
+    laid = rewire(problem, rounds[fastest], choices[fastest])
+    return FoundPlan(laid, stats, limit=limit)
 
 
 def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
@@ -347,7 +357,13 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     best: Laid | None = None
     best_name = ""
     times_s: dict[str, float] = {}
+    limit: Limit | None = None
     for name, rounds in single_rounds(problem).items():
+        # Once there is a plan, algorithms are left out for which there is no time any more.
+        if best is not None and clock.remaining_s <= 0.0:
+            limit = Limit.TIME
+            break
+
         # `steps.at_least_s` is that time. The shares say which plane does which part, and when.
         steps = read_steps(problem, rounds)
         if best is not None and steps.at_least_s >= best.plan.time_s:
@@ -359,7 +375,8 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
             best = laid
             best_name = name
     del times_s[best_name]
-    return FoundPlan(best, {"algorithm": best_name, "runners_up": _rank_names(times_s)})
+    stats = {"algorithm": best_name, "runners_up": _rank_names(times_s)}
+    return FoundPlan(best, stats, limit=limit)
 
 
 def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
@@ -821,6 +838,8 @@ class _Tries(NamedTuple):
     """The plans, by the name of the method; none of a method that found no plan."""
     skipped: bool
     """Whether some method was not tried, or was stopped, for want of time."""
+    left_out: dict[str, Promise]
+    """The promises of the methods that were not tried for want of time, by name."""
 
 
 def _try_all(
@@ -856,7 +875,8 @@ def _try_all(
     -------
     _Tries
         ``found``, the plans by the name of their method, one at least unless link budgets forbid
-        all; and ``skipped``, whether some method was left out or stopped for want of time.
+        all; ``skipped``, whether some method was left out or stopped for want of time; and
+        ``left_out``, the promises of those that were left out.
 
     Raises
     ------
@@ -869,9 +889,10 @@ def _try_all(
     promises = {name: promise(problem, name, bound_s) for name in FINDERS if suits(problem, name)}
     order = _order_by_promise(promises)
     affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
-    skipped = len(affordable) < len(order)
     if not affordable:
         affordable = [min(order, key=lambda name: promises[name].effort_s)]
+    left_out = {name: promises[name] for name in order if name not in affordable}
+    skipped = bool(left_out)
 
     for name in affordable:
         # Leave a method out that cannot be better, or for which there is no time any more.
@@ -880,6 +901,7 @@ def _try_all(
             continue
         if found and promises[name].effort_s > clock.remaining_s:
             skipped = True
+            left_out[name] = promises[name]
             continue
 
         # An interrupt, or the end of the time, ends the tries if there is any plan by then.
@@ -906,7 +928,7 @@ def _try_all(
             plan = keep_to_budgets(problem, plan, clock)
         if plan.laid is not None:
             found[name] = plan
-    return _Tries(found, skipped)
+    return _Tries(found, skipped, left_out)
 
 
 def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
@@ -936,6 +958,31 @@ def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
         return True, promised.effort_s, promised.effort_s
 
     return sorted(promises, key=sort_key)
+
+
+def _describe_left_out(left_out: dict[str, Promise], best_s: float) -> list[str]:
+    """Describe the methods for which the time was too short, and which may have faster plans.
+
+    Parameters
+    ----------
+    left_out
+        By the name of a method ``seconds``, the least time of its plan, and ``effort_s``, the
+        seconds of CPU to make the plan and to check it.
+    best_s
+        The time of the best plan in seconds.
+
+    Returns
+    -------
+    list of str
+        The name, the least time of the plan and the effort, the fastest first. Example: ``"ring
+        0.042 s, takes about 1.7 s to plan"``.
+    """
+    faster = [name for name, promised in left_out.items() if promised.seconds < best_s]
+    return [
+        f"{name} {left_out[name].seconds:.6g} s, "
+        f"takes about {left_out[name].effort_s:.2g} s to plan"
+        for name in sorted(faster, key=lambda name: left_out[name].seconds)
+    ]
 
 
 def _fastest_s(found: dict[str, FoundPlan]) -> float:
@@ -977,8 +1024,9 @@ def _find_best(
 
         - ``laid``, the fastest plan; None if none keeps to the link budgets (what light may lose
           at most on its way through the switch);
-        - ``stats``, the name of its method and its statistics, and the names and times of the
-          other plans (``runners_up``);
+        - ``stats``, the name of its method and its statistics, the names and times of the other
+          plans (``runners_up``), and the names of methods that may be faster but need more time
+          than there is (``left_out``);
         - ``lower_bound``, in seconds, if the rounds of the problem are given (`steps`); else 0;
         - ``limit``, why the search ended early; None if it did not.
     """
@@ -1008,6 +1056,9 @@ def _find_best(
     best = found[order[0]]
     runners_up = {name: times_s[name] for name in order[1:]}
     stats = {"algorithm": order[0], **best.stats, "runners_up": _rank_names(runners_up)}
+    left_out = _describe_left_out(tries.left_out, times_s[order[0]])
+    if left_out:
+        stats["left_out"] = left_out
     bound_s = 0.0
     if problem.steps is not None:
         bound_s = max(plan.lower_bound for plan in found.values())

@@ -37,7 +37,7 @@ RESERVE = 1.5
 
 
 def is_affordable(n_sends: float, clock: Clock) -> bool:
-    """Tell whether there is memory and time to lay out so many sends."""
+    """Tell whether there is memory and time to lay out so many sends and to check them."""
     return n_sends <= MOST_OFFERED_SENDS and n_sends <= SENDS_PER_S * clock.remaining_s
 
 

@@ -178,6 +178,8 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     tries = EFFORT // (candidates[0].size ** 2 + 1)
     best = _balance(steps, candidates[0])
     for used in candidates[1 : 1 + tries]:
+        if clock.remaining_s <= 0.0:
+            break
         candidate = _balance(steps, used)
         if candidate.time_s < best.time_s * (1 - 1e-12):
             best = candidate
