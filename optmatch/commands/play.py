@@ -88,6 +88,8 @@ def play(
 
     if resume and journal is None:
         raise click.UsageError("--resume: only with --journal")
+    if journal == STDIN:
+        raise click.UsageError("--journal -: the name of a file is expected")
     if step and file == STDIN:
         raise click.UsageError("--step: not with a plan from stdin, as it waits for Enter there")
     solution = read_solution(file)

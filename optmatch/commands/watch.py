@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optmatch.commands.shared.options import Duration, with_options
-from optmatch.commands.shared.outcome import name_of, print_object, read_problem
+from optmatch.commands.shared.outcome import STDIN, name_of, print_object, read_problem
 from optmatch.commands.shared.switches import (
     SWITCH_OPTIONS,
     TIME_LIMIT,
@@ -55,6 +55,8 @@ def watch(
     import optmatch as om
     from optmatch.switches import Watcher
 
+    if file in ("", STDIN):
+        raise click.UsageError(f"STATE = {file!r}: the name of files is expected, as pool")
     state: Any = None
     if not Path(file).exists():
         if begin is None:
@@ -71,8 +73,12 @@ def watch(
 
     opened = open_switches(switches)
     timer = None
-    controller = om.Rerouter.open(file, state, prepare=False)
+    controller: Any = None
     try:
+        # Files are begun only once it is known that the switches are those of the state.
+        if state is not None:
+            Watcher.check_switches(state, opened.get("", opened), ports=ports)
+        controller = om.Rerouter.open(file, state, prepare=False)
         with naming(name_of(file)):
             watcher = Watcher(
                 controller,
@@ -90,5 +96,6 @@ def watch(
     finally:
         if timer is not None:
             timer.cancel()
-        controller.close()
+        if controller is not None:
+            controller.close()
         close_switches(opened)

@@ -227,6 +227,39 @@ def test_a_plan_from_stdin_is_not_played_step_by_step(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "--step: not with a plan from stdin" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["-", ""])
+def test_the_files_of_a_watch_and_a_journal_have_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file called - is left behind by those who think of stdout."""
+    monkeypatch.chdir(tmp_path)
+    om.save(om.Reroute(om.IdealSwitch(4), [[0, 1]], spares=(2, 3)), "state.json")
+    om.save(plan_of_two_ports(), "plan.json")
+    done = call("watch", name, "--begin", "state.json", "--switch", "dry:", "--for", "0.1")
+    assert done.exit_code == 2 and "the name of files is expected" in done.stderr
+    done = call("play", "plan.json", "--switch", "dry:", "--journal", name)
+    assert done.exit_code == 2 and "the name of a file is expected" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", "state.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--switch", "x=dry:"), "the plan has no switch 'x'"),
+        (("--switch", "dry:", "--ports", "ports.csv"), "2 ports, 4 are needed"),
+    ],
+)
+def test_a_watch_that_cannot_begin_leaves_no_files(
+    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    om.save(om.Reroute(om.IdealSwitch(4), [[0, 1]], spares=(2, 3)), "state.json")
+    Path("ports.csv").write_text("port,A,B\n0,5A,5B\n1,9A,9B\n")
+    done = call("watch", "pool", "--begin", "state.json", "--for", "0.1", *options)
+    assert done.exit_code == 2 and message in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ports.csv", "state.json"]
+
+
 def test_a_configuration_is_compared_by_the_names_of_a_table(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     om.save(plan_of_two_ports(), plan)

@@ -214,6 +214,40 @@ class Watcher:
         self._next_reading_s = 0.0
         """When a search that is going on looks at the switches again."""
 
+    @staticmethod
+    def check_switches(
+        state: Reroute,
+        switch: Switch | Mapping[str, Switch],
+        *,
+        ports: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Refuse switches that are none of a running state, before its controller is begun.
+
+        Parameters
+        ----------
+        state
+            The running state that is to be watched.
+        switch
+            The switch, or switches by the names that the state has for them.
+        ports
+            A file with the sides of each port; None for ``1A`` and ``1B`` of port 0, and on.
+
+        Raises
+        ------
+        InputError
+            If it is no running state, it has no switch of such a name, or the file lacks a switch
+            or a port.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> from optmatch.switches import DrySwitch, Watcher
+        >>> state = om.Reroute(om.IdealSwitch(4), [[0, 1]], spares=(2, 3))
+        >>> Watcher.check_switches(state, DrySwitch())
+        """
+        form_of(Reroute).check("state", state)
+        match_switches(name_ports(switches_of_state(state), ports), switch, partial=True)
+
     def _state_plans(self, state: Reroute) -> tuple[NamedSwitch, ...]:
         """Return the switches of a state with the names of their ports."""
         return name_ports(switches_of_state(state), self._ports)
