@@ -100,15 +100,15 @@ def solve(
         to blame.
     """
     clock = limits.start()
-    found = schedule_all(
+    solution = schedule_all(
         problem, limits, rng, on_event, name="negotiated", start=start, params=params
     )
-    if found.limit is not Limit.EXHAUSTED:
-        return found
+    if solution.limit is not Limit.EXHAUSTED:
+        return solution
     with uncounted():
         from optmatch.solvers.all_to_all.joint_model import finish_small  # loads OR-tools
 
-    return finish_small(problem, found, clock, rng, on_event)
+    return finish_small(problem, solution, clock, rng, on_event)
 
 
 def schedule_all(

@@ -68,11 +68,11 @@ def _circle(n: int) -> NDArray[np.int64]:
     """
     n_rounds = n - 1
     last = n - 1
-    others = np.arange(last, dtype=np.int64)
+    other_ports = np.arange(last, dtype=np.int64)
     rounds = np.full((n_rounds, n), IDLE, dtype=np.int64)
     for number in range(n_rounds):
-        partner = (number - others) % n_rounds
-        alone = int(np.flatnonzero(partner == others)[0])
+        partner = (number - other_ports) % n_rounds
+        alone = int(np.flatnonzero(partner == other_ports)[0])
         partner[alone] = last
         rounds[number, :last] = partner
         rounds[number, last] = alone

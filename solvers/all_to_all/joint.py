@@ -50,9 +50,9 @@ def solve(
     if decided is not None:
         return decided
     endless = replace(limits, iterations=None)
-    found = schedule_all(problem, endless, rng, on_event, name="ilp", starts=1, start=start)
-    if found.schedule is None or found.limit in (None, Limit.TIME, Limit.INTERRUPTED):
-        return found
+    solution = schedule_all(problem, endless, rng, on_event, name="ilp", starts=1, start=start)
+    if solution.schedule is None or solution.limit in (None, Limit.TIME, Limit.INTERRUPTED):
+        return solution
     with stoppable() as stop:
-        return improve(problem, found, clock, rng, on_event)
-    return replace(found, limit=stop.limit)
+        return improve(problem, solution, clock, rng, on_event)
+    return replace(solution, limit=stop.limit)

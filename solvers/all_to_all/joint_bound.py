@@ -53,7 +53,7 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
 
 
 def bound_jointly(
-    problem: AllToAll, router: CellRouter, wanted: float, clock: Clock
+    problem: AllToAll, router: CellRouter, target_cells: float, clock: Clock
 ) -> tuple[float, RoutingProof | None]:
     """Bound the cells on all routes of a schedule in the fewest slots.
 
@@ -66,7 +66,7 @@ def bound_jointly(
         The all-to-all.
     router
         That of its fabric; its workspace is overwritten.
-    wanted
+    target_cells
         The cells of a known schedule: more cannot be proved. Infinite if none is known.
     clock
         Ends the search for prices.
@@ -85,15 +85,15 @@ def bound_jointly(
         return least, None
     step = cost_step(router, pairs)
     master = Master(router, pairs, capacity=problem.min_slots)
-    found = master.bound({}, wanted * UNIT - step, clock, rounds=ROUNDS)
-    if found.prices is None:
+    outcome = master.bound({}, target_cells * UNIT - step, clock, rounds=ROUNDS)
+    if outcome.prices is None:
         return least, None
-    proof = RoutingProof.of_prices(found.prices, infeasible=found.infeasible)
-    if found.infeasible:
+    proof = RoutingProof.of_prices(outcome.prices, infeasible=outcome.infeasible)
+    if outcome.infeasible:
         return np.inf, proof
 
     # Totals differ from that of the shortest routes by multiples of `step`: a bound rises to the
     # next one.
-    steps = np.ceil((found.value - 1e-6 - least * UNIT) / step)
+    steps = np.ceil((outcome.value - 1e-6 - least * UNIT) / step)
     bound = least + max(0, int(steps)) * step / UNIT
     return (bound, proof) if bound > least else (least, None)

@@ -266,9 +266,9 @@ def improve(
         With fewer slots or cells, or the start itself. OPTIMAL if CP-SAT refuted all fewer slots,
         and the cells equal their bound.
     """
-    known = 0
+    start_slots = 0
     if start.schedule is not None:
-        known = start.schedule.n_slots
+        start_slots = start.schedule.n_slots
     fewest = problem.min_slots
     if str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted"):
         fewest = max(fewest + 1, start.stats["slots_lower_bound"])
@@ -278,20 +278,20 @@ def improve(
         model = JointModel(problem, slots)
         if model.n_literals > MOST_LITERALS:
             return Limit.MEMORY
-        model.build(below=start.objective if slots == known else None)
+        model.build(below=start.objective if slots == start_slots else None)
         return model, model.solve(clock, on_event, seed=draw_seed(rng))
 
     # Fewer slots go before fewer cells: the first number of slots that has a schedule is the
     # answer. Only with as many slots as the start has, its cells have to be undercut.
-    verdict = refute_in_turn(range(fewest, known + 1), ask, clock)
+    verdict = refute_in_turn(range(fewest, start_slots + 1), ask, clock)
     limit = verdict.limit
     if verdict.count is None:
-        return _claim(start, start.objective or 0.0, None, known)
+        return _claim(start, start.objective or 0.0, None, start_slots)
     if verdict.outcome is None:
         return replace(start, limit=limit)
     if verdict.answer is None:
         bound = start.lower_bound
-        if verdict.count == known:
+        if verdict.count == start_slots:
             bound = verdict.outcome.lower_bound
         return _claim(start, bound, limit, verdict.count)
 
@@ -299,22 +299,22 @@ def improve(
     planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, on_event)
     planner.plan = _make_slots(verdict.answer, planner)
     with stoppable() as stop:
-        found = conclude(planner, limit, "ilp", polish=limit is not Limit.INTERRUPTED)
+        solution = conclude(planner, limit, "ilp", polish=limit is not Limit.INTERRUPTED)
     if stop.limit is not None:
         limit = stop.limit
-        found = conclude(planner, limit, "ilp", polish=False)
-    found = _keep_slots_bound(start, found)
-    return _claim(found, verdict.outcome.lower_bound, limit, verdict.count)
+        solution = conclude(planner, limit, "ilp", polish=False)
+    solution = _keep_slots_bound(start, solution)
+    return _claim(solution, verdict.outcome.lower_bound, limit, verdict.count)
 
 
-def _keep_slots_bound(start: Solution, found: Solution) -> Solution:
+def _keep_slots_bound(start: Solution, solution: Solution) -> Solution:
     """Give a new schedule the certified bound on slots of the solution that it came from.
 
     Parameters
     ----------
     start
         The solution before the search.
-    found
+    solution
         A solution of the same problem by the search.
 
     Returns
@@ -323,14 +323,14 @@ def _keep_slots_bound(start: Solution, found: Solution) -> Solution:
         The new one, with the certificate and the statistics of the start where these prove that
         more slots are needed than its own do; its bound on cells is then that of the problem.
     """
-    if start.stats["slots_lower_bound"] <= found.stats["slots_lower_bound"]:
-        return found
+    if start.stats["slots_lower_bound"] <= solution.stats["slots_lower_bound"]:
+        return solution
     bounds = {name: start.stats[name] for name in ("slots_lower_bound", FEWEST_SLOTS)}
     return replace(
-        found,
-        lower_bound=found.problem.lower_bound(),
+        solution,
+        lower_bound=solution.problem.lower_bound(),
         certificate=start.certificate,
-        stats={**found.stats, **bounds},
+        stats={**solution.stats, **bounds},
     )
 
 

@@ -146,8 +146,8 @@ class SlotPlanner:
         """
         matching = self.matching(partner)
         starts = np.flatnonzero(matching > self.ports if self.bidirectional else matching >= 0)
-        far = self.router.least[starts, matching[starts]]
-        return starts[np.argsort(-far, kind="stable")]
+        least_costs = self.router.least[starts, matching[starts]]
+        return starts[np.argsort(-least_costs, kind="stable")]
 
     def destinations(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return ``destinations[source]`` of a factor as the router takes it, by ports."""
@@ -244,8 +244,8 @@ class SlotPlanner:
                     return self.settle(partner, *router.empty_routes(), EFFORTS[0], router)
                 routes = failed.routes.copy()
                 lengths = failed.lengths.copy()
-                found = self.settle(partner, routes, lengths, EFFORTS[1], router)
-                return min(found, failed, key=lambda slot: slot.excess)
+                settled = self.settle(partner, routes, lengths, EFFORTS[1], router)
+                return min(settled, failed, key=lambda slot: slot.excess)
             finally:
                 spare.put(router)
 
@@ -405,8 +405,8 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
         there are fewer than three slots. Else the limit of time or of iterations that was reached;
         an iteration is a move.
     """
-    wanted = planner.clock.limits.iterations
-    most = MOVES_PER_SLOT * len(planner.plan) if wanted is None else wanted
+    max_iterations = planner.clock.limits.iterations
+    most = MOVES_PER_SLOT * len(planner.plan) if max_iterations is None else max_iterations
     for move, _ in enumerate(exchanges(planner, tolerated)):
         limit = planner.clock.exceeded(move)
         if limit is not None or move >= most:
@@ -486,8 +486,8 @@ def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
     different slots.
     """
     first = excessive[planner.rng.integers(len(excessive))]
-    others = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)
-    chosen = [first, *(int(k) + (k >= first) for k in others)]
+    other_slots = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)
+    chosen = [first, *(int(k) + (k >= first) for k in other_slots)]
     planner.rng.shuffle(chosen)
     return chosen
 

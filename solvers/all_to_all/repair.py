@@ -393,8 +393,8 @@ class Repair:
         if any(slot.excess >= FAILED for slot in planner.plan):
             return None
         matchings = np.stack([planner.matching(slot.partner) for slot in planner.plan])
-        found = np.stack([planner.states(slot) for slot in planner.plan])
-        return Verdict("survived", "exchanged", matchings, found)
+        cell_states = np.stack([planner.states(slot) for slot in planner.plan])
+        return Verdict("survived", "exchanged", matchings, cell_states)
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
         """Ask the exact model of a small mesh, where it takes seconds.
@@ -435,8 +435,8 @@ class Repair:
         shut = frozenset(np.flatnonzero(damage.base >= FAR).tolist())
         cells = [fault.place for fault in damage.faults]
         self._master.break_cells(damage.wiring, shut, cells)
-        found = self._master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
-        return found.infeasible
+        bound = self._master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
+        return bound.infeasible
 
     @cached_property
     def _master(self) -> Master:
@@ -471,19 +471,19 @@ class Repair:
             problem = Routing(broken, self.matchings[slot])
             rng = np.random.default_rng(0)
             limits = Limits(iterations=_CASES)
-            found = search(problem, limits, rng, ignore)
-            if found.status is Status.INFEASIBLE:
+            solution = search(problem, limits, rng, ignore)
+            if solution.status is Status.INFEASIBLE:
                 return Verdict("failed", "search", causes=broken.faults)
-            if found.schedule is None or found.schedule.cell_states is None:
+            if solution.schedule is None or solution.schedule.cell_states is None:
                 outcome = Verdict("unrepaired", "effort")
             else:
-                states[slot] = found.schedule.cell_states[0]
+                states[slot] = solution.schedule.cell_states[0]
         return outcome
 
 
 def _conflicts(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[np.bool_]:
     """``conflicts[slot, fault]``: whether a slot needs the cell otherwise than the fault lets."""
-    held = states[:, [fault.place for fault in faults]]
+    stuck_states = states[:, [fault.place for fault in faults]]
     stuck = np.array([STATES[fault.kind] for fault in faults], dtype=np.int8)
-    conflicts: NDArray[np.bool_] = (held != FREE) & (held != stuck)
+    conflicts: NDArray[np.bool_] = (stuck_states != FREE) & (stuck_states != stuck)
     return conflicts

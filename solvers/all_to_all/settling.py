@@ -34,7 +34,7 @@ NO_GAIN = 1e-12
 
 def order_slots(
     problem: AllToAll,
-    found: Solution,
+    solution: Solution,
     rng: np.random.Generator,
     clock: Clock,
     on_event: OnEvent,
@@ -45,7 +45,7 @@ def order_slots(
     ----------
     problem
         Slots are put in order if its ``delay_s`` is "cells".
-    found
+    solution
         The answer; its slots may come in any order.
     rng, clock
         For the search for an order.
@@ -58,10 +58,10 @@ def order_slots(
         With `problem` as its problem. If slots were put in order: with ``delays_s`` in s for each
         slot, and with the sums in s before and after, and their bound, among the statistics.
     """
-    schedule = found.schedule
+    schedule = solution.schedule
     device = problem.cells
     if problem.delay_s != "cells" or schedule is None or device is None:
-        return replace(found, problem=problem)
+        return replace(solution, problem=problem)
     on_event(Tick("order", 0))
     graph = problem.fabric.graph
     states = schedule.cell_states
@@ -86,7 +86,7 @@ def order_slots(
     }
 
     # Toggles were counted in another order.
-    stats |= {name: value for name, value in found.stats.items() if "toggles" not in name}
+    stats |= {name: value for name, value in solution.stats.items() if "toggles" not in name}
     schedule = replace(
         schedule,
         matchings=schedule.matchings[orders[best]],
@@ -94,7 +94,7 @@ def order_slots(
         delay_s=float(delays_s.max(initial=0.0)),
         delays_s=delays_s,
     )
-    return replace(found, problem=problem, schedule=schedule, stats=stats)
+    return replace(solution, problem=problem, schedule=schedule, stats=stats)
 
 
 def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) -> float:

@@ -179,9 +179,17 @@ def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
 def bound_slots(
     problem: AllToAll, router: CellRouter, clock: Clock, rounds: int = _ROUNDS
 ) -> SlotBound | None:
-    """Bound the slots of all schedules; None where prices prove no more than counting does.
+    """Bound the slots of all schedules by prices of links.
 
-    The prices are certified: the bound can be recounted by one search for each port.
+    A slot is one matching of the ports, with all its circuits on the chip at once. Put a price on
+    each link between two cells. The circuits of one slot share no link, so together they pay each
+    price at most once. All circuits of all slots pay at least the cheapest way of each pair of
+    ports. Hence there are at least as many slots as these cheapest ways cost in all, divided by
+    the sum of all prices. This is the dual of a linear programme, and any prices give a bound.
+
+    The search for good prices is the multiplicative-weights method: links on many cheapest ways
+    become dearer. The best prices are a certificate: the bound can be recounted by one search for
+    each port.
 
     Parameters
     ----------
@@ -197,7 +205,8 @@ def bound_slots(
     Returns
     -------
     SlotBound or None
-        More slots than ``problem.min_slots``, and the prices that prove it.
+        More slots than ``problem.min_slots``, and the prices that prove it; None where prices
+        prove no more than this number, which follows from counting the pairs of each port.
     """
     # All links have the same weight at first. Prices are the weights in whole numbers, the largest
     # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.

@@ -66,7 +66,7 @@ def on_live_ports(solve: Solve) -> Solve:
         rng: np.random.Generator,
         on_event: OnEvent,
         start: Solution | None = None,
-        **given: Any,
+        **options: Any,
     ) -> Solution:
         """Solve the problem of the live ports; give the solution all ports again.
 
@@ -91,20 +91,20 @@ def on_live_ports(solve: Solve) -> Solve:
         """
         fabric = problem.fabric
         if not len(fabric.dead_ports):
-            return solve(problem, limits, rng, on_event, start, **given)
+            return solve(problem, limits, rng, on_event, start, **options)
         if not len(fabric.live_ports):
             nothing = np.empty((0, fabric.n_ports), dtype=np.int32)
             return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
         if start is not None and start.schedule is not None:
             start = replace(start, schedule=narrow(start.schedule, fabric))
         part = replace(problem, fabric=live_part(fabric))
-        found = solve(part, limits, rng, on_event, start, **given)
-        if found.status is Status.INFEASIBLE:
-            refused = refuse_dead_pairs(problem, fabric.dead_pairs(), found.method)
+        solution = solve(part, limits, rng, on_event, start, **options)
+        if solution.status is Status.INFEASIBLE:
+            refused = refuse_dead_pairs(problem, fabric.dead_pairs(), solution.method)
             if refused is not None:
                 return refused
-        schedule = found.schedule and widen(found.schedule, fabric)
-        return replace(found, problem=problem, schedule=schedule)
+        schedule = solution.schedule and widen(solution.schedule, fabric)
+        return replace(solution, problem=problem, schedule=schedule)
 
     return solve_all
 
@@ -313,7 +313,7 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             rng: np.random.Generator,
             on_event: OnEvent,
             start: Solution | None = None,
-            **given: Any,
+            **options: Any,
         ) -> Solution:
             """Solve, and if the fewest slots are refuted, find the faults that cause it.
 
@@ -321,7 +321,7 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             last resort. The solution is that of `solve`; its statistics may name faults, too.
             """
             clock = limits.start()
-            solution = solve(problem, limits, rng, on_event, start, **given)
+            solution = solve(problem, limits, rng, on_event, start, **options)
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution

@@ -177,10 +177,10 @@ class Sequence:
         work = len(self.order) ** 2 * self.states.shape[1]
         while clock is None or clock.remaining_s > work / _WORK_PER_S:
             victims = rng.permutation(len(self.order))
-            found = int(reinsert(self.states, self.order, victims, self.last, self.following))
-            if found >= best:
-                return found
-            best = found
+            n_saved = int(reinsert(self.states, self.order, victims, self.last, self.following))
+            if n_saved >= best:
+                return n_saved
+            best = n_saved
         return best
 
     def agreement(self, place: int, unit: int) -> NDArray[np.int64]:

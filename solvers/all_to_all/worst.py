@@ -65,7 +65,7 @@ def solve_worst(plan: Run) -> Run:
         limits: Limits,
         rng: np.random.Generator,
         on_event: OnEvent,
-        **given: Any,
+        **options: Any,
     ) -> Solution:
         """Plan the slots, route each of them for the objective, and put them in order.
 
@@ -94,7 +94,7 @@ def solve_worst(plan: Run) -> Run:
             OPTIMAL only with the fewest slots and an objective at the bound of the problem.
         """
         if problem.cells is None:
-            return plan(problem, limits, rng, on_event, **given)
+            return plan(problem, limits, rng, on_event, **options)
         # The matchings are planned as if there were no chip, in a part of the time. A delay that
         # depends on the cells is left out of the plan, and comes in when slots are put in order.
         clock = limits.start()
@@ -102,7 +102,7 @@ def solve_worst(plan: Run) -> Run:
         delay_s: Any = 0.0 if waiting else problem.delay_s
         plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
         planning_end = PlanningEnd(clock)
-        planned = plan(plain, limits, rng, planning_end, **given)
+        planned = plan(plain, limits, rng, planning_end, **options)
         if planning_end.has_ended:
             planned = replace(planned, limit=Limit.TIME)
         bound = problem.lower_bound()
@@ -205,7 +205,7 @@ def _slot(problem: AllToAll, matching: NDArray[np.int32]) -> Routing:
     return Routing(problem.fabric, matching, objective=problem.objective, cells=problem.cells)
 
 
-def _reroute(asked: Routing, rng: np.random.Generator, left_s: float) -> Any:
+def _reroute(problem: Routing, rng: np.random.Generator, left_s: float) -> Any:
     """Route one matching for the objective, in `left_s` seconds at most; return the solution."""
     limits = Limits(iterations=_STARTS, time_s=left_s if np.isfinite(left_s) else None)
-    return route_by_negotiation(asked, limits, rng, ignore)
+    return route_by_negotiation(problem, limits, rng, ignore)

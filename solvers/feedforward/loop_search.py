@@ -356,12 +356,12 @@ def _open(number, bound, task, space):
     # Each loop begins in the direction that its own cells prefer; that of odd wires has no choice.
     loops = _find_loops(number, task, space)
     fixed = size & 1
-    own = 0
+    loop_cost = 0
     for loop in range(loops):
         space.lines[TURNED, depth, loop] = 0
         if loop >= fixed and space.costs[depth, loop, 1] < space.costs[depth, loop, 0]:
             space.lines[TURNED, depth, loop] = 1
-        own += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
+        loop_cost += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
 
     # No setting has been tried yet: `_choose_half` begins with number 0. The number of settings
     # fits into 63 bits only up to 62 loops, far more than can be tried.
@@ -369,9 +369,9 @@ def _open(number, bound, task, space):
     frame[NUMBER] = number
     frame[BOUND] = bound
     frame[BEST] = bound
-    frame[OWN] = own
+    frame[OWN] = loop_cost
     frame[REST] = lit * min(task.least[blocks[number, UPPER]], task.least[blocks[number, LOWER]])
-    frame[FLOOR] = own + frame[REST]
+    frame[FLOOR] = loop_cost + frame[REST]
     frame[TURNS] = 1 << min(max(loops - fixed, 0), 62)
     frame[TURN] = -1
     frame[HALF] = 2
@@ -807,7 +807,7 @@ def _split(number, task, space):
             space.lines[FORTH, depth + 1, line] = -1
             space.lines[BACK, depth + 1, line] = -1
 
-    # `at` and `to` are where the input and the output of the line are in its half. Neighbours
+    # `input_place` and `output_place` are those of the line in its half. Neighbours
     # 2k and 2k + 1 become input k of a half, hence numbers are shifted by one bit. A line enters
     # the half by the wire that comes from its own place on the shared cell, the lowest bit.
     for i in range(size):
@@ -819,21 +819,22 @@ def _split(number, task, space):
             ^ space.lines[TURNED, depth, space.lines[LOOP, depth, place + i]]
         )
         start = blocks[blocks[number, LOWER if side else UPPER], PLACE]
-        at = start + (i >> 1)
-        to = start + (o >> 1)
-        space.lines[FORTH, depth + 1, at] = o >> 1
-        space.lines[BACK, depth + 1, to] = i >> 1
+        input_place = start + (i >> 1)
+        output_place = start + (o >> 1)
+        space.lines[FORTH, depth + 1, input_place] = o >> 1
+        space.lines[BACK, depth + 1, output_place] = i >> 1
         if task.wide:
             odd = size - 1 if size & 1 else -1  # its two wires go on as they are
-            space.lines[ENTERED, depth + 1, at] = (
+            space.lines[ENTERED, depth + 1, input_place] = (
                 space.lines[ENTERED, depth, place + i] if i == odd else i & 1
             )
-            space.lines[LEFT, depth + 1, to] = (
+            space.lines[LEFT, depth + 1, output_place] = (
                 space.lines[LEFT, depth, place + o] if o == odd else o & 1
             )
         if task.worst:
+            cost_before = space.lines[OUTSIDE, depth, place + i]
             cost = _pass_columns(number, i, side, task, space)
-            space.lines[OUTSIDE, depth + 1, at] = space.lines[OUTSIDE, depth, place + i] + cost
+            space.lines[OUTSIDE, depth + 1, input_place] = cost_before + cost
 
 
 @inner_kernel

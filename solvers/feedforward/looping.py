@@ -341,8 +341,9 @@ def _halve(lines, states, block):
     ----------
     lines : uint32 array, shape (4 * width,)
         The output of each input and the input of each output, of the block and, written here, of
-        its halves. They are whole numbers without sign: as indices these need no check whether
-        they count from the end, which is a third of the work here.
+        its halves: four parts of `width` entries, see below. They are whole numbers without sign:
+        as indices these need no check whether they count from the end, which is a third of the
+        work here.
     states : int8 array, shape (rows * cells,)
         -1 in the outer columns of the block, which receive their states.
     block : BlockPlace
@@ -350,10 +351,39 @@ def _halve(lines, states, block):
         `lines`, ``upper`` and ``lower`` those of the inputs of its halves, and ``width`` how much
         further the outputs of a half are; ``first`` and ``last`` are the places of its outer
         columns in `states`, with ``pairs`` cells each.
+
+    Notes
+    -----
+    For example, four lines go from inputs 0, 1, 2, 3 to outputs 0, 2, 1, 3::
+
+               first column                       last column
+        0 ----+-----------+---- upper, line 0 ----+-----------+---- 0
+              | 0:  bar   |                       | 0:  bar   |
+        1 ----+-----------+---- lower, line 0 ----+-----------+---- 1
+        2 ----+-----------+---- upper, line 1 ----+-----------+---- 2
+              | 1: cross  |                       | 1: cross  |
+        3 ----+-----------+---- lower, line 1 ----+-----------+---- 3
+
+    There is one loop, settled in two steps of an upper and a lower line each: inputs 0 and 2, then
+    inputs 3 and 1. Within `lines`, with a width of 4, the entries are::
+
+        place   0  1  2  3     4  5  6  7     8  9   10 11    12 13   14 15
+        entry   0  2  1  3     0  2  1  3     0  1    1  0     0  1    1  0
+                forth          back           upper  lower    upper  lower
+                outputs of     inputs of      outputs of      inputs of
+                the block's    the block's    the halves'     the halves'
+                inputs         outputs        inputs          outputs
+
+    A depth of halving has two parts of `lines`, and the next depth the other two.
     """
     # Each loop begins at its topmost input, which is even, and goes to the upper half. Each step
     # settles one line of either half: the upper one from i to o, and the lower one, which shares
-    # the cell of output o. A cell of the first column has its state once its loop is settled.
+    # the cell of output o.
+    #
+    # Only the upper line sets states. A cell of an outer column sends its two lines to different
+    # halves, so that its state follows from either of them. The last cell of the lower line is the
+    # one of output o. Its first cell is shared with the upper line of the next step, which sets
+    # it; at the end of the loop that is the line with which the loop began.
     forth = np.uint64(block.forth)
     back = np.uint64(block.back)
     first = np.uint64(block.first)

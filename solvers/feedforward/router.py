@@ -196,10 +196,10 @@ def route_cheaply(
         cell_cost = cell_cost.copy()
         for state in (BAR, CROSS):
             cell_cost[(stuck == DEAD) | (stuck == 1 - state), state] = FORBIDDEN
-        found = choose_loops(
+        choice = choose_loops(
             matchings, cell_cost, dilated=LOOPING[inner.type], worst=worst, visits=visits
         )
-        return RoutedMatchings(found.states, found.cost < FORBIDDEN, found.exact)
+        return RoutedMatchings(choice.states, choice.cost < FORBIDDEN, choice.exact)
     states = _ROUTERS[inner.type](matchings)
     wrong = (states != FREE) & (stuck != FREE) & (states != stuck)
     return RoutedMatchings(states, ~wrong.any(axis=1), ~everywhere)
@@ -295,13 +295,13 @@ def count_cells(
     passed = np.zeros(matchings.shape, dtype=np.int64)
     crossed = np.zeros(matchings.shape, dtype=np.int64)
     slot, source = np.nonzero(matchings != IDLE)
-    at = fabric.source_terminals[source]
-    while len(at):
-        state = states[slot, at >> 2]
+    terminal = fabric.source_terminals[source]
+    while len(terminal):
+        state = states[slot, terminal >> 2]
         passed[slot, source] += 1
         crossed[slot, source] += state == CROSS
-        onward = graph.mate[(at ^ 2) ^ state]  # the other end, the other side if crossed
-        slot, source, at = (array[onward >= 0] for array in (slot, source, onward))
+        onward = graph.mate[(terminal ^ 2) ^ state]  # the other end, the other side if crossed
+        slot, source, terminal = (array[onward >= 0] for array in (slot, source, onward))
     return passed, crossed
 
 

@@ -283,8 +283,8 @@ def _settle_all(search: RerouteSearch) -> Any:
             return proofs
 
     # Then circuits of hit jobs may move, too, which disturbs nobody else.
-    own, others = split_rest(search.routing, search.case)
-    if own and (search.stopped() or not search.try_moving(own, few=True)):
+    job_circuits, other_circuits = split_rest(search.routing, search.case)
+    if job_circuits and (search.stopped() or not search.try_moving(job_circuits, few=True)):
         return None
     if search.best is not None and search.best.levels[0] == 0:
         search.proved = True
@@ -292,11 +292,13 @@ def _settle_all(search: RerouteSearch) -> Any:
 
     # At last circuits of others.
     search.settled = (1, len(search.case.hit) + 1)
-    search.proved = _move_others(search, own, others)
+    search.proved = _move_others(search, job_circuits, other_circuits)
     return None
 
 
-def _move_others(search: RerouteSearch, own: Sequence[int], others: Sequence[int]) -> bool:
+def _move_others(
+    search: RerouteSearch, job_circuits: Sequence[int], other_circuits: Sequence[int]
+) -> bool:
     """Let circuits of others move, as few as possible; tell whether that was settled.
 
     A job is hit if the failure took the light or an end of one of its circuits.
@@ -306,9 +308,9 @@ def _move_others(search: RerouteSearch, own: Sequence[int], others: Sequence[int
     search
         Receives plans (``best``), and in ``settled`` what no plan can be below: how many circuits
         of others are disturbed, and how many circuits change.
-    own
+    job_circuits
         Numbers of circuits of hit jobs that were not hit themselves.
-    others
+    other_circuits
         Numbers of circuits of other jobs.
 
     Returns
@@ -319,20 +321,26 @@ def _move_others(search: RerouteSearch, own: Sequence[int], others: Sequence[int
     # One set of circuits after the other, while these are few and small. If circuits of hit jobs
     # could move as well, there would be many more sets: then one model has all of them.
     size = 0
-    while not own and size < _LARGEST_SET and comb(len(others), size + 1) <= _MOST_SETS:
+    while (
+        not job_circuits
+        and size < _LARGEST_SET
+        and comb(len(other_circuits), size + 1) <= _MOST_SETS
+    ):
         size += 1
-        for moving in _in_turn(search, others, size):
+        for moving in _in_turn(search, other_circuits, size):
             if search.stopped() or not search.try_moving(moving):
                 return False
         if search.has(size, size):
             return True
         search.settled = (size + 1, len(search.case.hit) + size + 1)
-    if size == len(others) and not own:
+    if size == len(other_circuits) and not job_circuits:
         return True
-    return not search.stopped() and search.try_moving((*own, *others), few=True)
+    return not search.stopped() and search.try_moving((*job_circuits, *other_circuits), few=True)
 
 
-def _in_turn(search: RerouteSearch, others: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+def _in_turn(
+    search: RerouteSearch, other_circuits: Sequence[int], size: int
+) -> Iterator[tuple[int, ...]]:
     """Yield all sets of so many circuits, first the one that the best plan moves.
 
     The plan that is known then bounds the costs of its set, and later sets have to beat it.
@@ -343,7 +351,7 @@ def _in_turn(search: RerouteSearch, others: Sequence[int], size: int) -> Iterato
         ``search.best.changed`` lists the circuits that get new routes in the best plan so far, and
         ``search.case.hit`` the ones that the failure hit, which move in any plan. The difference
         is the set that the best plan moves.
-    others
+    other_circuits
         Numbers of the circuits of jobs without hit ones, of which sets are made.
     size
         The number of circuits in each set.
@@ -353,12 +361,12 @@ def _in_turn(search: RerouteSearch, others: Sequence[int], size: int) -> Iterato
     tuple of int
         The numbers of the circuits that may move, by rising numbers.
     """
-    known: tuple[int, ...] = ()
+    moved_before: tuple[int, ...] = ()
     if search.best is not None:
-        known = tuple(sorted(set(search.best.changed) - set(search.case.hit)))
-    if len(known) == size:
-        yield known
-    yield from (moving for moving in combinations(others, size) if moving != known)
+        moved_before = tuple(sorted(set(search.best.changed) - set(search.case.hit)))
+    if len(moved_before) == size:
+        yield moved_before
+    yield from (moving for moving in combinations(other_circuits, size) if moving != moved_before)
 
 
 def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -> Solution:

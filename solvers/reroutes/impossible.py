@@ -94,16 +94,16 @@ def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> ND
     fibres = np.zeros((nodes, nodes), dtype=np.float32)
     fibres[tuple(rack.edges.T)] = live
     n = rack.n_servers
-    found = _crosses(sides, fibres[:n, :n])
+    n_fibres = _crosses(sides, fibres[:n, :n])
     if nodes > n:
-        found += np.minimum(sides @ fibres[:n, n:], (1 - sides) @ fibres[n:, :n].T).sum(axis=1)
-    return found
+        n_fibres += np.minimum(sides @ fibres[:n, n:], (1 - sides) @ fibres[n:, :n].T).sum(axis=1)
+    return n_fibres
 
 
 def _crosses(sides: NDArray[np.float32], counts: NDArray[np.float32]) -> NDArray[Any]:
     """Add up ``counts[from, to]`` over the edges out of each set."""
-    found: NDArray[Any] = ((sides @ counts) * (1 - sides)).sum(axis=1)
-    return found
+    n_crossing: NDArray[Any] = ((sides @ counts) * (1 - sides)).sum(axis=1)
+    return n_crossing
 
 
 def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
@@ -256,9 +256,11 @@ def explain(problem: Reroute, certificate: Any) -> str:
     if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):
         leaf = certificate[0].prices.any(axis=0)
         links = np.flatnonzero(leaf).tolist()
-        shown = ", ".join(map(str, links[:12])) + (" ..." if len(links) > 12 else "")
+        link_names = ", ".join(map(str, links[:12])) + (" ..." if len(links) > 12 else "")
         first = f" with each of {len(certificate)} handovers" if problem.lost else ""
-        return f"the circuits need more of some waveguides{first} than there are: links {shown}"
+        return (
+            f"the circuits need more of some waveguides{first} than there are: links {link_names}"
+        )
     servers = ", ".join(map(str, certificate.servers.tolist()))
     return f"more circuits must leave the servers {servers} than live fibres lead out"
 
@@ -328,8 +330,8 @@ def _cut_off(
     n_resources = len(graph.capacity)
 
     # What would be free without any circuit, and the arcs that can be reached from the chips.
-    room = routing.free.copy()
-    np.add.at(room, graph.resource[np.concatenate(routing.paths)], 1)
+    free_capacity = routing.free.copy()
+    np.add.at(free_capacity, graph.resource[np.concatenate(routing.paths)], 1)
     arcs = np.flatnonzero(routing.open_arcs())
     tail = graph.tail[arcs]
     head = graph.head[arcs]
@@ -347,7 +349,9 @@ def _cut_off(
     tail = graph.resource[tail[is_used]]
     head = graph.resource[head[is_used]]
     chip_resources = graph.resource[starts[chips]]
-    network = _build_network(room, (tail, head), (chip_resources, loads), graph.resource[goals])
+    network = _build_network(
+        free_capacity, (tail, head), (chip_resources, loads), graph.resource[goals]
+    )
     source = 2 * n_resources
     sink = source + 1
     flow = maximum_flow(network, source, sink)
@@ -359,7 +363,7 @@ def _cut_off(
     residual.eliminate_zeros()
     is_near = np.zeros(sink + 1, dtype=np.bool_)
     is_near[breadth_first_order(residual, source, return_predecessors=False)] = True
-    is_cut = is_near[:n_resources] & ~is_near[n_resources:source] & (room > 0)
+    is_cut = is_near[:n_resources] & ~is_near[n_resources:source] & (free_capacity > 0)
     links: Any = np.flatnonzero(is_cut)
     if len(links) and links[-1] >= routing.fabric.graph.links.count:  # type: ignore[union-attr]
         return None  # the ports of chips are the short part
@@ -367,7 +371,7 @@ def _cut_off(
 
 
 def _build_network(
-    room: NDArray[Any],
+    free_capacity: NDArray[Any],
     arcs: tuple[NDArray[Any], NDArray[Any]],
     sources: tuple[NDArray[Any], NDArray[Any]],
     goals: NDArray[Any],
@@ -379,8 +383,8 @@ def _build_network(
 
     Parameters
     ----------
-    room
-        ``room[resource]``: how many circuits it holds, shape (n,).
+    free_capacity
+        ``free_capacity[resource]``: how many circuits it holds, shape (n,).
     arcs
         The resources that arcs leave, and those that they lead to.
     sources
@@ -396,7 +400,7 @@ def _build_network(
     with uncounted():
         from scipy.sparse import csr_array  # takes a third of a second
 
-    n = len(room)
+    n = len(free_capacity)
     source = 2 * n
     sink = source + 1
     tail, head = arcs
@@ -405,7 +409,7 @@ def _build_network(
     starts: list[Any] = [np.arange(n), n + tail, np.full(len(first_resources), source), n + goals]
     ends: list[Any] = [n + np.arange(n), head, first_resources, np.full(len(goals), sink)]
     capacities: list[Any] = [
-        np.maximum(room, 0),
+        np.maximum(free_capacity, 0),
         np.full(len(tail), most),
         loads,
         np.full(len(goals), most),

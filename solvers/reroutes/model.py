@@ -82,9 +82,9 @@ class RerouteModel(ExactModel[ModelledPlan]):
         for circuit in self.circuits:
             self._add_circuit(circuit)
         for resource, literals in self.uses.items():
-            room = int(routing.free[resource])
-            if len(literals) > room:
-                self.model.add(sum(literals) <= room)
+            capacity = int(routing.free[resource])
+            if len(literals) > capacity:
+                self.model.add(sum(literals) <= capacity)
         self._add_levels()
 
     def _ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:

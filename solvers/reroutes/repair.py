@@ -91,11 +91,11 @@ class Reach:
             The loss of a cell and of a fibre, in hundredths of a dB.
         """
         cells, fibres = routing.units.route_lengths()
-        far = np.maximum(cells, fibres) >= UNREACHED
+        is_unreached = np.maximum(cells, fibres) >= UNREACHED
         cell_loss, fibre_loss = map(np.int32, loss_units)
         self.loss = cells * cell_loss + fibres * fibre_loss  # what overflows is far
         self.length = cells + fibres
-        self.loss[far] = self.length[far] = UNREACHED
+        self.loss[is_unreached] = self.length[is_unreached] = UNREACHED
 
         # An ideal switch may state the loss of each circuit, which no route can change.
         self.stated = stated_losses(routing.units)
@@ -154,7 +154,7 @@ def repair(
         if proof is not None:
             return proof
         with routing.without(case.hit):
-            plan = _make_room(routing, case, reach, clock or Limits().start())
+            plan = _move_other_circuits(routing, case, reach, clock or Limits().start())
     return plan
 
 
@@ -207,8 +207,10 @@ def list_choices(
         for unit in case.lost:
             partners = np.unique(pairs[(pairs == unit).any(axis=1)])
             partners = partners[~np.isin(partners, case.lost)]
-            both = reach.loss[np.ix_(partners, spares)] + reach.loss[np.ix_(spares, partners)].T
-            np.minimum(distance, both.sum(axis=0, dtype=np.int64), out=distance)
+            loss_sums = (
+                reach.loss[np.ix_(partners, spares)] + reach.loss[np.ix_(spares, partners)].T
+            )
+            np.minimum(distance, loss_sums.sum(axis=0, dtype=np.int64), out=distance)
         n_nearest = n_lost
         while perm(n_nearest + 1, n_lost) <= _MOST_COMPARED:
             n_nearest += 1
@@ -351,51 +353,67 @@ def settle(
     return Recovery((foreign, len(changed), *routing.sum_up(paths)), handover, changed, paths)
 
 
-def _make_room(
+def _move_other_circuits(
     routing: RoutingState, case: HitCircuits, reach: Reach, clock: Clock
 ) -> Recovery | None:
-    """Let other circuits move, now that hit ones are off the routing.
+    """Find new routes for hit circuits where other circuits have to move for them.
 
-    First circuits of hit jobs, one by one, then all of them at once. Then those of other jobs, by
-    rising priority: one by one, some of them with all of hit jobs, and then all at once.
+    A circuit is hit if the failure took its light or one of its ends; a hit job has such a
+    circuit. Which circuits may move is tried in this order: one circuit of a hit job; all circuits
+    of hit jobs; then, by rising priority, one circuit of another job, alone or with all circuits
+    of hit jobs; at last all circuits of jobs up to this priority.
 
     Parameters
     ----------
     routing
-        The running state, without hit circuits.
-    case, reach
-        As of `repair`.
+        The running state, from which hit circuits have been taken off.
+    case
+        The hit circuits, the job of each circuit, the priorities of jobs, lost units and spares.
+    reach
+        How far units are from each other: losses and lengths of the shortest routes.
     clock
         Ends the search.
 
     Returns
     -------
     Recovery or None
-        The first plan found, which is the one that disturbs fewest as far as that is known.
+        The first plan found, which is the one that disturbs fewest as far as that is known; None
+        if no plan was found.
     """
-    own, others = split_rest(routing, case)
-    work = len(routing.graph.resource) * (len(case.hit) + 1) * _NEAREST
-    search = _Room(routing, case, reach, min(EFFORT, _MOST_WORK_OF_MOVES // max(work, 1)), clock)
+    of_hit_jobs, of_other_jobs = split_rest(routing, case)
+
+    # Each try of a set of circuits takes about so much work; the number of tries is limited.
+    work_of_try = len(routing.graph.resource) * (len(case.hit) + 1) * _NEAREST
+    n_tries = min(EFFORT, _MOST_WORK_OF_MOVES // max(work_of_try, 1))
+    search = _MoveSearch(routing, case, reach, n_tries, clock)
+
+    # Circuits of hit jobs first: moving them disturbs no other job.
     plan = None
-    if own:
-        plan = search.try_each([(k,) for k in own], ()) or search.move(own)
-    for some in _in_turn(case, others) if plan is None and others else ():
-        sets = [(k,) for k in some] + [(k, *own) for k in some[:_WITH_OWN] if own]
-        plan = search.try_each(sets, some) or search.move([*own, *some])
+    if of_hit_jobs:
+        one_by_one = [(circuit,) for circuit in of_hit_jobs]
+        plan = search.try_each(one_by_one, ()) or search.move(of_hit_jobs)
+    if plan is not None or not of_other_jobs:
+        return plan
+
+    for movable in _in_turn(case, of_other_jobs):
+        sets = [(circuit,) for circuit in movable]
+        if of_hit_jobs:
+            sets += [(circuit, *of_hit_jobs) for circuit in movable[:_WITH_OWN]]
+        plan = search.try_each(sets, movable) or search.move([*of_hit_jobs, *movable])
         if plan is not None:
             break
     return plan
 
 
-def _in_turn(case: HitCircuits, others: list[int]) -> Iterator[list[int]]:
+def _in_turn(case: HitCircuits, other_circuits: list[int]) -> Iterator[list[int]]:
     """Yield the circuits of the lowest priority, then with those of the next one, to the last."""
     ranks = np.zeros(len(case.owners)) if case.priorities is None else case.priorities
-    for rank in np.unique(ranks[others]):
-        yield [k for k in others if ranks[k] <= rank]
+    for rank in np.unique(ranks[other_circuits]):
+        yield [k for k in other_circuits if ranks[k] <= rank]
 
 
-class _Room(NamedTuple):
-    """A search for circuits that make room."""
+class _MoveSearch(NamedTuple):
+    """A search for circuits that move, such that hit ones find routes."""
 
     routing: RoutingState  # the running state, without hit circuits
     case: HitCircuits  # the hit circuits, lost units and spares
@@ -464,9 +482,9 @@ def split_rest(routing: RoutingState, case: HitCircuits) -> tuple[list[int], lis
 
     Returns
     -------
-    own, others : list of int
+    of_hit_jobs, of_other_jobs : list of int
         Numbers of circuits, rising.
     """
-    rest = sorted(set(range(len(routing.paths))) - set(case.hit))
-    own = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
-    return [k for k in rest if k in own], [k for k in rest if k not in own]
+    unhit = sorted(set(range(len(routing.paths))) - set(case.hit))
+    of_hit_jobs = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
+    return [k for k in unhit if k in of_hit_jobs], [k for k in unhit if k not in of_hit_jobs]

@@ -203,8 +203,8 @@ class RoutingState:
             # is taken off. A fibre of nobody is taken from what is free on the edge.
             if user >= 0:  # it counts once, whether dead or in use
                 path = self.paths[user]
-                at = np.flatnonzero(path == node)[:1]
-                self.paths[user] = np.delete(path, at)
+                places = np.flatnonzero(path == node)[:1]
+                self.paths[user] = np.delete(path, places)
             elif user == NOBODY:
                 self.free[node] -= 1
             users.fibres[fibre] = DEAD

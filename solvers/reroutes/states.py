@@ -86,8 +86,8 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     routing = RoutingState(empty)
     ends = [(a // rack.ports_per_chip, b // rack.ports_per_chip) for a, b in circuits]
     order = np.random.default_rng(0).permutation(len(ends))
-    found = routing.route([ends[k] for k in order])
-    if found is None:
+    routes = routing.route([ends[k] for k in order])
+    if routes is None:
         raise InputError(
             "the fibres do not suffice for the circuits of these boxes", where="boxes"
         )
@@ -95,7 +95,7 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     # The paths, back in the order of the circuits, get the numbers of ports and fibres; on a rack
     # of cells they say the states.
     paths: list[Any] = [None] * len(ends)
-    for k, path in zip(order.tolist(), found.paths, strict=True):
+    for k, path in zip(order.tolist(), routes.paths, strict=True):
         paths[k] = path
     named = name_paths(routing.graph, routing.users, routing.first_fibre, paths, circuits)
     reserve = tuple(idle)
@@ -179,7 +179,9 @@ def _torus(
     InputError
         If the box needs more racks than there are.
     """
-    n_racks_along = [-(-side // whole) for side, whole in zip(sides, rack.chips, strict=True)]
+    n_racks_along = [
+        -(-side // chips_per_rack) for side, chips_per_rack in zip(sides, rack.chips, strict=True)
+    ]
     if np.prod(n_racks_along) > (rack.racks if rack.joined else 1):
         raise InputError(
             f"a box of {sides} chips has no place in {rack.racks} racks of {rack.chips}"
@@ -188,7 +190,10 @@ def _torus(
     def chip_at(place: Sequence[int]) -> int:
         """Return the chip at a place of the box; beyond a rack comes the next one."""
         x, y, z = (first + offset for first, offset in zip(origin, place, strict=True))
-        rack_place = [offset // whole for offset, whole in zip(place, rack.chips, strict=True)]
+        rack_place = [
+            offset // chips_per_rack
+            for offset, chips_per_rack in zip(place, rack.chips, strict=True)
+        ]
         return rack.chip_at(x, y, z, int(np.ravel_multi_index(rack_place, n_racks_along)))
 
     # Port 2k of a chip leads forward along axis k, port 2k + 1 back: forward light arrives at the

@@ -395,8 +395,8 @@ class _ProofSearch:
                 _close(closed, [circuit], frozenset({mate})),
             ]
         both_ends = frozenset((split.terminal, mate)) - {-1}  # at the rim a link has one end
-        others = [other for other in range(len(self.master.circuits)) if other != circuit]
-        return [_close(closed, [circuit], both_ends), _close(closed, others, both_ends)]
+        other_circuits = [other for other in range(len(self.master.circuits)) if other != circuit]
+        return [_close(closed, [circuit], both_ends), _close(closed, other_circuits, both_ends)]
 
     def _proved(self) -> float:
         """Return the bound of all cases together, in `UNIT`; infinite if all are infeasible.
@@ -455,26 +455,33 @@ class _ProofSearch:
         aim = self._proved()
         needed = self._in_unit(aim)
         numbers = [0]  # the next case to write down; a case is numbered before its parts
-        kept: list[tuple[ProofNode, CaseSplit | None, int]] = []
-        while len(kept) < len(numbers):
-            case = self.cases[numbers[len(kept)]]
+        kept_nodes: list[tuple[ProofNode, CaseSplit | None, int]] = []
+        while len(kept_nodes) < len(numbers):
+            case = self.cases[numbers[len(kept_nodes)]]
             value = math.inf if case.bound.infeasible else self._in_unit(case.bound.value)
             split = case.split if case.split is not None and value < needed else None
-            kept.append((case, split, len(numbers)))
+            kept_nodes.append((case, split, len(numbers)))
             if split is not None:
                 numbers += case.children
-        if any(split is None and case.bound.prices is None for case, split, _ in kept):
+        if any(split is None and case.bound.prices is None for case, split, _ in kept_nodes):
             return None
-        splits = np.array([split or (-1, -1, 0) for _, split, _ in kept])
+        splits = np.array([split or (-1, -1, 0) for _, split, _ in kept_nodes])
         unused = np.zeros(len(self.router.workspace.use), dtype=np.int64)
         return RoutingProof(
             circuit=splits[:, 0],
             terminal=splits[:, 1],
             one_way=splits[:, 2],
-            children=np.array([(at, at + 1) if split else (-1, -1) for _, split, at in kept]),
-            prices=np.array([unused if split else case.bound.prices for case, split, _ in kept]),
+            children=np.array(
+                [
+                    (first_child, first_child + 1) if split else (-1, -1)
+                    for _, split, first_child in kept_nodes
+                ]
+            ),
+            prices=np.array(
+                [unused if split else case.bound.prices for case, split, _ in kept_nodes]
+            ),
             infeasible=np.array(
-                [split is None and case.bound.infeasible for case, split, _ in kept]
+                [split is None and case.bound.infeasible for case, split, _ in kept_nodes]
             ).astype(np.int8),
         )
 
@@ -531,5 +538,5 @@ def _link_name(graph: CellGraph, ends: NDArray[np.int64]) -> str:
 
 def _some(names: list[str], most: int = 24) -> str:
     """Join names for a sentence, so many of them at most."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    n_unnamed = len(names) - most
+    return ", ".join(names[:most]) + (f" and {n_unnamed} more" if n_unnamed > 0 else "")

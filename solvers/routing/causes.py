@@ -68,31 +68,31 @@ def find_causes(
             if clock is not None and clock.remaining_s <= 0:
                 minimal = False
                 break
-            others = [other for other in causes if other != fault]
-            verdict = refuted(fabric.repaired(others))
+            other_causes = [other for other in causes if other != fault]
+            verdict = refuted(fabric.repaired(other_causes))
             if verdict:
-                causes = others
+                causes = other_causes
             minimal &= verdict is not None
     except (KeyboardInterrupt, TimeUp):
         minimal = False
     return causes, minimal
 
 
-def add_causes(solution: Solution, said: str, causes: list[Fault], minimal: bool) -> Solution:
-    """Write the causes into the statistics, and append them to the text under the key `said`.
+def add_causes(solution: Solution, text_key: str, causes: list[Fault], minimal: bool) -> Solution:
+    """Write the causes into the statistics, and append them to the text under the key `text_key`.
 
     `causes` and `minimal` are as of `find_causes`; the result is a new solution.
     """
-    known = dict(solution.stats)
+    stats = dict(solution.stats)
     sentence = "without faults it cannot be done either"
     if causes:
         sentence = f"caused by: {', '.join(map(str, causes))}"
         sentence += "" if minimal else " (perhaps not all of them)"
     return replace(
         solution,
-        stats=known
+        stats=stats
         | {
-            said: f"{known.get(said, 'proved')}; {sentence}",
+            text_key: f"{stats.get(text_key, 'proved')}; {sentence}",
             "causes": [str(fault) for fault in causes],
             "causes_minimal": minimal,
         },

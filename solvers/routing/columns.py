@@ -118,8 +118,8 @@ class Master:
 
     def links_of(self, column: Column) -> NDArray[np.int64]:
         """List the links of a route, as often as it passes them."""
-        own = self.port_links[column.circuit]
-        return np.append(self.wiring.link[list(column.terminals)], own)
+        port_link = self.port_links[column.circuit]
+        return np.append(self.wiring.link[list(column.terminals)], port_link)
 
     def add(self, circuit: int, terminals: tuple[int, ...]) -> bool:
         """Put a route of a circuit, by the terminals left, into the pool; tell if it is new."""
@@ -265,14 +265,14 @@ class Master:
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
         for _ in range(rounds):
             shares, prices = self._lp.solve()
-            value, fresh = self._price(prices, shares, closed, feasibility)
+            value, has_new_columns = self._price(prices, shares, closed, feasibility)
             if value > best.value:
                 best.value = value
                 best.prices = prices
                 best.infeasible = feasibility or value > FAR // 2  # or a circuit has no way at all
             if best.value > enough or clock.remaining_s <= 0:
                 return False
-            if not fresh:
+            if not has_new_columns:
                 return True
         return False
 
@@ -311,13 +311,13 @@ class Master:
             Whether a route is new in the pool; if not, the linear programme is solved.
         """
         total = -float(self.capacity * int(prices.sum()))
-        fresh = False
+        has_new_columns = False
         for k in range(len(self.circuits)):
             cost, terminals = self.cheapest(k, prices, closed.get(k, frozenset()), feasibility)
             total += cost
             if terminals and cost / UNIT < shares[k] - 1e-6:
-                fresh |= self.add(k, terminals)
-        return total, fresh
+                has_new_columns |= self.add(k, terminals)
+        return total, has_new_columns
 
     def cheapest(
         self, circuit: int, prices: NDArray[np.int64], closed: frozenset[int], feasibility: bool

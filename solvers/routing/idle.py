@@ -64,7 +64,12 @@ def settle(
     frequencies_hz: Sequence[float] = (0.0,),
     seed: int | None = None,
 ) -> NDArray[np.int8]:
-    """Choose a state for every free cell; see `optmatch.settle_free_cells`.
+    """Choose a state for every free cell, such that circuits disturb each other least.
+
+    A free cell is one that no circuit of a slot needs; stray light passes it nevertheless. Of all
+    settings of these cells that the search tries, it takes the one with the least worst ratio of
+    crosstalk to signal. Then cells whose other state needs less heater power are flipped, as far
+    as that disturbs no circuit more. Slots are settled one by one.
 
     Parameters
     ----------

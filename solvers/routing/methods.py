@@ -258,8 +258,8 @@ def route_forward(
 
     def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:
         """Yield the objective and states as routed at once, then at the least cost of cells."""
-        for wanted in (None, cell_cost):
-            routed = route_cheaply(problem.fabric, matching, wanted, worst=worst)
+        for least_cost in (None, cell_cost):
+            routed = route_cheaply(problem.fabric, matching, least_cost, worst=worst)
             if not routed.held[0]:
                 impossible.append(bool(routed.exact[0]))
                 return

@@ -102,12 +102,12 @@ def conclude_routes(
     stats
         Further statistics.
     """
-    known: dict[str, Any] = {"certificate": certificate, "stats": stats or {}}
+    details: dict[str, Any] = {"certificate": certificate, "stats": stats or {}}
     if best is None:
-        return conclude(problem, name, None, bound, limit, **known)
-    known["schedule"] = one_slot(problem, best.states[None])
-    known["stats"] |= {"worst_route_cells": int(best.lengths.max())}
-    return conclude(problem, name, best.objective, bound, limit, **known)
+        return conclude(problem, name, None, bound, limit, **details)
+    details["schedule"] = one_slot(problem, best.states[None])
+    details["stats"] |= {"worst_route_cells": int(best.lengths.max())}
+    return conclude(problem, name, best.objective, bound, limit, **details)
 
 
 RESTARTS = 40
@@ -194,8 +194,8 @@ class Negotiation:
         self.circuits = problem.circuits.astype(np.int64)
         self.partner = problem.matching.astype(np.int64)
         sources, destinations = self.circuits.T
-        far = self.router.least[sources, destinations]
-        self.order = sources[np.argsort(-far, kind="stable")]
+        least_costs = self.router.least[sources, destinations]
+        self.order = sources[np.argsort(-least_costs, kind="stable")]
 
     def take_up(self, start: Solution) -> Routes | None:
         """Keep the routes of a former solution where they fit, and negotiate what is left.
@@ -219,11 +219,11 @@ class Negotiation:
         matching = former.matchings[0]
         if len(matching) != fabric.n_ports:
             return None
-        kept = np.where(matching == self.problem.matching, matching, IDLE)
-        routes, lengths = self.router.follow(kept, states[0])
+        kept_matching = np.where(matching == self.problem.matching, matching, IDLE)
+        routes, lengths = self.router.follow(kept_matching, states[0])
         for effort in EFFORTS:
-            known = self.order, self.partner, routes, lengths
-            if self.router.settle(*known, effort=effort) >= 0:
+            present_routes = self.order, self.partner, routes, lengths
+            if self.router.settle(*present_routes, effort=effort) >= 0:
                 return Routes(self.problem, self.router, self.order, routes, lengths)
         return None
 

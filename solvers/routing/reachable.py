@@ -93,7 +93,7 @@ def _pair_up(left: list[int]) -> Iterator[list[tuple[int, int]]]:
     if not left:
         yield []
         return
-    first, *rest = left
-    for k, second in enumerate(rest):
-        for pairs in _pair_up(rest[:k] + rest[k + 1 :]):
+    first, *other_sources = left
+    for k, second in enumerate(other_sources):
+        for pairs in _pair_up(other_sources[:k] + other_sources[k + 1 :]):
             yield [(first, second), *pairs]

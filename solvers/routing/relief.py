@@ -361,11 +361,11 @@ def _leak(scratch, terminal, leaked_share):
     The crosstalk is added as a ratio: leaked power over the power of the disturbed beam at the
     same place. Both lose the same from there on.
     """
-    beside = terminal_beside(terminal)
-    disturbed = scratch.beam[beside]
+    neighbour = terminal_beside(terminal)
+    disturbed = scratch.beam[neighbour]
     if disturbed >= 0 and disturbed != scratch.beam[terminal] and leaked_share > 0.0:
         scratch.crosstalk[disturbed] += (
-            leaked_share * scratch.power[terminal] / scratch.power[beside]
+            leaked_share * scratch.power[terminal] / scratch.power[neighbour]
         )
 
 
@@ -750,7 +750,7 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
         return
     _begin(graph, search, scratch, circuits)
     present = WeighedRoutes(circuits.routes, circuits.lengths, scratch.value)
-    kept = WeighedRoutes(scratch.kept_routes, scratch.kept_lengths, scratch.kept_value)
+    best_routes = WeighedRoutes(scratch.kept_routes, scratch.kept_lengths, scratch.kept_value)
     is_sum = chip.aim == _POWER or chip.aim == _CELLS
     worst, second = weigh(graph, chip, scratch, circuits)
     score = _tie_break_score(chip, scratch, order, worst, second)
@@ -770,7 +770,7 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
             break
 
         n_moves += 1
-        _copy_routes(order, present, kept)
+        _copy_routes(order, present, best_routes)
         is_better = False
         if _try_move(graph, search, chip, scratch, circuits, CircuitMove(port, price, worst)):
             new_worst, second = weigh(graph, chip, scratch, circuits)
@@ -786,7 +786,7 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
             # Go back to the routes before the move; the move may have left links without owner.
             for place in range(len(order)):
                 _set_link_owner(graph, scratch, circuits, order[place], -1)
-            _copy_routes(order, kept, present)
+            _copy_routes(order, best_routes, present)
             for place in range(len(order)):
                 _set_link_owner(graph, scratch, circuits, order[place], order[place])
             n_failures += 1

@@ -110,13 +110,13 @@ def _cell_costs(
     power
         Whether they are in proportion to heater powers above those of dark cells instead.
     """
-    alike = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (fabric.n_cells, 1))
+    equal_costs = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (fabric.n_cells, 1))
     if cells is None:
-        return alike
+        return equal_costs
     weight = split_power(fabric, cells)[1] if power else cells.loss_db
     mean = float(weight.mean())
     if mean == 0.0:
-        return alike
+        return equal_costs
     cost = np.rint(weight / mean * UNIT).astype(np.int64)
     if power:
         cost += _PASSING  # a way of fewer cells is better even if no heater is on

@@ -28,7 +28,7 @@ from optmatch.solvers.routing.rows import (
     PortTable,
     RowBatch,
     check_rows,
-    new_room,
+    new_scratch,
     read_rows,
     route_rows,
 )
@@ -124,7 +124,7 @@ class RowRouter:
 
     def change(
         self,
-        given: NDArray[np.int8],
+        present_states: NDArray[np.int8],
         row: NDArray[np.int32],
         states: NDArray[np.int8],
         routes: NDArray[np.int32],
@@ -137,8 +137,8 @@ class RowRouter:
 
         Parameters
         ----------
-        given
-            ``given[cell]``: the present states, -1 where not known.
+        present_states
+            ``present_states[cell]``: the present states, -1 where not known.
         row
             The matching.
         states, routes, lengths
@@ -151,7 +151,7 @@ class RowRouter:
         int
             The outcome of the row, or `WRONG_STATES`.
         """
-        if ((given < FREE) | (given > CROSS)).any():
+        if ((present_states < FREE) | (present_states > CROSS)).any():
             return WRONG_STATES
         outcome = np.empty(1, dtype=np.int8)
         RowRouter.route(self, row[None], states[None], routes, lengths[None], outcome)
@@ -233,7 +233,7 @@ class ForwardRouter(RowRouter):
             outcome[~by_rule.held] = NOT_ROUTED
         read_rows(self._paths, RowBatch(rows, states, routes, lengths, outcome))
 
-    def change(self, given, row, states, routes, lengths, clock=None) -> int:
+    def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
         """Route a matching with few toggles: few cells that are driven to their other state.
 
         Where the rule of the fabric knows some of the ways only, the matching is routed as on any
@@ -241,7 +241,7 @@ class ForwardRouter(RowRouter):
 
         Parameters
         ----------
-        given : int8 array, shape (cells,)
+        present_states : int8 array, shape (cells,)
             The present states: 0 bar, 1 cross, -1 where not known.
         row : int32 array, shape (ports,)
             ``row[source] = destination``, -1 where idle.
@@ -256,17 +256,17 @@ class ForwardRouter(RowRouter):
         int
             `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
         """
-        checked = super().change(given, row, states, routes, lengths)
+        checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
             return checked
-        by_rule = change(self.fabric, row, given, visits=VISITS)
+        by_rule = change(self.fabric, row, present_states, visits=VISITS)
         is_held = bool(by_rule.held[0])
         lit = by_rule.states[0]
         stuck = self.ports.stuck
 
         # Dark cells are not driven: they keep their states, as far as stuck cells allow that.
-        stays = (lit == FREE) & ((stuck == FREE) | (stuck == given))
-        states[:] = np.where(stays, given, lit)
+        stays = (lit == FREE) & ((stuck == FREE) | (stuck == present_states))
+        states[:] = np.where(stays, present_states, lit)
 
         # Only by turning loops all ways are tried. Otherwise the row is changed as on any mesh,
         # too, and the states of fewer toggles count.
@@ -274,9 +274,11 @@ class ForwardRouter(RowRouter):
         if not is_held or inner.type not in LOOPING:
             states_of_mesh = states.copy()
             routes_of_mesh = np.zeros((len(row), self._mesh.width), dtype=np.int32)
-            outcome = self._mesh.change(given, row, states_of_mesh, routes_of_mesh, lengths, clock)
-            n_toggles = _count_toggles(given, states)
-            is_better = not is_held or _count_toggles(given, states_of_mesh) < n_toggles
+            outcome = self._mesh.change(
+                present_states, row, states_of_mesh, routes_of_mesh, lengths, clock
+            )
+            n_toggles = _count_toggles(present_states, states)
+            is_better = not is_held or _count_toggles(present_states, states_of_mesh) < n_toggles
             if outcome == ROUTED and is_better:
                 states[:] = states_of_mesh
                 is_held = True
@@ -300,9 +302,9 @@ class ForwardRouter(RowRouter):
         read_rows(self._paths, RowBatch(row[None], states[None], routes, lengths[None], outcome))
 
 
-def _count_toggles(given: NDArray[np.int8], states: NDArray[np.int8]) -> int:
+def _count_toggles(present_states: NDArray[np.int8], states: NDArray[np.int8]) -> int:
     """Count the cells that two settings, shape (cells,), drive to different states."""
-    return int(((given != FREE) & (states != FREE) & (given != states)).sum())
+    return int(((present_states != FREE) & (states != FREE) & (present_states != states)).sum())
 
 
 class MeshRouter(ForwardRouter):
@@ -326,7 +328,7 @@ class MeshRouter(ForwardRouter):
         self._router = router = CellRouter(fabric, cells=cells, power=power)
         self.width = router.width
         self.ports = self.ports._replace(least=router.least)
-        self._work = new_room(router.wiring, router.width)
+        self._work = new_scratch(router.wiring, router.width)
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
         """Route matchings by negotiation, each for itself; arguments as of `RowRouter.route`."""
@@ -334,7 +336,7 @@ class MeshRouter(ForwardRouter):
         batch = RowBatch(rows, states, routes, lengths, outcome)
         route_rows(router.wiring, router.workspace, self.ports, self._work, TRIES, batch)
 
-    def change(self, given, row, states, routes, lengths, clock=None) -> int:
+    def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
         """Route a matching with few toggles: few cells that are driven to their other state.
 
         Circuits that the states hold already stay, and new ones are fitted in between. If they do
@@ -343,7 +345,7 @@ class MeshRouter(ForwardRouter):
 
         Parameters
         ----------
-        given : int8 array, shape (cells,)
+        present_states : int8 array, shape (cells,)
             The present states: 0 bar, 1 cross, -1 where not known.
         row : int32 array, shape (ports,)
             ``row[source] = destination``, -1 where idle.
@@ -362,7 +364,12 @@ class MeshRouter(ForwardRouter):
         routed = RoutedRow(states, routes, lengths)
         begin_s = clock.elapsed_s if clock is not None else 0.0
         outcome = fit_in_circuits(
-            router.wiring, router.workspace, self.ports, self._work, Change(given, row), routed
+            router.wiring,
+            router.workspace,
+            self.ports,
+            self._work,
+            Change(present_states, row),
+            routed,
         )
         if outcome == NO_STATES_GIVEN:
             return WRONG_STATES
@@ -488,8 +495,8 @@ class WorstRouter(MeshRouter):
             if self._forward:
                 self.read(rows[k], states[k], routes, lengths[k])
             else:
-                one = rows[k : k + 1], states[k : k + 1], routes, lengths[k : k + 1]
-                super().route(*one, outcome[k : k + 1])
+                row_arrays = rows[k : k + 1], states[k : k + 1], routes, lengths[k : k + 1]
+                super().route(*row_arrays, outcome[k : k + 1])
             if outcome[k] == ROUTED:
                 order, partner, taken = self._scratch
                 task = RowTask(

@@ -54,7 +54,7 @@ class PortTable(NamedTuple):
     mutual: bool  # whether ports are bidirectional
 
 
-class Room(NamedTuple):
+class RowScratch(NamedTuple):
     """Arrays to work in, beside the workspace of `pathfinder`."""
 
     order: NDArray[np.int64]  # (ports,): source ports of circuits, the longest first
@@ -72,12 +72,12 @@ class Room(NamedTuple):
     no_cost: NDArray[np.int64]  # (terminals,): zeros, the cost of leaving where nothing is charged
 
 
-def new_room(wiring: MeshArrays, width: int) -> Room:
-    """Allocate the `Room` of a fabric, for routes of at most `width` cells."""
+def new_scratch(wiring: MeshArrays, width: int) -> RowScratch:
+    """Allocate the `RowScratch` of a fabric, for routes of at most `width` cells."""
     n_ports = len(wiring.source)
     n_cells = len(wiring.cell_cost)
     n_terminals = len(wiring.mate)
-    return Room(
+    return RowScratch(
         order=np.zeros(n_ports, dtype=np.int64),
         partner=np.zeros(n_ports, dtype=np.int64),
         taken=np.zeros(n_ports, dtype=np.int8),
@@ -219,7 +219,7 @@ def write_states(wiring, order, routes, lengths, states):
 
 
 @inner_kernel
-def _try_efforts(wiring, space, room, tries, circuits):
+def _try_efforts(wiring, space, scratch, tries, circuits):
     """Route the circuits of a matching, with one effort after the other until one succeeds.
 
     A negotiation (`negotiate`) routes all circuits, and reroutes those on contested links at
@@ -232,9 +232,9 @@ def _try_efforts(wiring, space, room, tries, circuits):
         The graph of the fabric: how terminals are joined, and what cells cost.
     space : RoutingSpace
         Scratch of `negotiate`: prices of links, the heap of the search.
-    room : Room
-        Only ``room.no_cost`` is read: zeros for all terminals, as nothing is charged beside cells
-        and contests.
+    scratch : RowScratch
+        Only ``scratch.no_cost`` is read: zeros for all terminals, as nothing is charged beside
+        cells and contests.
     tries : int64 array, shape (efforts, 5)
         An `Effort` in each row, field by field: the price of a contest in the first round, in
         1/`UNIT` of a cell; its growth from round to round, in percent; what a contest adds to the
@@ -258,13 +258,13 @@ def _try_efforts(wiring, space, room, tries, circuits):
         )
         for port in range(len(circuits.lengths)):
             circuits.lengths[port] = 0
-        if negotiate(wiring, space, effort, room.no_cost, circuits) >= 0:
+        if negotiate(wiring, space, effort, scratch.no_cost, circuits) >= 0:
             return True
     return False
 
 
 @kernel
-def route_rows(wiring, space, ports, room, tries, rows):
+def route_rows(wiring, space, ports, scratch, tries, rows):
     """Route matchings of a batch, each for itself, and set the cells on the routes.
 
     A row is one matching. Its circuits are routed by negotiated congestion: all take their
@@ -282,10 +282,10 @@ def route_rows(wiring, space, ports, room, tries, rows):
     ports : PortTable
         ``ports.live[port]`` tells whether a port works, and ``ports.least[source, destination]``
         is the cost of the shortest route, in 1/`UNIT` of a cell, `FAR` or more if there is none.
-    room : Room
-        Scratch: ``room.order`` receives the source ports of the circuits of a row, the longest
-        first; ``room.partner[source]`` their destinations, -1 where idle; ``room.taken`` marks
-        destinations. ``room.no_cost`` has zeros, the cost of leaving by each terminal.
+    scratch : RowScratch
+        Scratch: ``scratch.order`` receives the source ports of the circuits of a row, the longest
+        first; ``scratch.partner[source]`` their destinations, -1 where idle; ``scratch.taken``
+        marks destinations. ``scratch.no_cost`` has zeros, the cost of leaving by each terminal.
     tries : int64 array, shape (efforts, 5)
         The efforts to try in turn. The columns are the price of a contest in the first round, in
         1/`UNIT` of a cell; its growth from round to round, in percent; what a contest adds to the
@@ -305,17 +305,19 @@ def route_rows(wiring, space, ports, room, tries, rows):
             states[cell] = -1
         for port in range(len(lengths)):
             lengths[port] = 0
-        n_circuits = line_up(ports, rows.matchings[row], room.order, room.partner, room.taken)
+        n_circuits = line_up(
+            ports, rows.matchings[row], scratch.order, scratch.partner, scratch.taken
+        )
         if n_circuits < 0:
             rows.outcome[row] = NO_MATCHING
             continue
 
         # The first circuit is the longest: if it has no way even alone, the row is not routed.
-        order = room.order[:n_circuits]
+        order = scratch.order[:n_circuits]
         is_routed = n_circuits == 0
-        if n_circuits > 0 and ports.least[order[0], room.partner[order[0]]] < FAR:
-            circuits = RoutedCircuits(order, room.partner, rows.routes, lengths)
-            is_routed = _try_efforts(wiring, space, room, tries, circuits)
+        if n_circuits > 0 and ports.least[order[0], scratch.partner[order[0]]] < FAR:
+            circuits = RoutedCircuits(order, scratch.partner, rows.routes, lengths)
+            is_routed = _try_efforts(wiring, space, scratch, tries, circuits)
         if is_routed:
             rows.outcome[row] = ROUTED
             write_states(wiring, order, rows.routes, lengths, states)

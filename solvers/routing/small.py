@@ -49,7 +49,7 @@ class _Stopped(Exception):
 
 
 def search_all(
-    problem: Routing, known: tuple[float, int], clock: Clock, on_event: OnEvent
+    problem: Routing, best_known: tuple[float, int], clock: Clock, on_event: OnEvent
 ) -> Found:
     """Find the routes of the least objective, and of these some of the fewest cells.
 
@@ -57,7 +57,7 @@ def search_all(
     ----------
     problem
         On a chip; its objective is "power-mw", "worst-loss-db" or "worst-snr-db".
-    known
+    best_known
         The objective and the number of cells of an answer that is there already.
     clock
         Limits the search.
@@ -71,9 +71,9 @@ def search_all(
     """
     limit = None
     try:
-        search = _Search(problem, known, clock, on_event)
+        search = _Search(problem, best_known, clock, on_event)
     except (KeyboardInterrupt, TimeUp) as stop:
-        return Found(None, known[0], limit_of(stop), 0)
+        return Found(None, best_known[0], limit_of(stop), 0)
     try:
         search.enter(0)
     except _Stopped as exc:
@@ -103,7 +103,7 @@ class _Search:
     """
 
     def __init__(
-        self, problem: Routing, known: tuple[float, int], clock: Clock, on_event: OnEvent
+        self, problem: Routing, best_known: tuple[float, int], clock: Clock, on_event: OnEvent
     ) -> None:
         """Look up what all branches of the search need, in plain lists, which are read quickest.
 
@@ -111,7 +111,7 @@ class _Search:
         ----------
         problem
             A matching on a chip, of which losses, leaks and heater powers of cells are known.
-        known
+        best_known
             The objective and the number of cells of an answer that is there already.
         clock
             Limits the search; it is looked at every so many cells that are tried.
@@ -127,7 +127,7 @@ class _Search:
         self.on_event = on_event
 
         # The best answer so far; `states` are its states once the search has found a better one.
-        self.best = known
+        self.best = best_known
         self.states: NDArray[np.int8] | None = None
         self.nodes = 0
 
@@ -311,9 +311,11 @@ class _Search:
             # The beam from the other end enters each cell where this one leaves it.
             added = 2
             back = []
-            for at, so_far in beam:
-                state = self.set[at >> 2]
-                back.append((self.exits[at][state], lost - so_far - self.loss[at >> 2][state]))
+            for terminal, so_far in beam:
+                state = self.set[terminal >> 2]
+                back.append(
+                    (self.exits[terminal][state], lost - so_far - self.loss[terminal >> 2][state])
+                )
             self.beams.append(back)
         self.cells += len(beam)
         if self.power:
@@ -342,12 +344,12 @@ class _Search:
         for number, beam in enumerate(self.beams):
             ratio = 0.0
             for entered, loss_db in beam:
-                beside = beam_at.get(entered ^ 1)
-                if beside is None or beside[0] == number:
+                neighbour = beam_at.get(entered ^ 1)
+                if neighbour is None or neighbour[0] == number:
                     continue
                 cell = entered // 4
                 share = self.leak[cell][self.set[cell]]
-                ratio += share * 10 ** ((loss_db - beside[1]) / 10)
+                ratio += share * 10 ** ((loss_db - neighbour[1]) / 10)
             worst = max(worst, ratio)
         return worst
 
@@ -357,7 +359,7 @@ class _Search:
         self.best = self.worst, self.cells
         lit = np.zeros(len(self.set), dtype=bool)
         for beam in self.beams:
-            lit[[at >> 2 for at, _ in beam]] = True
+            lit[[terminal >> 2 for terminal, _ in beam]] = True
         self.states = np.where(lit, self.set, FREE).astype(np.int8)
         if is_better:  # told once it is kept: the listener may interrupt
             self.on_event(NewBest(self.worst))

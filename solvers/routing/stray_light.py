@@ -184,9 +184,9 @@ class ChipOptics(NamedTuple):
     def pass_waveguides(self, frequency_hz: float) -> NDArray[np.complex128]:
         """``amplitude[terminal]``: of what leaves there, the part that enters the next cell."""
         graph = self.graph
-        kept = 10 ** (-waveguide_loss_db(graph, self.cells.device) / 20)
+        amplitude_share = 10 ** (-waveguide_loss_db(graph, self.cells.device) / 20)
         turn_rad = 2 * np.pi * frequency_hz * self.cells.device.cell_delay_s
-        of_link = kept * np.exp(1j * turn_rad * measure_waveguides(graph).length)
+        of_link = amplitude_share * np.exp(1j * turn_rad * measure_waveguides(graph).length)
         amplitude: NDArray[np.complex128] = np.where(
             graph.mate < 0, 0.0, of_link[graph.links.of_terminal]
         )
@@ -216,8 +216,8 @@ class ChipOptics(NamedTuple):
         if self.circuit_matrices is None:
             return of_device
         inverse_of_ideal = IDEAL_MATRICES[states].conj().swapaxes(-1, -2)  # they are unitary
-        own = self.circuit_matrices[np.arange(len(states)), states]
-        matrices: NDArray[np.complex128] = of_device @ inverse_of_ideal @ own
+        transfer = self.circuit_matrices[np.arange(len(states)), states]
+        matrices: NDArray[np.complex128] = of_device @ inverse_of_ideal @ transfer
         # A terminal that a cell does not have is dark in both states.
         dark = (self.circuit_matrices == 0).all(axis=1)
         return np.where(dark, 0.0, matrices)

@@ -9,7 +9,7 @@ fewer toggles past all others.
 
 Routes are kept as the terminals by which light leaves the cells; `terminals` explains how these
 are numbered. In all kernels ``graph`` is the `MeshArrays` of the fabric, ``space`` the
-`RoutingSpace` and ``room`` the `Room` to work in.
+`RoutingSpace` and ``scratch`` the `RowScratch` to work in.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Meeting(NamedTuple):
 
 
 @kernel
-def follow_circuit(graph, room, states, port):
-    """Follow the light of a port through cell states into ``room.routes`` and ``room.lengths``.
+def follow_circuit(graph, scratch, states, port):
+    """Follow the light of a port through cell states, and write down its route.
 
     A route that arrives has each link for itself: as light in a cell goes back the way it came,
     other light there could only come from the place where this light goes to.
@@ -150,8 +150,9 @@ def follow_circuit(graph, room, states, port):
     ----------
     graph : MeshArrays
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    room : Room
-        ``room.partner[port]`` is the destination.
+    scratch : RowScratch
+        ``scratch.partner[port]`` is the destination; ``scratch.routes`` and ``scratch.lengths``
+        receive the route.
     states : int8 array, shape (cells,)
         0 bar, 1 cross; light ends at a cell of state -1.
     port : int
@@ -162,7 +163,7 @@ def follow_circuit(graph, room, states, port):
     int
         The number of cells; 0 if the light does not come to its destination.
     """
-    route = room.routes[port]
+    route = scratch.routes[port]
     length = 0
     entering = graph.source[port]
     leaving = -1
@@ -171,14 +172,14 @@ def follow_circuit(graph, room, states, port):
         route[length] = leaving
         entering = graph.mate[leaving]
         length += 1
-    if leaving != graph.target[room.partner[port]]:
+    if leaving != graph.target[scratch.partner[port]]:
         length = 0
-    room.lengths[port] = length
+    scratch.lengths[port] = length
     return length
 
 
 @inner_kernel
-def _occupy_route(graph, space, room, port):
+def _occupy_route(graph, space, scratch, port):
     """Close the links of a route to others, and let passing its cells cost no toggle any more.
 
     Parameters
@@ -187,10 +188,10 @@ def _occupy_route(graph, space, room, port):
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         ``space.exit_cost`` of the links becomes `FAR`, and ``space.use`` counts the passages.
-    room : Room
-        ``room.routes`` and ``room.lengths`` have the route: the terminals by which its light
-        leaves its cells, and their number. ``room.toll[cell, state]`` becomes the cost of passing
-        without a toggle, and ``room.n_lit[cell]`` counts the passages.
+    scratch : RowScratch
+        ``scratch.routes`` and ``scratch.lengths`` have the route: the terminals by which its light
+        leaves its cells, and their number. ``scratch.toll[cell, state]`` becomes the cost of
+        passing without a toggle, and ``scratch.n_lit[cell]`` counts the passages.
     port : int
         The source port of the circuit.
 
@@ -203,8 +204,8 @@ def _occupy_route(graph, space, room, port):
     space.exit_cost[entering] = FAR
     space.use[graph.link[entering]] += 1
     is_simple = True
-    for step in range(room.lengths[port]):
-        leaving = room.routes[port, step]
+    for step in range(scratch.lengths[port]):
+        leaving = scratch.routes[port, step]
         link = graph.link[leaving]
         space.use[link] += 1
         if space.use[link] > 1:
@@ -215,14 +216,14 @@ def _occupy_route(graph, space, room, port):
                 space.exit_cost[terminal] = FAR
         cell = cell_of(leaving)
         state = state_between(entering, leaving)
-        room.toll[cell, state] = graph.cell_cost[cell, state]
-        room.n_lit[cell] += 1
+        scratch.toll[cell, state] = graph.cell_cost[cell, state]
+        scratch.n_lit[cell] += 1
         entering = graph.mate[leaving]
     return is_simple
 
 
 @inner_kernel
-def _occupy_routes(graph, space, room, order, states):
+def _occupy_routes(graph, space, scratch, order, states):
     """Occupy the routes of some circuits, and release all others.
 
     Parameters
@@ -232,10 +233,10 @@ def _occupy_routes(graph, space, room, order, states):
     space : RoutingSpace
         ``space.exit_cost`` becomes `FAR` on the links of the routes and 0 on others;
         ``space.use`` becomes the number of circuits on each link.
-    room : Room
-        ``room.routes`` and ``room.lengths`` have the routes. ``room.toll[cell, state]`` becomes
-        the cost of passing, with `_TOGGLE` if no route has set the cell and it is in the other
-        state; ``room.n_lit[cell]`` becomes the number of passages.
+    scratch : RowScratch
+        ``scratch.routes`` and ``scratch.lengths`` have the routes. ``scratch.toll[cell, state]``
+        becomes the cost of passing, with `_TOGGLE` if no route has set the cell and it is in the
+        other state; ``scratch.n_lit[cell]`` becomes the number of passages.
     order : int64 array, shape (circuits,)
         The source ports of the circuits. No two routes share a link.
     states : int8 array, shape (cells,)
@@ -246,27 +247,27 @@ def _occupy_routes(graph, space, room, order, states):
     for link in range(len(space.use)):
         space.use[link] = 0
     for cell in range(len(states)):
-        room.n_lit[cell] = 0
-        _price_dark_cell(graph, room, states, cell)
+        scratch.n_lit[cell] = 0
+        _price_dark_cell(graph, scratch, states, cell)
     for place in range(len(order)):
-        _occupy_route(graph, space, room, order[place])
+        _occupy_route(graph, space, scratch, order[place])
 
 
 @inner_kernel
-def _price_dark_cell(graph, room, states, cell):
-    """Set ``room.toll`` of a cell that no circuit passes: its cost, and the toggle if needed.
+def _price_dark_cell(graph, scratch, states, cell):
+    """Set ``scratch.toll`` of a cell that no circuit passes: its cost, and the toggle if needed.
 
     ``states[cell]`` is its present state; a toggle is needed for the other one, in either
     direction, and none from -1.
     """
     for state in range(2):
-        room.toll[cell, state] = graph.cell_cost[cell, state]
+        scratch.toll[cell, state] = graph.cell_cost[cell, state]
         if states[cell] == 1 - state:
-            room.toll[cell, state] += _TOGGLE
+            scratch.toll[cell, state] += _TOGGLE
 
 
 @inner_kernel
-def _release_route(graph, space, room, states, port):
+def _release_route(graph, space, scratch, states, port):
     """Undo `_occupy_route` for one circuit, while the routes of others stay occupied.
 
     Parameters
@@ -275,22 +276,22 @@ def _release_route(graph, space, room, states, port):
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         ``space.exit_cost`` of the links becomes 0 again; ``space.use`` counts circuits on links.
-    room : Room
-        ``room.routes`` and ``room.lengths`` have the route. ``room.n_lit[cell]`` is how many
-        times circuits pass a cell; once it is 0, ``room.toll[cell]`` has the costs of an
+    scratch : RowScratch
+        ``scratch.routes`` and ``scratch.lengths`` have the route. ``scratch.n_lit[cell]`` is how
+        many times circuits pass a cell; once it is 0, ``scratch.toll[cell]`` has the costs of an
         unoccupied cell again.
     states : int8 array, shape (cells,)
         The present states, -1 where not known.
     port : int
         The source port of the circuit; nothing is done if its route has no cells.
     """
-    if room.lengths[port] == 0:
+    if scratch.lengths[port] == 0:
         return
     entering = graph.source[port]
     space.exit_cost[entering] = 0
     space.use[graph.link[entering]] -= 1
-    for step in range(room.lengths[port]):
-        leaving = room.routes[port, step]
+    for step in range(scratch.lengths[port]):
+        leaving = scratch.routes[port, step]
         link = graph.link[leaving]
         space.use[link] -= 1
         for end in range(2):
@@ -300,9 +301,9 @@ def _release_route(graph, space, room, states, port):
 
         # A cell that another circuit passes as well stays set: passing it costs no toggle.
         cell = cell_of(leaving)
-        room.n_lit[cell] -= 1
-        if room.n_lit[cell] == 0:
-            _price_dark_cell(graph, room, states, cell)
+        scratch.n_lit[cell] -= 1
+        if scratch.n_lit[cell] == 0:
+            _price_dark_cell(graph, scratch, states, cell)
 
 
 @inner_kernel
@@ -492,12 +493,12 @@ def _join_ways(graph, sides, meeting, route):
 
 
 @inner_kernel
-def _side_of_search(room, end):
+def _side_of_search(scratch, end):
     """Return the arrays of one end of a search: 0 for that at the source, 1 at the target."""
-    rows = room.side_marks[end]
-    n_cells = len(room.toll)
+    rows = scratch.side_marks[end]
+    n_cells = len(scratch.toll)
     return SearchSide(
-        cost=room.side_costs[end],
+        cost=scratch.side_costs[end],
         previous=rows[0],
         reached=rows[1],
         bucket=rows[2, : n_cells + 1],
@@ -542,7 +543,7 @@ def _forget_costs(side, progress):
 
 
 @kernel
-def find_fewest_toggles(graph, space, room, port, max_toggles, route):
+def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     """Find the way of a circuit with the fewest toggles, and of these the one of fewest cells.
 
     Both ends are searched level by level of toggles, and within a level by the number of cells.
@@ -556,10 +557,10 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
 
     Parameters
     ----------
-    graph, space, room
+    graph, space, scratch
         The graph of the fabric and scratch of searches. ``space.exit_cost`` closes links,
-        ``room.toll[cell, state]`` has the costs, with `_TOGGLE` in each cell that has to be driven
-        to its other state, and ``room.partner[port]`` the destination.
+        ``scratch.toll[cell, state]`` has the costs, with `_TOGGLE` in each cell that has to be
+        driven to its other state, and ``scratch.partner[port]`` the destination.
     port : int
         The source port of the circuit.
     max_toggles : int
@@ -573,41 +574,48 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
         The number of cells, 0 if there is no such way, and the number of toggles.
     """
     source = graph.source[port]
-    target = graph.target[room.partner[port]]
-    from_source = _side_of_search(room, 0)
-    from_target = _side_of_search(room, 1)
-    ahead = _begin_at(from_source, source)
-    behind = _begin_at(from_target, target)
+    target = graph.target[scratch.partner[port]]
+    from_source = _side_of_search(scratch, 0)
+    from_target = _side_of_search(scratch, 1)
+    source_progress = _begin_at(from_source, source)
+    target_progress = _begin_at(from_target, target)
 
     # The search ends when one side has nowhere to go, or no unseen way can be better.
-    prices = (space.exit_cost, room.toll)
+    prices = (space.exit_cost, scratch.toll)
     first = source
     last = target
     best = Meeting(np.int64(FAR), -1, -1)  # type: ignore[arg-type]
-    while ahead.n_waiting and behind.n_waiting:
-        least_ahead = ahead.level * _TOGGLE + ahead.bucket * UNIT
-        least_behind = behind.level * _TOGGLE + behind.bucket * UNIT
-        if ahead.level + behind.level > max_toggles or best.cost <= least_ahead + least_behind:
+    while source_progress.n_waiting and target_progress.n_waiting:
+        least_from_source = source_progress.level * _TOGGLE + source_progress.bucket * UNIT
+        least_from_target = target_progress.level * _TOGGLE + target_progress.bucket * UNIT
+        if (
+            source_progress.level + target_progress.level > max_toggles
+            or best.cost <= least_from_source + least_from_target
+        ):
             break
         known_cost = best.cost
-        if ahead.n_expanded <= behind.n_expanded:
+        if source_progress.n_expanded <= target_progress.n_expanded:
             sides = (from_source, from_target)
-            ahead, best = _expand_stride(graph, prices, sides, ahead, least_behind, best)
+            source_progress, best = _expand_stride(
+                graph, prices, sides, source_progress, least_from_target, best
+            )
             if best.cost < known_cost:
                 first = best.entered
                 last = best.left
-            if ahead.n_waiting == 0:
-                ahead = _begin_next_level(from_source, ahead, best.cost)
+            if source_progress.n_waiting == 0:
+                source_progress = _begin_next_level(from_source, source_progress, best.cost)
         else:
             sides = (from_target, from_source)
-            behind, best = _expand_stride(graph, prices, sides, behind, least_ahead, best)
+            target_progress, best = _expand_stride(
+                graph, prices, sides, target_progress, least_from_source, best
+            )
             if best.cost < known_cost:
                 first = best.left
                 last = best.entered
-            if behind.n_waiting == 0:
-                behind = _begin_next_level(from_target, behind, best.cost)
-    _forget_costs(from_source, ahead)
-    _forget_costs(from_target, behind)
+            if target_progress.n_waiting == 0:
+                target_progress = _begin_next_level(from_target, target_progress, best.cost)
+    _forget_costs(from_source, source_progress)
+    _forget_costs(from_target, target_progress)
     if best.cost >= min(FAR, (max_toggles + 1) * _TOGGLE):
         return 0, 0
 
@@ -618,7 +626,7 @@ def find_fewest_toggles(graph, space, room, port, max_toggles, route):
 
 
 @inner_kernel
-def _route_in_turn(graph, space, room, ports_in_turn, max_toggles):
+def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
     """Route new circuits one by one past those that are there, each with the fewest toggles.
 
     Parameters
@@ -628,11 +636,11 @@ def _route_in_turn(graph, space, room, ports_in_turn, max_toggles):
     space : RoutingSpace
         ``space.exit_cost`` and ``space.use`` have the links that are taken, and receive those of
         the new circuits.
-    room : Room
-        Arrays by source port: ``room.partner`` has the destinations; ``room.routes`` and
-        ``room.lengths`` receive the routes, of length 0 where none was found. ``room.toll`` and
-        ``room.n_lit``, how often cells are passed, are those of the circuits that are there, and
-        receive the new ones.
+    scratch : RowScratch
+        Arrays by source port: ``scratch.partner`` has the destinations; ``scratch.routes`` and
+        ``scratch.lengths`` receive the routes, of length 0 where none was found. ``scratch.toll``
+        and ``scratch.n_lit``, how often cells are passed, are those of the circuits that are
+        there, and receive the new ones.
     ports_in_turn : int64 array, shape (new circuits,)
         The source ports of the new circuits, in the order in which they are routed.
     max_toggles : int
@@ -645,23 +653,23 @@ def _route_in_turn(graph, space, room, ports_in_turn, max_toggles):
         first; both are `NO_ROOM` if a circuit does not fit.
     """
     for place in range(len(ports_in_turn)):
-        room.lengths[ports_in_turn[place]] = 0
+        scratch.lengths[ports_in_turn[place]] = 0
     n_toggles = 0
     n_toggles_of_first = 0
     for place in range(len(ports_in_turn)):
         port = ports_in_turn[place]
-        length, more = find_fewest_toggles(
-            graph, space, room, port, max_toggles - n_toggles, room.routes[port]
+        length, route_toggles = find_fewest_toggles(
+            graph, space, scratch, port, max_toggles - n_toggles, scratch.routes[port]
         )
         if length == 0:
             return NO_ROOM, NO_ROOM
-        room.lengths[port] = length
-        n_toggles += more
+        scratch.lengths[port] = length
+        n_toggles += route_toggles
         if place == 0:
-            n_toggles_of_first = more
+            n_toggles_of_first = route_toggles
 
         # Later circuits find these links closed, and these cells set without a toggle.
-        if not _occupy_route(graph, space, room, port):
+        if not _occupy_route(graph, space, scratch, port):
             return NO_ROOM, NO_ROOM
     return n_toggles, n_toggles_of_first
 
@@ -674,7 +682,7 @@ def _copy_routes(order, original, copy):
     ----------
     order : int array, shape (circuits,)
         The source ports of the circuits.
-    original, copy : RoutedRow, RoutedCircuits or Room
+    original, copy : RoutedRow, RoutedCircuits or RowScratch
         Records with ``routes[port, step]``, the terminals by which light leaves its cells, and
         ``lengths[port]``, the number of cells. Those of `copy` are changed.
     """
@@ -721,7 +729,7 @@ def _state_cells(graph, order, routed):
 
 
 @inner_kernel
-def _copy_states(ports, given, states):
+def _copy_states(ports, present_states, states):
     """Copy the present states, stuck cells as they are or free; False if one is no state.
 
     Parameters
@@ -729,13 +737,13 @@ def _copy_states(ports, given, states):
     ports : PortTable
         ``ports.stuck[cell]``: -1 where the cell works, 0 or 1 where it stays in bar or cross, 2
         where it is dead.
-    given : int8 array, shape (cells,)
+    present_states : int8 array, shape (cells,)
         0 bar, 1 cross, -1 where not known; other values are no states.
     states : int8 array, shape (cells,)
         Receives the copy, with -1 for cells that are stuck in another state or dead.
     """
     for cell in range(len(states)):
-        state = given[cell]
+        state = present_states[cell]
         if state < -1 or state > 1:
             return False
         if ports.stuck[cell] >= 0 and state != ports.stuck[cell]:
@@ -745,16 +753,16 @@ def _copy_states(ports, given, states):
 
 
 @inner_kernel
-def _keep_circuits(graph, room, order, states):
+def _keep_circuits(graph, scratch, order, states):
     """Put the circuits that the states carry to the front; return how many there are.
 
     Parameters
     ----------
     graph : MeshArrays
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    room : Room
-        ``room.partner`` has the destinations; ``room.routes`` and ``room.lengths`` receive the
-        routes of the circuits that the states carry, and the length 0 of the others.
+    scratch : RowScratch
+        ``scratch.partner`` has the destinations; ``scratch.routes`` and ``scratch.lengths``
+        receive the routes of the circuits that the states carry, and the length 0 of the others.
     order : int64 array, shape (circuits,)
         The source ports of the circuits. Changed: both groups keep their order.
     states : int8 array, shape (cells,)
@@ -763,7 +771,7 @@ def _keep_circuits(graph, room, order, states):
     n_kept = 0
     for place in range(len(order)):
         port = order[place]
-        if follow_circuit(graph, room, states, port):
+        if follow_circuit(graph, scratch, states, port):
             for later in range(place, n_kept, -1):
                 order[later] = order[later - 1]
             order[n_kept] = port
@@ -772,7 +780,7 @@ def _keep_circuits(graph, room, order, states):
 
 
 @inner_kernel
-def _route_new_circuits(graph, space, room, new_ports, routed):
+def _route_new_circuits(graph, space, scratch, new_ports, routed):
     """Route the new circuits of a change past those that stay, by few toggles.
 
     Two orders are tried, and the one of fewer toggles counts. Then each new circuit looks for a
@@ -784,9 +792,9 @@ def _route_new_circuits(graph, space, room, new_ports, routed):
         The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
     space : RoutingSpace
         ``space.exit_cost`` and ``space.use`` have the links of the circuits that stay.
-    room : Room
-        ``room.toll`` and ``room.n_lit`` are those of the circuits that stay; ``room.partner`` has
-        the destinations. Changed as the routes are.
+    scratch : RowScratch
+        ``scratch.toll`` and ``scratch.n_lit`` are those of the circuits that stay;
+        ``scratch.partner`` has the destinations. Changed as the routes are.
     new_ports : int64 array, shape (new circuits,)
         The source ports of the new circuits, the longest first.
     routed : RoutedRow
@@ -807,14 +815,14 @@ def _route_new_circuits(graph, space, room, new_ports, routed):
         ports_in_turn = new_ports
         if turn == 1:
             ports_in_turn = new_ports[::-1]
-        n_toggles, n_least = _route_in_turn(graph, space, room, ports_in_turn, max_toggles)
+        n_toggles, n_least = _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles)
         if n_toggles != NO_ROOM:
             fits = True
             best_order = ports_in_turn
             max_toggles = n_toggles - 1
-            _copy_routes(new_ports, room, routed)
+            _copy_routes(new_ports, scratch, routed)
         for place in range(len(new_ports)):
-            _release_route(graph, space, room, states, new_ports[place])
+            _release_route(graph, space, scratch, states, new_ports[place])
 
         # The other order has to be better. It cannot be if the circuit that was routed first
         # takes all the toggles: any way of it past those that stay needs as many cells to be
@@ -823,16 +831,16 @@ def _route_new_circuits(graph, space, room, new_ports, routed):
             is_least = True
             break
     if fits and not is_least:
-        _copy_routes(new_ports, routed, room)
+        _copy_routes(new_ports, routed, scratch)
         for place in range(len(new_ports)):
-            _occupy_route(graph, space, room, new_ports[place])
-        _refit(graph, space, room, best_order, states, 1)
-        _copy_routes(new_ports, room, routed)
+            _occupy_route(graph, space, scratch, new_ports[place])
+        _refit(graph, space, scratch, best_order, states, 1)
+        _copy_routes(new_ports, scratch, routed)
     return fits
 
 
 @kernel
-def fit_in_circuits(graph, space, ports, room, change, routed):
+def fit_in_circuits(graph, space, ports, scratch, change, routed):
     """Let circuits that the present states carry stay, and fit the others in between.
 
     The new ones are routed in two orders, the longest first and last; the one of fewer toggles
@@ -840,7 +848,7 @@ def fit_in_circuits(graph, space, ports, room, change, routed):
 
     Parameters
     ----------
-    graph, space, ports, room
+    graph, space, ports, scratch
         The graph of the fabric; scratch of searches; which ports are live and how far they are
         from each other; and arrays by source port to work in.
     change : Change
@@ -853,28 +861,28 @@ def fit_in_circuits(graph, space, ports, room, change, routed):
     -------
     int
         The number of toggles; or `NO_MATCHING_GIVEN`, `NO_STATES_GIVEN`; or `NO_ROOM`: then
-        ``routed.states`` are the present ones, ``room.order`` has the circuits and ``room.routes``
-        the routes of those that could stay.
+        ``routed.states`` are the present ones, ``scratch.order`` has the circuits and
+        ``scratch.routes`` the routes of those that could stay.
     """
-    n_circuits = line_up(ports, change.matching, room.order, room.partner, room.taken)
+    n_circuits = line_up(ports, change.matching, scratch.order, scratch.partner, scratch.taken)
     if n_circuits < 0:
         return NO_MATCHING_GIVEN
-    order = room.order[:n_circuits]
+    order = scratch.order[:n_circuits]
     if not _copy_states(ports, change.states, routed.states):
         return NO_STATES_GIVEN
     for port in range(len(routed.lengths)):
         routed.lengths[port] = 0
-        room.lengths[port] = 0
-    n_kept = _keep_circuits(graph, room, order, routed.states)
+        scratch.lengths[port] = 0
+    n_kept = _keep_circuits(graph, scratch, order, routed.states)
 
     # The links of circuits that stay are closed, and cells that they have set cost no toggle.
-    _occupy_routes(graph, space, room, order[:n_kept], routed.states)
-    _copy_routes(order[:n_kept], room, routed)
+    _occupy_routes(graph, space, scratch, order[:n_kept], routed.states)
+    _copy_routes(order[:n_kept], scratch, routed)
 
     new_ports = order[n_kept:]
-    if not _route_new_circuits(graph, space, room, new_ports, routed):
+    if not _route_new_circuits(graph, space, scratch, new_ports, routed):
         for place in range(len(new_ports)):
-            room.lengths[new_ports[place]] = 0
+            scratch.lengths[new_ports[place]] = 0
         return NO_ROOM
     return _state_cells(graph, order, routed)
 
@@ -910,7 +918,7 @@ def _sum_tolls(graph, toll, port, route):
 
 
 @inner_kernel
-def _refit(graph, space, room, order, states, min_saved):
+def _refit(graph, space, scratch, order, states, min_saved):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
     A toggle is a cell that is driven to its other state; cells that were not set before, or lie on
@@ -927,11 +935,11 @@ def _refit(graph, space, room, order, states, min_saved):
     space : RoutingSpace
         ``space.exit_cost`` and ``space.use`` are those of all routes, before and afterwards;
         ``space.spare`` is scratch and holds the route that is found.
-    room : Room
-        Arrays by source port: ``room.routes``, the terminals by which light leaves its cells, and
-        ``room.lengths``, the number of cells, of the circuits in `order` are changed. All routes
-        are occupied: ``room.toll`` and ``room.n_lit`` are theirs, before and afterwards.
-        ``room.partner`` has the destinations.
+    scratch : RowScratch
+        Arrays by source port: ``scratch.routes``, the terminals by which light leaves its cells,
+        and ``scratch.lengths``, the number of cells, of the circuits in `order` are changed. All
+        routes are occupied: ``scratch.toll`` and ``scratch.n_lit`` are theirs, before and
+        afterwards. ``scratch.partner`` has the destinations.
     order : int64 array, shape (circuits,)
         The source ports of the circuits, which are tried in this order.
     states : int8 array, shape (cells,)
@@ -943,43 +951,43 @@ def _refit(graph, space, room, order, states, min_saved):
     n_unchanged = 0
     for turn in range(_REFITS * len(order)):
         port = order[turn % len(order)]
-        _release_route(graph, space, room, states, port)
+        _release_route(graph, space, scratch, states, port)
 
         # A circuit without so many toggles of its own cannot save them.
-        present = room.routes[port, : room.lengths[port]]
-        cost = _sum_tolls(graph, room.toll, port, present)
+        present = scratch.routes[port, : scratch.lengths[port]]
+        cost = _sum_tolls(graph, scratch.toll, port, present)
         max_toggles = cost // _TOGGLE - min_saved
         length = 0
         if cost >= _TOGGLE and max_toggles >= 0:
             length, _toggles = find_fewest_toggles(
-                graph, space, room, port, max_toggles, space.spare
+                graph, space, scratch, port, max_toggles, space.spare
             )
 
         # A way of as many toggles may still be cheaper by its cells. One that passes a link
         # twice, once in each direction, is no route.
         route = space.spare[:length]
         n_unchanged += 1
-        is_cheaper = length > 0 and _sum_tolls(graph, room.toll, port, route) < cost
+        is_cheaper = length > 0 and _sum_tolls(graph, scratch.toll, port, route) < cost
         if is_cheaper and not passes_link_twice(graph, space.use, route):
             n_unchanged = 0
-            room.lengths[port] = length
+            scratch.lengths[port] = length
             for step in range(length):
-                room.routes[port, step] = route[step]
-        _occupy_route(graph, space, room, port)
+                scratch.routes[port, step] = route[step]
+        _occupy_route(graph, space, scratch, port)
         if n_unchanged == len(order):
             break
 
 
 @kernel
-def negotiate_change(graph, space, room, order, toll, routed):
+def negotiate_change(graph, space, scratch, order, toll, routed):
     """Rip up and reroute circuits at the price of their toggles, then save toggles one by one.
 
     Parameters
     ----------
-    graph, space, room
-        The graph of the fabric, scratch of searches, and arrays by source port: ``room.routes``
-        are the routes to begin with, ``room.lengths`` their cells, 0 where there is none;
-        ``room.partner`` has the destinations.
+    graph, space, scratch
+        The graph of the fabric, scratch of searches, and arrays by source port: ``scratch.routes``
+        are the routes to begin with, ``scratch.lengths`` their cells, 0 where there is none;
+        ``scratch.partner`` has the destinations.
     order : int array, shape (circuits,)
         The source ports of the circuits.
     toll : Toll
@@ -996,27 +1004,27 @@ def negotiate_change(graph, space, room, order, toll, routed):
     """
     for cell in range(len(routed.states)):
         for state in range(2):
-            room.toll[cell, state] = graph.cell_cost[cell, state]
+            scratch.toll[cell, state] = graph.cell_cost[cell, state]
             if routed.states[cell] == 1 - state:
-                room.toll[cell, state] += toll.price * UNIT
-    priced = with_cell_cost(graph, room.toll)
-    _copy_routes(order, room, routed)
-    circuits = RoutedCircuits(order, room.partner, routed.routes, routed.lengths)
-    status = negotiate(priced, space, toll.effort, room.no_cost, circuits)
+                scratch.toll[cell, state] += toll.price * UNIT
+    priced = with_cell_cost(graph, scratch.toll)
+    _copy_routes(order, scratch, routed)
+    circuits = RoutedCircuits(order, scratch.partner, routed.routes, routed.lengths)
+    status = negotiate(priced, space, toll.effort, scratch.no_cost, circuits)
     if status < 0:
         return NO_ROOM
-    return finish_change(graph, space, room, order, routed)
+    return finish_change(graph, space, scratch, order, routed)
 
 
 @kernel
-def finish_change(graph, space, room, order, routed):
+def finish_change(graph, space, scratch, order, routed):
     """Save toggles of routed circuits, and state their cells.
 
     Parameters
     ----------
-    graph, space, room
-        The graph of the fabric, scratch of searches, and arrays by source port: ``room.routes``
-        and ``room.lengths`` are overwritten; ``room.partner`` has the destinations.
+    graph, space, scratch
+        The graph of the fabric, scratch of searches, and arrays by source port: ``scratch.routes``
+        and ``scratch.lengths`` are overwritten; ``scratch.partner`` has the destinations.
     order : int64 array, shape (circuits,)
         The source ports of the circuits.
     routed : RoutedRow
@@ -1027,8 +1035,8 @@ def finish_change(graph, space, room, order, routed):
     int
         The number of toggles.
     """
-    _copy_routes(order, routed, room)
-    _occupy_routes(graph, space, room, order, routed.states)
-    _refit(graph, space, room, order, routed.states, 0)
-    _copy_routes(order, room, routed)
+    _copy_routes(order, routed, scratch)
+    _occupy_routes(graph, space, scratch, order, routed.states)
+    _refit(graph, space, scratch, order, routed.states, 0)
+    _copy_routes(order, scratch, routed)
     return _state_cells(graph, order, routed)

@@ -71,9 +71,9 @@ def route_worst(
                 limit = limit or near_enough(best.objective, bound, clock.limits.gap)
             if limit is not None or (best is not None and best.objective <= bound):
                 return conclude_routes(problem, best, bound, limit, "ilp")
-            found = negotiation.attempt(turn, rng)
-            if found is not None and (best is None or found.objective < best.objective):
-                best = found
+            routed = negotiation.attempt(turn, rng)
+            if routed is not None and (best is None or routed.objective < best.objective):
+                best = routed
                 on_event(NewBest(best.objective))
     except (KeyboardInterrupt, TimeUp) as early_stop:
         return conclude_routes(problem, best, bound, limit_of(early_stop), "ilp")
