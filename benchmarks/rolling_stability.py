@@ -1,7 +1,7 @@
 """Measure whether the queue of `RollingSchedule` stays finite, and how long flows wait.
 
     python benchmarks/rolling_stability.py [--cells 0 8 16] [--slots 30000] [--cpu-s 200]
-    python benchmarks/rolling_stability.py --flows-per-port 300 --seeds 20 [--loads 0.5 0.8 0.9]
+    python benchmarks/rolling_stability.py --flows-per-port 30 300 --seeds 20 10 [--loads 0.5 0.8]
 
 A cell is a load, a number of ports, a pattern of traffic and a size of flows; `list_cells` names
 all of them. Flows arrive at random, and the clock moves to the end of each slot that is committed.
@@ -10,8 +10,8 @@ a fixed length takes the matching of the most queued bytes, if it has more than 
 a factor, for three lengths and factors.
 
 The second form compares mean waits: all of so many flows arrive and are served, with so many
-seeds, and the mean ratio of our waits to those of each rival is printed with its 95 % confidence
-interval.
+seeds. It prints a table in Markdown: for each load and number of flows, and each rival, the mean
+ratio of our mean wait to that of the rival, and its 95 % confidence interval.
 
 A queue is stable if its backlog stops to grow. *Growth* is the mean backlog of the last quarter of
 the run over that of the second. Times are in delays, which are 1 s here.
@@ -320,15 +320,29 @@ def run_maximum_weight(
     )
 
 
-def compare_waits(cell: Cell, n_flows: int, n_seeds: int) -> dict[str, object]:
+class WaitRatio(NamedTuple):
+    """Our mean wait over that of a rival, as a mean over several seeds."""
+
+    mean: float
+    half_width: float  # of the 95 % confidence interval, by Student's t
+
+
+def compare_waits(cell: Cell, n_flows: int, n_seeds: int) -> list[WaitRatio]:
     """Serve so many flows completely, with several seeds, and compare the mean waits.
+
+    Parameters
+    ----------
+    cell
+        What arrives.
+    n_flows
+        How many flows arrive with each seed.
+    n_seeds
+        The seeds are 0 to `n_seeds` - 1; 2 or more.
 
     Returns
     -------
-    dict
-        The ratio of our mean wait to that of each rival, as a mean over all seeds, and half of the
-        width of its 95 % confidence interval, by Student's t. Rivals are in the order of
-        `HYSTERESES`.
+    list of WaitRatio
+        One for each rival, in the order of `HYSTERESES`.
     """
     ratios = []
     for seed in range(n_seeds):
@@ -336,14 +350,41 @@ def compare_waits(cell: Cell, n_flows: int, n_seeds: int) -> dict[str, object]:
         ours, _, _ = run_ours(cell.n_ports, iter(flows))
         rivals = [run_maximum_weight(cell.n_ports, flows, np.inf, *rival) for rival in HYSTERESES]
         ratios.append([ours.mean_wait_s / rival.mean_wait_s for rival in rivals])
-    deviation = np.std(ratios, axis=0, ddof=1) / np.sqrt(n_seeds)
-    half_width = t.ppf(0.975, n_seeds - 1) * deviation
-    return {
-        "flows": n_flows,
-        "seeds": n_seeds,
-        "wait_over_rivals": np.mean(ratios, axis=0).round(3).tolist(),
-        "half_width": half_width.round(3).tolist(),
-    }
+
+    # The seeds are independent, and a ratio has the same flows above and below the line.
+    means = np.mean(ratios, axis=0)
+    deviations = np.std(ratios, axis=0, ddof=1) / np.sqrt(n_seeds)
+    half_widths = t.ppf(0.975, n_seeds - 1) * deviations
+    return [
+        WaitRatio(mean, half_width)
+        for mean, half_width in zip(means.tolist(), half_widths.tolist(), strict=True)
+    ]
+
+
+def print_table(
+    cells: Sequence[Cell], flows_per_port: Sequence[int], n_seeds: Sequence[int]
+) -> None:
+    """Print ratios of mean waits as a table in Markdown, row by row as they are known.
+
+    Parameters
+    ----------
+    cells
+        What arrives, one group of rows for each.
+    flows_per_port
+        The flows that arrive, for each port.
+    n_seeds
+        How many seeds are run for each of these numbers.
+    """
+    rivals = [f"slots of {slot_s:g}, factor {factor:g}" for slot_s, factor in HYSTERESES]
+    columns = ["load", "mean flow", "flows a port", "seeds", *rivals]
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
+    for cell in cells:
+        for n_flows_of_port, n_seeds_of_row in zip(flows_per_port, n_seeds, strict=True):
+            ratios = compare_waits(cell, cell.n_ports * n_flows_of_port, n_seeds_of_row)
+            row = [f"{cell.load:g}", f"{cell.size_s:g}", f"{n_flows_of_port}", f"{n_seeds_of_row}"]
+            row += [f"{ratio.mean:.2f} ± {ratio.half_width:.2f}" for ratio in ratios]
+            print(f"| {' | '.join(row)} |", flush=True)
 
 
 def main() -> None:
@@ -353,22 +394,34 @@ def main() -> None:
     parser.add_argument("--cells", type=int, nargs="*", default=range(len(cells)))
     parser.add_argument("--slots", type=int, default=30_000)
     parser.add_argument("--cpu-s", type=float, default=200.0, help="at most, for each cell")
-    parser.add_argument("--flows-per-port", type=int, help="serve so many, and compare waits")
-    parser.add_argument("--seeds", type=int, default=20, help="2 or more")
+    parser.add_argument(
+        "--flows-per-port", type=int, nargs="+", help="serve so many, and compare waits"
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[20], help="2 or more; one number, or one for each"
+    )
+    parser.add_argument("--ports", type=int, default=16, help="of the comparison of waits")
     parser.add_argument("--loads", type=float, nargs="*", default=(0.5, 0.8, 0.9))
     parser.add_argument("--sizes-s", type=float, nargs="*", default=(20.0,))
     options = parser.parse_args()
-    if options.seeds < 2:
+    if min(options.seeds) < 2:
         parser.error("--seeds: a confidence interval needs 2 or more")
     if options.slots < 1:
         parser.error("--slots: 1 or more")
-    if options.flows_per_port is not None and options.flows_per_port < 1:
-        parser.error("--flows-per-port: 1 or more")
     if options.flows_per_port is not None:
-        for load, size_s in product(options.loads, options.sizes_s):
-            cell = Cell(load, 16, "uniform", size_s)
-            row = compare_waits(cell, 16 * options.flows_per_port, options.seeds)
-            print(json.dumps({**cell._asdict(), **row}), flush=True)
+        flows_per_port = options.flows_per_port
+        if min(flows_per_port) < 1:
+            parser.error("--flows-per-port: 1 or more")
+        n_seeds = options.seeds
+        if len(n_seeds) == 1:
+            n_seeds = n_seeds * len(flows_per_port)
+        if len(n_seeds) != len(flows_per_port):
+            parser.error(f"--seeds: {len(n_seeds)} of {len(flows_per_port)} numbers")
+        compared = [
+            Cell(load, options.ports, "uniform", size_s)
+            for load, size_s in product(options.loads, options.sizes_s)
+        ]
+        print_table(compared, flows_per_port, n_seeds)
         return
     for number in options.cells:
         cell = cells[number]

@@ -171,7 +171,7 @@ class FlowQueue:
         self,
         number: int,
         parts: Sequence[tuple[Place, int]],
-        now: int,
+        now_tick: int,
         urgency: Urgency = PLAIN,
     ) -> None:
         """Put the flows of a demand behind the flows that wait.
@@ -187,25 +187,25 @@ class FlowQueue:
             The number of the demand.
         parts
             Source and destination of each flow, and its ticks.
-        now
+        now_tick
             The present tick.
         urgency
             The weight and the deadline of the demand.
         """
-        self.waiting[number] = Waiting(now, now, *urgency)
+        self.waiting[number] = Waiting(now_tick, now_tick, *urgency)
 
         # `_work` has the ticks of all flows that wait, and a delay for each.
-        due = now + self._work + sum(ticks + self._delay for _, ticks in parts)
+        due = now_tick + self._work + sum(ticks + self._delay for _, ticks in parts)
         for place, ticks in parts:
             self.append(Flow(place, number, ticks, due, *urgency))
         self._close(number)
 
     def add_flow(
-        self, number: int, place: Place, ticks: int, now: int, urgency: Urgency = PLAIN
+        self, number: int, place: Place, ticks: int, now_tick: int, urgency: Urgency = PLAIN
     ) -> None:
         """Put a demand of one flow behind the flows that wait; see `add`."""
-        self.waiting[number] = Waiting(now, now, *urgency)
-        due = now + self._work + ticks + self._delay
+        self.waiting[number] = Waiting(now_tick, now_tick, *urgency)
+        due = now_tick + self._work + ticks + self._delay
         self.append(Flow(place, number, ticks, due, *urgency))
 
     def append(self, flow: Flow) -> None:
@@ -316,7 +316,7 @@ class FlowQueue:
         mean = 1.0 + self.extra_weight / np.maximum(self.n_flows, 1.0)
         return np.maximum(mean, _LEAST_WEIGHT)  # sums of very different weights are rounded
 
-    def most_overdue(self, now: int, reserved: dict[Place, int]) -> OverdueFlow | None:
+    def most_overdue(self, now_tick: int, reserved: dict[Place, int]) -> OverdueFlow | None:
         """Find the due flow that came first, of those that committed slots do not complete.
 
         A flow is due when all flows that waited at its arrival, itself included, could have been
@@ -324,7 +324,7 @@ class FlowQueue:
 
         Parameters
         ----------
-        now
+        now_tick
             The present tick; flows that are due by then count.
         reserved
             Ticks that committed slots serve, by circuit.
@@ -335,14 +335,14 @@ class FlowQueue:
             Its circuit, and the ticks that the circuit needs until it is complete, beyond
             committed slots; None if no such flow is due.
         """
-        self._mark_due(now)
+        self._mark_due(now_tick)
         for flow in self._overdue:
             ticks = self._ticks_until_complete(flow) - reserved.get(flow.place, 0)
             if ticks > 0:
                 return OverdueFlow(flow.place, ticks)
         return None
 
-    def _mark_due(self, now: int) -> None:
+    def _mark_due(self, now_tick: int) -> None:
         """Let the flows that have become due go before others.
 
         They move from the list that is sorted by due ticks to that of overdue flows, which is
@@ -350,11 +350,11 @@ class FlowQueue:
 
         Parameters
         ----------
-        now
+        now_tick
             The present tick; flows that are due by then are marked.
         """
         # Those that have become due since the last call join the others, which stay sorted.
-        n_due = bisect_right(self._not_due, now, key=lambda flow: flow.due)
+        n_due = bisect_right(self._not_due, now_tick, key=lambda flow: flow.due)
         if n_due:
             for flow in self._not_due[:n_due]:
                 flow.is_overdue = True
@@ -364,7 +364,7 @@ class FlowQueue:
             self._overdue.sort(key=_by_number)
             del self._not_due[:n_due]
 
-    def urgent_places(self, now: int) -> list[Place]:
+    def urgent_places(self, now_tick: int) -> list[Place]:
         """List the circuits of flows whose deadlines are near and can still be met.
 
         A deadline is near from `_NOTICE` delays before the latest start on: the deadline less the
@@ -373,7 +373,7 @@ class FlowQueue:
 
         Parameters
         ----------
-        now
+        now_tick
             The present tick.
 
         Returns
@@ -384,14 +384,14 @@ class FlowQueue:
         """
         if not self._with_deadline:
             return []
-        self._mark_due(now)
+        self._mark_due(now_tick)
         places = []
         for flow in self._with_deadline.values():
             assert flow.deadline is not None
             latest_start = flow.deadline - flow.ticks - self._delay
-            if not latest_start - _NOTICE * self._delay <= now:
+            if not latest_start - _NOTICE * self._delay <= now_tick:
                 continue
-            if now <= latest_start:
+            if now_tick <= latest_start:
                 places.append(flow.place)
             if not flow.is_urgent:
                 flow.is_urgent = True
@@ -459,7 +459,7 @@ class FlowQueue:
         self._total[place] = self._total.get(place, 0) - (ticks - ticks_left)
         self._note(place)
 
-    def take_back(self, place: Place, ticks: int, now: int) -> int:
+    def take_back(self, place: Place, ticks: int, now_tick: int) -> int:
         """Take ticks of the last flows of a circuit out of the queue: they need not be served.
 
         Parameters
@@ -468,7 +468,7 @@ class FlowQueue:
             Source and destination of the circuit.
         ticks
             How many ticks are taken back, if there are as many.
-        now
+        now_tick
             The present tick, at which flows that have nothing left count as complete.
 
         Returns
@@ -482,15 +482,15 @@ class FlowQueue:
             flow = flows[-1]
             taken = min(ticks_left, flow.ticks)
             ticks_left -= taken
-            self._take(flow, taken, now)
+            self._take(flow, taken, now_tick)
             if not flow.ticks:
                 flows.pop()
         self._total[place] = self._total.get(place, 0) - (ticks - ticks_left)
         self._note(place)
         return ticks - ticks_left
 
-    def _take(self, flow: Flow, ticks: int, now: int) -> None:
-        """Shorten a flow; if nothing is left it is complete at the tick `now`.
+    def _take(self, flow: Flow, ticks: int, now_tick: int) -> None:
+        """Shorten a flow; if nothing is left it is complete at the tick `now_tick`.
 
         A flow is the part of one demand that goes over one circuit; its ticks are how long the
         circuit has to carry it yet.
@@ -504,7 +504,7 @@ class FlowQueue:
             A flow that waits.
         ticks
             How many ticks of it go, no more than it has.
-        now
+        now_tick
             The tick at which the last of these goes.
         """
         flow.ticks -= ticks
@@ -519,7 +519,7 @@ class FlowQueue:
                 self.n_weighted -= 1
             if flow.deadline is not None:
                 del self._with_deadline[flow.number]
-            demand.done = max(demand.done, now)
+            demand.done = max(demand.done, now_tick)
             self._close(flow.demand)
 
     def _forget_due_time(self, flow: Flow) -> None:

@@ -567,23 +567,23 @@ class RollingSchedule:
         InputError
             If it is before the present.
         """
-        now = self._tick_of(now_s)
-        if now < self._now:
+        now_tick = self._tick_of(now_s)
+        if now_tick < self._now:
             raise InputError(f"now_s = {now_s:g}: before {self.now_s:g}", where="now_s")
 
         # A circuit carries from its first tick in the slot to the end, or to the new time.
         for slot in self._slots:
             for place, circuit_begin in slot.circuits():
                 begin = max(self._now, circuit_begin)
-                end = min(now, slot.end)
+                end = min(now_tick, slot.end)
                 if end > begin:
                     self._queue.serve(place, end - begin, begin)
 
         # Packets carry the rest; circuits have gone first.
         if self._state.packet_bytes_per_s:
-            self._send_packets(now)
-        self._slots = [slot for slot in self._slots if slot.end > now]
-        self._now = now
+            self._send_packets(now_tick)
+        self._slots = [slot for slot in self._slots if slot.end > now_tick]
+        self._now = now_tick
 
     def figures(self) -> dict[str, Any]:
         """Return how things go, by name; `to_prometheus` makes text of it.
@@ -821,7 +821,7 @@ class RollingSchedule:
                 reserved_ticks[place] = reserved_ticks.get(place, 0) + service
         return Uncommitted.of(self._queue, reserved_ticks, self._now)
 
-    def _send_packets(self, now: int) -> None:
+    def _send_packets(self, now_tick: int) -> None:
         """Let the packet network carry what waits, the smallest entries first.
 
         The packet network is beside the circuits; it carries a share of what a circuit does, for
@@ -829,12 +829,12 @@ class RollingSchedule:
 
         Parameters
         ----------
-        now
+        now_tick
             The tick until which it carries, from the present one on.
         """
         # Each port may send and receive so much, in ticks of a circuit.
         share = Fraction(repr(self._state.packet_bytes_per_s)) / self._rate
-        packet_ticks = int(share * (now - self._now))
+        packet_ticks = int(share * (now_tick - self._now))
         ticks_of_source = [packet_ticks] * self.fabric.n_ports
         ticks_of_destination = [packet_ticks] * self.fabric.n_ports
 
@@ -844,7 +844,7 @@ class RollingSchedule:
             waiting_ticks = self._queue.look((source, destination)).ticks
             ticks = min(ticks_of_source[source], ticks_of_destination[destination], waiting_ticks)
             if ticks:
-                self._queue.serve((source, destination), ticks, now - ticks)
+                self._queue.serve((source, destination), ticks, now_tick - ticks)
                 ticks_of_source[source] -= ticks
                 ticks_of_destination[destination] -= ticks
 

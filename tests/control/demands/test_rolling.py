@@ -429,10 +429,10 @@ def test_complete_flows_are_forgotten_at_once() -> None:
     """No slot pays for the flows that were complete before: each goes when it is served."""
     queue = FlowQueue(2, delay=1)
     for number in range(100):
-        queue.add(number, [((0, 1), 2)], now=0)
-    queue.add(100, [((1, 0), 1000)], now=0)
+        queue.add(number, [((0, 1), 2)], now_tick=0)
+    queue.add(100, [((1, 0), 1000)], now_tick=0)
     queue.serve((0, 1), 2 * 60, begin=0)
-    queue.take_back((0, 1), 2 * 10, now=120)
+    queue.take_back((0, 1), 2 * 10, now_tick=120)
 
     profile = cProfile.Profile()
     overdue = profile.runcall(queue.most_overdue, 10**6, {})

@@ -31,3 +31,19 @@ def test_one_seed_is_refused(
     with pytest.raises(SystemExit):
         stability.main()
     assert "--seeds: a confidence interval needs 2 or more" in capsys.readouterr().err
+
+
+def test_each_number_of_flows_has_its_seeds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stability = load_benchmark("rolling_stability")
+    arguments = ["--flows-per-port", "2", "4", "--seeds", "3", "2", "--loads", "0.5"]
+    monkeypatch.setattr(sys, "argv", ["", *arguments, "--ports", "4"])
+    stability.main()
+    _head, _line, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split("|")[3:5] for row in rows] == [[" 2 ", " 3 "], [" 4 ", " 2 "]]
+
+    monkeypatch.setattr(sys, "argv", ["", "--flows-per-port", "2", "--seeds", "3", "2"])
+    with pytest.raises(SystemExit):
+        stability.main()
+    assert "--seeds: 2 of 1 numbers" in capsys.readouterr().err
