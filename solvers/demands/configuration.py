@@ -119,8 +119,11 @@ def bound_by_prices(
     best: NDArray[np.float64] | None = None
     best_bound = 0.0
     for _ in range(_MOST_ROUNDS):
+        prices_of_entries = master.prices()
+        if prices_of_entries is None:
+            break
         prices = np.zeros(demand.shape)
-        prices[rows, columns] = master.prices()
+        prices[rows, columns] = prices_of_entries
         slots, worst = pricing.dearest(prices)
         lowered = prices / max(1.0, worst)  # now no slot earns more than it takes
         bound = float((lowered * demand).sum())
@@ -317,7 +320,7 @@ class _Master:
         self.slots.append(served)
         self.times.append(time)
 
-    def prices(self) -> NDArray[np.float64]:
+    def prices(self) -> NDArray[np.float64] | None:
         """Find the best prices for the slots so far: the dual of the linear programme over them.
 
         Prices maximise the sum of price times demand such that no slot so far earns more than it
@@ -325,14 +328,21 @@ class _Master:
 
         Returns
         -------
-        ndarray, shape (entries,)
-            How many ticks of time a tick of service of each entry is worth, >= 0.
+        ndarray, shape (entries,), or None
+            How many ticks of time a tick of service of each entry is worth, >= 0; None if the
+            solver ends without an optimum, as it may where numbers are very different.
         """
         with uncounted():
             from scipy.optimize import linprog
             from scipy.sparse import csr_array
 
-        matrix = csr_array(np.stack(self.slots))
-        optimum = linprog(-self.needs, A_ub=matrix, b_ub=np.array(self.times), method="highs")
+        # All ticks in parts of the longest slot: prices stay the same, and the solver sees no
+        # numbers of 1e12.
+        longest = max(self.times)
+        matrix = csr_array(np.stack(self.slots) / longest)
+        times = np.array(self.times) / longest
+        optimum = linprog(-self.needs / longest, A_ub=matrix, b_ub=times, method="highs")
+        if optimum.x is None:
+            return None
         prices: NDArray[np.float64] = np.maximum(optimum.x, 0.0)
         return prices

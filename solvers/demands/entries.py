@@ -86,6 +86,19 @@ def _add_lines(entries, row_sums, column_sums):
         column_sums[1, entries.column[entry]] += 1
 
 
+@kernel
+def _add_lines_of_matrix(demand, row_sums, column_sums):
+    """Add ticks and numbers of the entries of a matrix to those of lines, as `_add_lines` does."""
+    for source in range(len(demand)):
+        for destination in range(len(demand)):
+            ticks = demand[source, destination]
+            if ticks != 0:
+                row_sums[0, source] += ticks
+                row_sums[1, source] += 1
+                column_sums[0, destination] += ticks
+                column_sums[1, destination] += 1
+
+
 class LineSums(NamedTuple):
     """How much each row and each column has to serve."""
 
@@ -97,6 +110,13 @@ class LineSums(NamedTuple):
         """Add up the entries of all lines."""
         sums = np.zeros((2, 2, entries.n_ports), dtype=np.int64)
         _add_lines(entries, sums[0], sums[1])
+        return cls(sums[:, 0].reshape(-1), sums[:, 1].reshape(-1))
+
+    @classmethod
+    def of_matrix(cls, demand: NDArray[np.int64]) -> LineSums:
+        """Add up all lines of ``demand[source, destination]``, in ticks."""
+        sums = np.zeros((2, 2, len(demand)), dtype=np.int64)
+        _add_lines_of_matrix(demand, sums[0], sums[1])
         return cls(sums[:, 0].reshape(-1), sums[:, 1].reshape(-1))
 
     @property

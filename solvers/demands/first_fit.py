@@ -41,6 +41,10 @@ _BITS_OF_ONE = 127 << 23
 _DROPPED_BITS = 23 - _MANTISSA_BITS
 _LAST_KEY = (1 << (2 * _DIGIT_BITS)) - 1
 
+_BUCKETS = 1 << 14
+"""Buckets of the sort of a full matrix: their ends, and the lines of the cache in which they are
+filled, take about a megabyte."""
+
 WORD = 62
 """Slots in one word of the sets of slots in which a port is busy."""
 
@@ -201,15 +205,48 @@ def _occupy(busy, port, word, bit):
         busy.first_open[port] += 1
 
 
+@inner_kernel
+def _occupy_first_open_slot(rows, columns, source, destination, bit_number):
+    """Find the first slot in which both ports of an entry are free, and make them busy there.
+
+    The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k. The
+    union of both ports' words has a 1 for each slot that is closed, so the lowest 0 of the first
+    word that is not full is the slot.
+
+    Parameters
+    ----------
+    rows, columns : BusySlots
+        In and out: the slots in which sources and destinations are busy.
+    source, destination : int
+        The ports of the entry.
+    bit_number : int array, shape (67,)
+        `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
+
+    Returns
+    -------
+    int
+        The number of the slot.
+    """
+    # All words before the later of both first open words are full for one of the ports.
+    word = max(rows.first_open[source], columns.first_open[destination])
+    taken = rows.words[source, word] | columns.words[destination, word]
+    while taken == FULL:
+        word += 1
+        taken = rows.words[source, word] | columns.words[destination, word]
+
+    # Adding 1 carries through the ones at the end up to the lowest 0, the only bit that is 0 in
+    # the word and 1 in the sum: 0b1011 + 1 = 0b1100, and 0b0100 is free.
+    lowest_free = ~taken & (taken + 1)
+    _occupy(rows, source, word, lowest_free)
+    _occupy(columns, destination, word, lowest_free)
+    return WORD * word + bit_number[lowest_free % 67]
+
+
 @kernel
 def _first_fit(entries, rows, columns, bit_number, slots):
     """Give each entry the first slot in which both its ports are free (first fit).
 
-    The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k.
-
     A slot is open for an entry if neither its source nor its destination has another circuit then.
-    The union of both ports' words has a 1 for each slot that is closed, so the lowest 0 of the
-    first word that is not full is the slot.
 
     Parameters
     ----------
@@ -234,20 +271,8 @@ def _first_fit(entries, rows, columns, bit_number, slots):
     """
     n_slots = 0
     for entry in range(len(entries.ticks)):
-        # All words before the later of both first open words are full for one of the ports.
         source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
-        word = max(rows.first_open[source], columns.first_open[destination])
-        taken = rows.words[source, word] | columns.words[destination, word]
-        while taken == FULL:
-            word += 1
-            taken = rows.words[source, word] | columns.words[destination, word]
-
-        # Adding 1 carries through the ones at the end up to the lowest 0, the only bit that is 0
-        # in the word and 1 in the sum: 0b1011 + 1 = 0b1100, and 0b0100 is free.
-        lowest_free = ~taken & (taken + 1)
-        slot = WORD * word + bit_number[lowest_free % 67]
-        _occupy(rows, source, word, lowest_free)
-        _occupy(columns, destination, word, lowest_free)
+        slot = _occupy_first_open_slot(rows, columns, source, destination, bit_number)
 
         # Slots are opened one after the other, so one that is not known yet is the next number.
         if slot == n_slots:
@@ -258,6 +283,175 @@ def _first_fit(entries, rows, columns, bit_number, slots):
         # The first entry of a slot is the heaviest one but for the rounding of the sort.
         slots.ticks[slot] = max(slots.ticks[slot], entries.ticks[entry])
     return n_slots
+
+
+class SortedPlaces(NamedTuple):
+    """The places of a full matrix that are not zero, heaviest first, in buckets of like ticks."""
+
+    place: NDArray[np.int32]  # (entries,): source and destination, see `place_of`
+    bucket_end: NDArray[np.int64]  # (buckets,): the rank behind the last entry of each bucket
+    bits: int  # the bits that one port takes in a place: ports are below 2**bits
+
+
+@inner_kernel
+def _bits_of_float(ticks):
+    """Return the bits of a number of ticks >= 1 as a 32-bit float, which grow with it."""
+    return np.int64(np.float32(ticks).view(np.int32))
+
+
+@kernel
+def _sort_places(demand, lightest, heaviest, order):
+    """Sort the places of a full matrix into buckets of like ticks, heaviest first, in one pass.
+
+    A distribution sort: buckets are even parts of the range between the bits of the lightest and
+    of the heaviest entry as 32-bit floats, which are about the logarithms of the ticks. With 2**14
+    buckets entries of one bucket differ by 0.1 % for each factor of a million in that range.
+
+    Parameters
+    ----------
+    demand : int array, shape (n, n)
+        In: ``demand[source, destination]`` in ticks.
+    lightest, heaviest : int
+        The least number of ticks that is not zero, and the greatest.
+    order : SortedPlaces
+        Out: ``place``, row by row within a bucket, and ``bucket_end``, which is 0 before.
+    """
+    n = len(demand)
+    ends = order.bucket_end
+    last_bucket = len(ends) - 1
+    top_bits = _bits_of_float(heaviest)
+    shift = 0
+    while (top_bits - _bits_of_float(lightest)) >> shift > last_bucket:
+        shift += 1
+
+    # Count the entries of each bucket; the sums of earlier ones are where buckets begin.
+    for source in range(n):
+        for destination in range(n):
+            if demand[source, destination] > 0:
+                bits = _bits_of_float(demand[source, destination])
+                ends[(top_bits - bits) >> shift] += 1
+    begin = 0
+    for bucket in range(len(ends)):
+        n_entries = ends[bucket]
+        ends[bucket] = begin
+        begin += n_entries
+
+    # Each entry takes the next rank of its bucket: afterwards that is the end of the bucket.
+    for source in range(n):
+        for destination in range(n):
+            if demand[source, destination] > 0:
+                bucket = (top_bits - _bits_of_float(demand[source, destination])) >> shift
+                order.place[ends[bucket]] = place_of(source, destination, order.bits)
+                ends[bucket] += 1
+
+
+@kernel
+def _first_fit_of_matrix(demand, order, rows, columns, bit_number, slots):
+    """Give each entry of a full matrix the first slot in which both its ports are free.
+
+    A slot lasts as long as its heaviest entry. That is in the bucket of the entry that opens the
+    slot, so that the ticks of later ones, a lookup far away, matter within this bucket alone.
+
+    Parameters
+    ----------
+    demand : int array, shape (n, n)
+        In: ``demand[source, destination]`` in ticks.
+    order : SortedPlaces
+        In: the places of its entries, heaviest first.
+    rows, columns : BusySlots
+        Scratch: the slots in which each source and destination is busy; in: all words 0.
+    bit_number : int array, shape (67,)
+        `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
+    slots : SlotsByPort
+        Out: matchings and ticks of as many slots as the result; the ticks are 0 before.
+
+    Returns
+    -------
+    int
+        How many slots there are.
+    """
+    n_slots = 0
+    first_slot_of_bucket = 0
+    bucket = 0
+    for rank in range(len(order.place)):
+        while rank >= order.bucket_end[bucket]:
+            bucket += 1
+            first_slot_of_bucket = n_slots
+        source, destination = ports_of(np.int64(order.place[rank]), order.bits)
+        slot = _occupy_first_open_slot(rows, columns, source, destination, bit_number)
+        if slot == n_slots:
+            slots.matchings[slot, :] = -1
+            n_slots += 1
+        slots.matchings[slot, source] = destination
+        if slot >= first_slot_of_bucket:
+            slots.ticks[slot] = max(slots.ticks[slot], demand[source, destination])
+    return n_slots
+
+
+def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
+    """Put each entry of a full matrix, heaviest first, into the first slot that has room.
+
+    The plan of `cover_first_fit` for matrices of many entries, but for the order of entries whose
+    ticks are nearly the same. It takes a fourth of the memory; memory that is new to a process
+    takes longer than the sort itself.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, shape (n, n), not all zero; n < 2**15.
+    lines
+        The sums of its lines.
+
+    Returns
+    -------
+    Plan
+        At most twice as many slots, less one, as the line with most entries has of them. All
+        of the demand is served, each entry in one slot.
+    """
+    n_ports = len(demand)
+    n_entries = int(lines.n_entries[:n_ports].sum())
+    order = SortedPlaces(
+        np.empty(n_entries, np.int32),
+        np.zeros(_BUCKETS, np.int64),
+        max(1, (n_ports - 1).bit_length()),
+    )
+    heaviest = int(demand.max())
+    lightest = int(demand.min())
+    if lightest == 0:
+        lightest = int(demand.min(where=demand > 0, initial=heaviest))
+    _sort_places(demand, lightest, heaviest, order)
+    rows, columns, slots = _lay_out_slots(lines, n_ports)
+    n_slots = _first_fit_of_matrix(demand, order, rows, columns, BIT_OF_RESIDUE, slots)
+    return Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
+
+
+def _lay_out_slots(lines: LineSums, n_ports: int) -> tuple[BusySlots, BusySlots, SlotsByPort]:
+    """Make room for the slots of first fit, and for the sets of slots in which ports are busy.
+
+    Parameters
+    ----------
+    lines
+        The sums of the lines of a demand, and the numbers of their entries.
+    n_ports
+        The number of ports.
+
+    Returns
+    -------
+    rows, columns : BusySlots
+        No source and no destination is busy.
+    slots : SlotsByPort
+        Room for twice the entries of the busiest line.
+    """
+    # With d entries in the fullest line, an entry finds at most d - 1 slots closed by its source
+    # and d - 1 by its destination. The second extra word keeps `first_open` inside the array.
+    most_slots = 2 * lines.most_entries
+    n_words = 2 + most_slots // WORD
+    rows = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
+    columns = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
+    slots = SlotsByPort(
+        np.empty((most_slots, n_ports), np.int32), np.zeros(most_slots, dtype=np.int64)
+    )
+    return rows, columns, slots
 
 
 def sort_heaviest_first(entries: Entries) -> SortedEntries:
@@ -317,15 +511,7 @@ def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Pla
         return Plan.of([], [], n_ports)
     order = sort_heaviest_first(entries)
 
-    # With d entries in the fullest line, an entry finds at most d - 1 slots closed by its source
-    # and d - 1 by its destination. The second extra word keeps `first_open` inside the array.
-    most_slots = 2 * lines.most_entries
-    n_words = 2 + most_slots // WORD
-    rows = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
-    columns = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
-    slots = SlotsByPort(
-        np.empty((most_slots, n_ports), np.int32), np.zeros(most_slots, dtype=np.int64)
-    )
+    rows, columns, slots = _lay_out_slots(lines, n_ports)
     n_slots = _first_fit(order, rows, columns, BIT_OF_RESIDUE, slots)
     return Plan(slots.matchings[:n_slots], np.maximum(slots.ticks[:n_slots], shortest))
 

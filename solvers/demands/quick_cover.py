@@ -19,7 +19,7 @@ from optmatch.model import TimeUp, counted_time
 from optmatch.solvers.demands.edge_colouring import cover_fewest_slots
 from optmatch.solvers.demands.entries import Entries, LineSums
 from optmatch.solvers.demands.entry_covers import CRITICAL, MEDIAN, RATED, STABLE, CoverTerms
-from optmatch.solvers.demands.first_fit import cover_first_fit
+from optmatch.solvers.demands.first_fit import cover_first_fit, cover_matrix_first_fit
 from optmatch.solvers.demands.moves import MoveSearch, MoveTask
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.planted import cover_planted
@@ -45,6 +45,9 @@ _MATRIX_PORTS = 4096
 _FINISH_S_PER_PLACE = 7e-8
 """What it takes to put equal slots together and to trim them, for each slot and port; measured
 with 64 to 1,024 ports."""
+
+_MANY_PLACES = 1 << 16
+"""The first plan of full matrices of so many places, 256 ports, is made without a list."""
 
 _FEW_ENTRIES = 10_000
 """A former plan of so few entries is patched even if there is no time: in a millisecond."""
@@ -130,8 +133,53 @@ def plan_quickly(
     return plan_entries(Entries.of_matrix(demand), delay, deadline, previous)
 
 
+def plan_full_matrix(
+    demand: NDArray[np.int64],
+    lines: LineSums,
+    delay: int,
+    deadline: float,
+    previous: Plan | None = None,
+) -> Plan:
+    """Cover a matrix with demand at most of its places as well as time allows.
+
+    The first plan is made without a list of the entries. For some thousand ports such a list takes
+    longer than the time limits that schedulers have.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` in ticks, int64, shape (n, n).
+    lines
+        The sums of its lines.
+    delay
+        In ticks, before each slot.
+    deadline
+        When to stop, by `counted_time`; infinite for a number of moves.
+    previous
+        Slots of a demand like this one, to start from; None if there are none.
+
+    Returns
+    -------
+    Plan
+        The plan of least cost that was found, which serves the whole demand.
+    """
+    if demand.size < _MANY_PLACES:
+        return plan_entries(Entries.of_matrix(demand), delay, deadline, previous)
+    first = cover_matrix_first_fit(demand, lines)
+    late = deadline - _FINISH_S_PER_PLACE * len(first.ticks) * len(demand)
+    is_late = previous is None and counted_time() >= late
+    if is_late or first.cost(delay) <= lines.bound(delay):
+        return first
+    return plan_entries(Entries.of_matrix(demand), delay, deadline, previous, first=first)
+
+
 def plan_entries(
-    entries: Entries, delay: int, deadline: float, previous: Plan | None = None
+    entries: Entries,
+    delay: int,
+    deadline: float,
+    previous: Plan | None = None,
+    *,
+    first: Plan | None = None,
 ) -> Plan:
     """Cover the entries of a demand as well as time allows.
 
@@ -154,6 +202,8 @@ def plan_entries(
         When to stop, by `counted_time`; infinite for a number of moves.
     previous
         Slots of a demand like this one, to start from; None if there are none.
+    first
+        A first plan that serves all entries; None if it has to be made.
 
     Returns
     -------
@@ -169,7 +219,8 @@ def plan_entries(
     lines = LineSums.of(entries)
     bound = lines.bound(delay)
     size = Size.of_entries(entries, lines, delay)
-    first = cover_first_fit(entries, lines)
+    if first is None:
+        first = cover_first_fit(entries, lines)
     if first.cost(delay) > bound and estimate_fewest_slots_s(size, SWEEPS) < _GRACE_S / 2:
         # Where delays are long the number of slots decides.
         fewest = cover_fewest_slots(entries, lines, n_sweeps=SWEEPS)

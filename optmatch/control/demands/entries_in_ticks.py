@@ -33,7 +33,9 @@ same full matrix."""
 class EntriesInTicks(NamedTuple):
     """A demand of an ideal switch, counted in ticks."""
 
-    entries: Entries  # those that are not zero, row by row
+    entries: Entries | NDArray[np.int64]
+    """Those that are not zero, row by row; or the whole matrix, ``demand[source, destination]``,
+    shape (n, n), if most places have a demand."""
     delay_ticks: int  # the reconfiguration delay
     tick_s: float  # the length of a tick in seconds
     names: tuple[str, ...] | None
@@ -65,6 +67,9 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
     # Rate and delay alone, as the options of a problem without demand.
     Demand(IdealSwitch(1), [[0.0]], rate_bytes_per_s=rate_bytes_per_s, delay_s=delay_s)
     is_listed = is_sparse(matrix) or is_graph(matrix)
+    if _is_plain(matrix):
+        # Nobody keeps the matrix, so that a copy of it would be of no use.
+        return _count_full(matrix, None, float(rate_bytes_per_s), float(delay_s))
     if not is_listed:
         return _count_full(
             *plain_matrix(matrix, "matrix"), float(rate_bytes_per_s), float(delay_s)
@@ -130,15 +135,14 @@ def _count_full(
     Returns
     -------
     EntriesInTicks
-        The entries that are not zero, the delay in ticks, the tick in seconds, and the names.
+        The entries that are not zero, or the whole matrix; the delay in ticks, the tick in
+        seconds, and the names.
 
     Raises
     ------
     InputError
         If the matrix is not square, an entry is negative, or a size or time is out of range.
     """
-    from optmatch.solvers.demands.entries import Entries
-
     _check_shape(matrix.shape)
     IdealSwitch(len(matrix), names)  # refuses too many ports, and names that are not different
     if matrix.min() < 0:
@@ -147,9 +151,9 @@ def _count_full(
     placed = PlacedAmounts.of_matrix(matrix)
     scaled = scale_amounts(placed, rate_bytes_per_s, delay_s)
     if placed.sources is None or placed.destinations is None:
-        entries = Entries.of_matrix(scaled.ticks.reshape(matrix.shape))
-    else:
-        entries = _entries_of(placed, scaled.ticks)
+        full = scaled.ticks.reshape(matrix.shape)
+        return EntriesInTicks(full, scaled.delay, scaled.tick_s, names)
+    entries = _entries_of(placed, scaled.ticks)
     return EntriesInTicks(entries, scaled.delay, scaled.tick_s, names)
 
 

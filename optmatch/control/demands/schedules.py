@@ -317,16 +317,24 @@ def schedule(
     """
     started_s = counted_time()
     from optmatch.solvers.demands.entries import LineSums
-    from optmatch.solvers.demands.quick_cover import plan_entries
+    from optmatch.solvers.demands.quick_cover import plan_entries, plan_full_matrix
 
     # The time counts from the call, so reading the demand is part of it.
     limit_s = np.inf if time_limit_s is None else number("time_limit_s", time_limit_s)
     demand = read_entries(matrix, delay_s, rate_bytes_per_s)
+    deadline = started_s + limit_s
     former = None
-    if previous is not None:
-        former = _former_plan(previous, demand.entries.n_ports, demand.tick_s)
-    bound_s = LineSums.of(demand.entries).bound(demand.delay_ticks) * demand.tick_s
-    plan = plan_entries(demand.entries, demand.delay_ticks, started_s + limit_s, former)
+    if isinstance(demand.entries, np.ndarray):
+        if previous is not None:
+            former = _former_plan(previous, len(demand.entries), demand.tick_s)
+        lines = LineSums.of_matrix(demand.entries)
+        plan = plan_full_matrix(demand.entries, lines, demand.delay_ticks, deadline, former)
+    else:
+        if previous is not None:
+            former = _former_plan(previous, demand.entries.n_ports, demand.tick_s)
+        lines = LineSums.of(demand.entries)
+        plan = plan_entries(demand.entries, demand.delay_ticks, deadline, former)
+    bound_s = lines.bound(demand.delay_ticks) * demand.tick_s
     return Slots(
         plan.matchings,
         np.asarray(plan.ticks * demand.tick_s, dtype=np.float64),

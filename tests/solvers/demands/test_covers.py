@@ -21,9 +21,15 @@ from optmatch.solvers.demands.covering import (
     complete,
 )
 from optmatch.solvers.demands.covers import cover_by
-from optmatch.solvers.demands.entries import Left, PortVectors, assign_entries
+from optmatch.solvers.demands.entries import (
+    Entries,
+    Left,
+    LineSums,
+    PortVectors,
+    assign_entries,
+)
 from optmatch.solvers.demands.entry_covers import CHOICES, LARGEST, LEAST
-from optmatch.solvers.demands.first_fit import cover_heaviest_first
+from optmatch.solvers.demands.first_fit import cover_heaviest_first, cover_matrix_first_fit
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.quick_cover import cover_quickly, plan_quickly
 from optmatch.solvers.demands.quick_rules import QuickTask, cover_critical_lines
@@ -410,3 +416,46 @@ def test_terms_are_held_as_long_as_an_entry_needs_them() -> None:
     plan = quick_rules.decompose_and_trim(QuickTask(demand, 0))
     assert (serve(plan) >= demand).all()
     assert plan.ticks.sum() == 1004
+
+
+@given(st.integers(1, 12), st.integers(0, 10_000), st.sampled_from([3, 1000, 2**40]))
+def test_first_fit_of_a_matrix_serves_all_in_the_slots_of_first_fit(
+    n: int, seed: int, largest: int
+) -> None:
+    """Entries of like ticks may come in another order than by exact ticks."""
+    rng = np.random.default_rng(seed)
+    demand = rng.integers(0, largest, (n, n)) * (rng.random((n, n)) < 0.8)
+    demand[0, n - 1] = 1
+    plan = cover_matrix_first_fit(demand, LineSums.of_matrix(demand))
+    assert (serve(plan) >= demand).all()
+    assert plan.matchings.dtype == np.int32
+    degree = max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max())
+    assert degree <= len(plan.ticks) < 2 * degree + 1
+
+    # Each entry is in one slot, and each slot is as long as its heaviest entry.
+    slots, sources = np.nonzero(plan.matchings >= 0)
+    destinations = plan.matchings[slots, sources]
+    assert len(slots) == np.count_nonzero(demand)
+    assert len(set(zip(sources.tolist(), destinations.tolist(), strict=True))) == len(slots)
+    for slot, ticks in enumerate(plan.ticks.tolist()):
+        is_here = slots == slot
+        assert demand[sources[is_here], destinations[is_here]].max() == ticks
+    if largest == 3:
+        same = cover_heaviest_first(demand)
+        assert plan.matchings.tolist() == same.matchings.tolist()
+
+
+def test_full_matrices_are_planned_without_a_list_of_their_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 300 ports; a list would take memory, and so time, that the limit does not allow."""
+    demand_s = np.random.default_rng(0).random((300, 300))
+    monkeypatch.setattr(Entries, "of_matrix", None)
+    slots = om.schedule(demand_s, 1e-3, time_limit_s=0.0)
+    served = serve(Plan(slots.matchings, np.rint(slots.durations_s * 1e9).astype(np.int64)))
+    assert (served >= np.floor(demand_s * 1e9) - 1).all()
+    assert slots.completion_s < 1.2 * slots.lower_bound_s
+    sparse = np.where(np.arange(300)[:, None] == np.arange(300), demand_s, 0.0)
+    assert om.schedule(sparse, 1e-3, time_limit_s=0.0).completion_s == pytest.approx(
+        sparse.max() + 1e-3
+    )

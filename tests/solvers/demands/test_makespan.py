@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.problems.demands import traffic
+from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.plane_model import finish_small
 
 MODULE = "optmatch.solvers.demands.makespan"
@@ -129,3 +130,16 @@ def test_other_kinds_of_switching_get_plans_without_a_search(field: dict[str, ob
     solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=20))
     assert solution.objective is not None
     assert "bound_by" not in solution.stats
+
+
+@pytest.mark.parametrize("seed", [729496, 927154])
+def test_prices_of_lines_of_a_trillion_ticks(seed: int) -> None:
+    """Floats are counted in 2**40 ticks a line: the linear programme once ended without prices."""
+    rng = np.random.default_rng(seed)
+    demand_s = np.zeros((6, 6))
+    for _ in range(8):
+        demand_s[np.arange(6), rng.permutation(6)] += rng.exponential(1e-3, size=6)
+    problem = om.Demand.from_matrix(demand_s, delay_s=0.01)
+    proof = bound_by_prices(problem, om.Limits(time_s=20).start())
+    assert proof is not None
+    assert bound_of(proof, problem) >= 0.9 * problem.lower_bound()
