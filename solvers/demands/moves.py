@@ -31,7 +31,11 @@ _LEAST_ROOM = 32
 _WORK_PER_S = 4e8
 """Entries that a cover looks at in a second, until a round has been measured; 2 to 6e8."""
 
-_LONG_ENOUGH_S = 1e-4
+_LEAST_WORK_PER_S = 1e8
+"""Slower rounds were slowed down by something else. With the rate of such a round as measured, the
+next one seemed not to fit, and the search ended long before its time."""
+
+_LONG_ENOUGH_S = 0.005
 """Rounds that take longer than this are measured."""
 
 
@@ -432,6 +436,7 @@ class MoveSearch:
         if n_made < self._moves_per_round and self._current.n_slots[0] > 1:
             return None
         if took_s > _LONG_ENOUGH_S:
-            self._work_per_s = (work - int(self._ports.work[0])) / took_s
+            measured = (work - int(self._ports.work[0])) / took_s
+            self._work_per_s = max(_LEAST_WORK_PER_S, measured)
         n_slots = int(self._current.n_slots[0])
         return Plan(self._current.matchings[:n_slots].copy(), self._current.ticks[:n_slots].copy())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from optmatch.solvers.demands import moves
 from optmatch.solvers.demands.entry_covers import CRITICAL, LEAST, MEDIAN, RATED, STABLE
 from optmatch.solvers.demands.moves import MoveSearch, MoveTask
 from optmatch.solvers.demands.plans import Plan, serve
@@ -100,3 +101,16 @@ def test_a_longer_plan_gets_more_room() -> None:
     assert after is not None
     assert after.cost(20) < plan.cost(20)
     assert (serve(after) >= demand).all()
+
+
+def test_a_round_that_something_else_slowed_down_ends_no_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a round of a hundred seconds the next one still fits into a hundredth of a second."""
+    demand = np.random.default_rng(0).integers(1, 99, (5, 5))
+    plan = first_plan(demand)
+    search = MoveSearch(MoveTask(demand, 20, 1, np.array([RATED])), 10)
+    shown = itertools.count(0.0, 100.0)
+    monkeypatch.setattr(moves, "counted_time", lambda: next(shown))
+    assert search.play_round(plan, 1000.0) is not None
+    assert search.play_round(plan, 0.01) is not None
