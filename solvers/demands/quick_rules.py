@@ -48,6 +48,9 @@ _OVERRUN = 2.0
 """Rules that see early whether they will be done in time begin if half of the estimate fits. On
 dense demands of 65 to 256 ports covers by critical lines take 0.45 to 0.67 of it."""
 
+_WORTH_FORESEEING_S = 0.01
+"""Rules that have less time than this do not end early."""
+
 SHORTENED = 1.05
 """By which factor a plan may be longer than another one before its slots are shortened."""
 
@@ -282,13 +285,14 @@ def _cover_listed(
     count = len(left.row)
     plans = [Plan.of([], [], n)]
     slots_at_once = 1
-    started_s = counted_time()
+    started_s = np.inf
     cost = 0
     next_check = 0.0
     while count > 0:
         began_s = counted_time()
         if began_s >= deadline:
             raise TimeUp
+        started_s = min(started_s, began_s)
         remaining_s = deadline - began_s
         ports.work[0] = int(min(UNLIMITED_WORK, remaining_s * _WORK_PER_S))
         slots = SlotTable(
@@ -337,11 +341,14 @@ def _comes_too_late(started_s: float, deadline: float, part_left: float) -> bool
     Returns
     -------
     bool
-        False as long as less than a twentieth of the time has passed.
+        False as long as less than a twentieth of the time has passed; and if there is so little
+        time that no rule would take the place of this one, since more time must not be worse.
     """
     available_s = deadline - started_s
     took_s = counted_time() - started_s
-    return took_s > available_s / 20 and took_s > available_s * (1 - part_left**2)
+    if available_s < _WORTH_FORESEEING_S or took_s < available_s / 20:
+        return False
+    return took_s > available_s * (1 - part_left**2)
 
 
 @kernel
