@@ -673,6 +673,12 @@ class SplitSearch:
         share = np.where(solved.x[:n_paths] < 1e-9, 0.0, solved.x[:n_paths])
         amounts = share * self.least_s
         carried = np.bincount(block_of_path, weights=amounts, minlength=int(wanted.sum()))
+        # Blocks that are tiny beside the others are lost in the tolerance: they go over the first
+        # of their paths.
+        blocks, first_path = np.unique(block_of_path, return_index=True)
+        is_lost = carried[blocks] == 0.0
+        amounts[first_path[is_lost]] = self.least_s
+        carried[blocks[is_lost]] = self.least_s
         amounts = amounts * (self.demand_s[wanted] / carried)[block_of_path]
 
         # The dual prices of the rows of blocks, 0 for blocks without bytes, and of the rows of

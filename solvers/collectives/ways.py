@@ -358,13 +358,8 @@ def exchange(
     int array, shape (rounds, lanes, ranks)
         A copy of the sequence, with other circuits in lane 0.
     """
-    # The toll of a circuit: 2, so that ways of few circuits are cheaper, and for either port what
-    # it costs in all rounds together, compared with the mean port.
-    n = len(demand_s)
+    toll = _toll_of_circuits(best, price)
     changed = sequence.copy()
-    sent = price.sum(axis=(0, 1))
-    received = np.bincount(best.reshape(-1), price.reshape(-1), n)
-    toll = 2.0 + sent[:, None] / sent.mean() + received / received.mean()  # toll[rank, peer]
 
     # Rounds `first` to `last` - 1 have the same circuits: a configuration.
     is_first = np.append(True, (np.diff(sequence, axis=0) != 0).any(axis=(1, 2)))
@@ -373,16 +368,64 @@ def exchange(
         before = _cheapest_paths(changed[:first], toll)
         after = _cheapest_paths(changed[last:], toll)
         gain = _gains_of_exchange(peer, toll, demand_s, before, after)
-
-        # The exchanges that gain most, no rank in two of them, and none that gains far less than
-        # the best: gains were counted for one exchange alone.
-        is_fixed = np.zeros(n, dtype=np.bool_)
-        for pair in np.argsort(-gain, axis=None)[:n].tolist():
-            a, b = divmod(pair, n)
-            if gain[a, b] > 0.3 * gain.max() and not (is_fixed[a] or is_fixed[b]):
-                changed[first:last, 0, [a, b]] = changed[first:last, 0, [b, a]]
-                is_fixed[[a, b]] = True
+        for a, b in _choose_exchanges(gain):
+            changed[first:last, 0, [a, b]] = changed[first:last, 0, [b, a]]
     return changed
+
+
+def _toll_of_circuits(best: Sequence, price: FloatArray) -> FloatArray:
+    """Set the price of each possible circuit by how busy its two ranks are in the best sequence.
+
+    A circuit that is not in the best sequence has no load of its own. It is taken for dear if the
+    rank at its begin sends over busy circuits, and if the rank at its end receives over such.
+
+    Parameters
+    ----------
+    best
+        ``best[round, lane, rank]``: the rank to which a rank transmits; a lane is one port of
+        every rank.
+    price
+        ``price[round, lane, rank]``: the price of each of these circuits, high where it is busy.
+
+    Returns
+    -------
+    float array, shape (ranks, ranks)
+        ``toll[rank, peer]``: 2, so that paths of few circuits are cheaper, and the prices of all
+        circuits from `rank`, and of all circuits to `peer`, each as a multiple of its mean.
+    """
+    n_ranks = best.shape[2]
+    sent = price.sum(axis=(0, 1))
+    received = np.bincount(best.reshape(-1), price.reshape(-1), n_ranks)
+    toll: FloatArray = 2.0 + sent[:, None] / sent.mean() + received / received.mean()
+    return toll
+
+
+def _choose_exchanges(gain: FloatArray) -> list[tuple[int, int]]:
+    """Choose the exchanges that gain most, such that no rank takes part in two of them.
+
+    Gains are counted for one exchange alone, and are less if others are made, too. Exchanges that
+    gain less than 0.3 of the best one are therefore not made.
+
+    Parameters
+    ----------
+    gain
+        ``gain[a, b]``, shape (ranks, ranks): what is saved if a and b exchange their circuits.
+
+    Returns
+    -------
+    list of (a, b)
+        Pairs of ranks, from among as many of the best pairs as there are ranks.
+    """
+    n_ranks = len(gain)
+    least_gain = 0.3 * gain.max()
+    is_taken = np.zeros(n_ranks, dtype=np.bool_)
+    chosen: list[tuple[int, int]] = []
+    for pair in np.argsort(-gain, axis=None)[:n_ranks].tolist():
+        a, b = divmod(pair, n_ranks)
+        if gain[a, b] > least_gain and not (is_taken[a] or is_taken[b]):
+            chosen.append((a, b))
+            is_taken[[a, b]] = True
+    return chosen
 
 
 def _gains_of_exchange(

@@ -69,39 +69,27 @@ def check_planes(
         When each round starts and ends, in seconds. None in place of both if the shares or the
         circuits of the plan are not those of these rounds.
     """
-    # `wanted_bytes` are what each round has to carry, and `ready_s` is when its ranks are ready.
-    is_given = loads is None
+    # Each round, or each step that the problem states, has a share of each plane.
     if loads is None:
-        wanted_bytes = np.asarray(problem.steps)[:, 1]
-        ready_s = np.zeros(len(wanted_bytes))
+        n_rounds = len(np.asarray(problem.steps))
+        ready_s = np.zeros(n_rounds)
         findings.expect("steps from outside have no sends", "sends", len(plan.sends), 0)
         findings.expect("nor circuits of their own", "circuits", plan.n_epochs, 0)
     else:
-        wanted_bytes = loads.busiest_bytes
+        n_rounds = len(loads.busiest_bytes)
         ready_s = loads.ready_s
-    shares_bytes = plan.shares_bytes
-    if not len(wanted_bytes) and not shares_bytes.size:
-        return wanted_bytes, wanted_bytes
-    shape = (len(wanted_bytes), problem.planes)
+    if not n_rounds and not plan.shares_bytes.size:
+        return np.zeros(0), np.zeros(0)
+    shape = (n_rounds, problem.planes)
     rule = "planes have a share in each round"
-    if not findings.expect(rule, "shares_bytes", shares_bytes.shape, shape):
+    if not findings.expect(rule, "shares_bytes", plan.shares_bytes.shape, shape):
         return None
 
-    is_used = shares_bytes > 0
-    if not is_given:
-        # The loads are the bytes of one lane (a port on some plane), where all lanes share
-        # evenly. All bytes of a round are those of its lanes together: its planes times ports.
-        wanted_bytes = wanted_bytes * problem.ports * is_used.sum(axis=1)
-        if not _check_epochs_of_planes(problem, plan, is_used, findings):
-            return None
-
-    # No share is negative, and together they carry all bytes, up to rounding.
-    total_bytes = shares_bytes.sum(axis=1)
-    is_wrong = (shares_bytes < 0).any(axis=1) | (total_bytes < wanted_bytes * (1 - RTOL))
-    for round_ in np.flatnonzero(is_wrong)[:1]:
-        rule = "planes together carry the bytes of a round"
-        got = float(total_bytes[round_])
-        findings.refuse(rule, f"shares_bytes[{round_}]", got, float(wanted_bytes[round_]))
+    # Planes that have a share also have circuits, and no others do. Steps have no circuits.
+    is_used = plan.shares_bytes > 0
+    if loads is not None and not _check_epochs_of_planes(problem, plan, is_used, findings):
+        return None
+    _check_bytes_of_rounds(problem, plan, loads, findings)
 
     # A round may start when all rounds before it have ended on all planes, and its ranks are
     # ready.
@@ -116,6 +104,43 @@ def check_planes(
     first_start_s = np.where(is_used, plan.start_s, math.inf).min(axis=1)
     starts_s = np.where(is_used.any(axis=1), first_start_s, earliest_s)
     return starts_s, np.maximum(plan.end_s.max(axis=1), earliest_s)
+
+
+def _check_bytes_of_rounds(
+    problem: Collective, plan: CollectivePlan, loads: RoundLoads | None, findings: Findings
+) -> None:
+    """Check that the shares of all planes in a round together are what its busiest rank sends.
+
+    A *plane* is a switch of its own, on which each rank has some ports. Its *share* of a round are
+    the bytes that it carries of the rank that sends most. No share may be negative.
+
+    Parameters
+    ----------
+    problem
+        The collective. If it states its rounds as a list of steps, these are rows of a circuit
+        number and of the bytes that the busiest rank sends.
+    plan
+        The plan, with ``shares_bytes[round, plane]``.
+    loads
+        If the rounds follow from the sends of the plan: by round the bytes of the busiest circuit.
+        None if the problem states steps.
+    findings
+        Gets the first violation.
+    """
+    # The busiest circuit is that of one port, where all ports of the planes with a share carry
+    # equally much. The busiest rank sends as much over each of its ports on these planes.
+    if loads is None:
+        wanted_bytes = np.asarray(problem.steps)[:, 1]
+    else:
+        n_used_planes = (plan.shares_bytes > 0).sum(axis=1)
+        wanted_bytes = loads.busiest_bytes * problem.ports * n_used_planes
+
+    total_bytes = plan.shares_bytes.sum(axis=1)
+    is_wrong = (plan.shares_bytes < 0).any(axis=1) | (total_bytes < wanted_bytes * (1 - RTOL))
+    for round_ in np.flatnonzero(is_wrong)[:1]:
+        rule = "planes together carry the bytes of a round"
+        got = float(total_bytes[round_])
+        findings.refuse(rule, f"shares_bytes[{round_}]", got, float(wanted_bytes[round_]))
 
 
 def _check_times(

@@ -196,3 +196,15 @@ def _hops(sequence: NDArray[np.int64]) -> NDArray[np.float64]:
     for way in sequence:
         hops[:, way] = np.minimum(hops[:, way], hops + 1)
     return hops
+
+
+def test_blocks_that_are_tiny_beside_others_are_sent() -> None:
+    """The programme keeps to its equations up to a tolerance, in which a block of 18 B is lost."""
+    demand = np.random.default_rng(9).random((9, 9)) ** 3 * 1e8
+    np.fill_diagonal(demand, 0.0)
+    problem = om.Collective(
+        "all-to-all", 9, 0.0, demand_bytes=demand, ports=2, alpha_s=1e-6, delay_s=1e-4
+    )
+    solution = om.solve(problem, "split", seed=0, limits=om.Limits(iterations=20))
+    assert solution.objective is not None
+    assert solution.objective >= problem.lower_bound()
