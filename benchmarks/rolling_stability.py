@@ -376,7 +376,7 @@ def print_table(
         How many seeds are run for each of these numbers.
     """
     rivals = [f"slots of {slot_s:g}, factor {factor:g}" for slot_s, factor in HYSTERESES]
-    columns = ["load", "mean flow", "flows a port", "seeds", *rivals]
+    columns = ["load", "mean flow, in delays", "flows a port", "seeds", *rivals]
     print(f"| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|")
     for cell in cells:
