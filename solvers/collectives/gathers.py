@@ -139,6 +139,14 @@ class BlockArrays(NamedTuple):
     """Scratch: the blocks that can come to a rank in this round."""
     lane_load: FloatArray
     """Scratch, ``lane_load[lane]``: the pieces of this rank and round on each circuit."""
+    queue: IntArray
+    """Scratch, by place: the lanes that a search for a lighter lane has reached, in order."""
+    reached_from: IntArray
+    """Scratch, by lane: the lane from which the search has reached it; -1 if not reached."""
+    moved_block: IntArray
+    """Scratch, by lane: the block that would move to it from that lane."""
+    moved_piece: IntArray
+    """Scratch, by lane: the piece of that block."""
 
 
 class Gather(NamedTuple):
@@ -383,6 +391,13 @@ def spread_blocks(source, width, arrays):
             # All blocks that can come do come in this round; only their lanes are chosen.
             n_wanted = list_wanted_blocks(source, width, arrays, rank)
             choose_lanes((source, width), arrays, rank, n_wanted, turn)
+            # A rank that ends later than all before it in this round is looked at more closely.
+            heaviest = find_heaviest_lane(arrays.lane_load)
+            while arrays.lane_load[heaviest] > arrays.loads[turn]:
+                if not relieve_lane((source, width), arrays, rank, n_wanted, turn, heaviest):
+                    break
+                heaviest = find_heaviest_lane(arrays.lane_load)
+            arrays.loads[turn] = max(arrays.loads[turn], arrays.lane_load[heaviest])
             for place in range(n_wanted):
                 block = arrays.wanted[place]
                 arrays.n_choices[block] = 0
@@ -445,7 +460,7 @@ def list_wanted_blocks(source, width, arrays, rank):
 
 @inner_kernel
 def choose_lanes(circuits, arrays, rank, n_wanted, turn):
-    """Choose over which port of a rank each piece comes in a round, so that all carry as much.
+    """Choose over which port of a rank each piece comes in a round, so that all carry alike.
 
     A *block* is the data of one rank, cut into equal pieces. The blocks that come in this round
     are known: those that the rank lacks, and that a neighbour had before. Blocks that only one
@@ -460,8 +475,8 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
     arrays : BlockArrays
         Reads ``wanted[place]``, the blocks that come; ``n_choices[block]``, how many neighbours
         can send a block; and ``round_of[rank, block]``, when it came to a rank. Writes
-        ``lane_of[rank, block, piece]``, the lane over which a piece comes, and ``loads[round]``,
-        the most pieces on a circuit. Uses `lane_load` as scratch.
+        ``lane_of[rank, block, piece]``, the lane over which a piece comes, and
+        ``lane_load[lane]``, how many pieces come over each circuit of a lane.
     rank : int
         The rank that receives.
     n_wanted : int
@@ -490,9 +505,108 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
                         best = lane
                 arrays.lane_of[rank, block, piece] = best
                 arrays.lane_load[best] += 1.0 / width[best, rank]
-    # The round lasts as long as the busiest circuit of any rank.
-    for lane in range(n_lanes):
-        arrays.loads[turn] = max(arrays.loads[turn], arrays.lane_load[lane])
+
+
+@inner_kernel
+def find_heaviest_lane(lane_load):
+    """Return the first lane with the greatest load, from ``lane_load[lane]``."""
+    heaviest = 0
+    for lane in range(1, len(lane_load)):
+        if lane_load[lane] > lane_load[heaviest]:
+            heaviest = lane
+    return heaviest
+
+
+@inner_kernel
+def relieve_lane(circuits, arrays, rank, n_wanted, turn, heaviest):
+    """Move one piece away from the busiest port of a rank, if need be by a chain of moves.
+
+    Each *block*, the data of one rank, comes in pieces, each over one port (*lane*) of the rank
+    that receives it. For example, lane 0 brings five pieces, lane 1 four and lane 2 three. If no
+    piece of lane 0 can come over lane 2, a piece of lane 0 may move to lane 1, and one of lane 1
+    to lane 2: then each brings four. Such a chain is searched breadth first from the busiest lane
+    (an augmenting path of a bipartite assignment), O(pieces lanes) steps.
+
+    Parameters
+    ----------
+    circuits : tuple of two int arrays, shape (lanes, n)
+        The rank whose data come in over each port, -1 if it is dark; and how many ports of the
+        rank have this source, at the first of them, with 0 at the others.
+    arrays : BlockArrays
+        Reads ``wanted[place]``, the blocks that come in this round, and ``round_of[rank, block]``,
+        when a block came to a rank. Changes ``lane_of[rank, block, piece]``, the lane over which a
+        piece comes, and ``lane_load[lane]``, the pieces on each circuit of a lane.
+    rank : int
+        The rank that receives.
+    n_wanted : int
+        How many blocks are in `wanted`.
+    turn : int
+        The number of the round.
+    heaviest : int
+        The busiest lane.
+
+    Returns
+    -------
+    bool
+        Whether a piece was moved. If not, the load of the busiest lane is the least possible.
+    """
+    source, width = circuits
+    n_lanes = source.shape[0]
+    n_pieces = arrays.lane_of.shape[2]
+    most = arrays.lane_load[heaviest]
+    arrays.reached_from[:] = -1
+    arrays.reached_from[heaviest] = heaviest
+    arrays.queue[0] = heaviest
+    n_reached = 1
+    at = 0
+    while at < n_reached:
+        # All lanes are reached to which a piece of this lane could move: the neighbour at the
+        # other end had its block before the round.
+        giver = arrays.queue[at]
+        at += 1
+        for place in range(n_wanted):
+            block = arrays.wanted[place]
+            for piece in range(n_pieces):
+                if arrays.lane_of[rank, block, piece] != giver:
+                    continue
+                for lane in range(n_lanes):
+                    if arrays.reached_from[lane] >= 0 or width[lane, rank] == 0:
+                        continue
+                    if arrays.round_of[source[lane, rank], block] >= turn:
+                        continue
+                    arrays.reached_from[lane] = giver
+                    arrays.moved_block[lane] = block
+                    arrays.moved_piece[lane] = piece
+                    if arrays.lane_load[lane] + 1.0 / width[lane, rank] < most - 1e-9:
+                        move_along_chain(arrays, width, rank, lane)
+                        return True
+                    arrays.queue[n_reached] = lane
+                    n_reached += 1
+    return False
+
+
+@inner_kernel
+def move_along_chain(arrays, width, rank, lane):
+    """Move a piece to each lane of a chain from the lane before it, from the last lane on.
+
+    Parameters
+    ----------
+    arrays : BlockArrays
+        Reads ``reached_from[lane]``, the lane before it in the chain, which begins at the lane
+        that is its own predecessor; and ``moved_block[lane]`` and ``moved_piece[lane]``, what
+        moves to it. Changes ``lane_of[rank, block, piece]`` and ``lane_load[lane]``.
+    width : int array, shape (lanes, n)
+        How many circuits share what comes over a lane.
+    rank : int
+        The rank that receives.
+    lane : int
+        The last lane of the chain, which has one piece more afterwards.
+    """
+    arrays.lane_load[lane] += 1.0 / width[lane, rank]
+    while arrays.reached_from[lane] != lane:
+        arrays.lane_of[rank, arrays.moved_block[lane], arrays.moved_piece[lane]] = lane
+        lane = arrays.reached_from[lane]
+    arrays.lane_load[lane] -= 1.0 / width[lane, rank]
 
 
 def spread(
@@ -631,6 +745,10 @@ def _spread_over_one_topology(
         n_choices=np.zeros(n, dtype=np.int64),
         wanted=np.zeros(n, dtype=np.int64),
         lane_load=np.zeros(n_lanes),
+        queue=np.zeros(n_lanes, dtype=np.int64),
+        reached_from=np.zeros(n_lanes, dtype=np.int64),
+        moved_block=np.zeros(n_lanes, dtype=np.int64),
+        moved_piece=np.zeros(n_lanes, dtype=np.int64),
     )
     # Ports with the same source share what comes from it. 0 rounds: some block never comes.
     n_rounds = spread_blocks(source[0], count_parallel(source[0]), arrays)

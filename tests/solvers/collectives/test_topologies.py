@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import networkx
 import numpy as np
 import pytest
 
@@ -14,7 +15,11 @@ from optmatch.problems.collectives.problem import check_circuits
 from optmatch.solvers.collectives import level_routes
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.exchanges import list_exchange_offers
-from optmatch.solvers.collectives.gathers import list_gather_offers
+from optmatch.solvers.collectives.gathers import (
+    CircuitSequence,
+    list_gather_offers,
+    spread,
+)
 from optmatch.solvers.collectives.level_routes import LevelRoutes, find_level_routes
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.passing import list_turned_rounds, list_turned_tori
@@ -89,6 +94,49 @@ def test_large_kautz_graphs_are_split_at_once() -> None:
         assert len(set(linked.tolist())) == len(linked) >= 510
 
 
+@pytest.mark.parametrize(("n", "ports"), [(7, 2), (17, 4), (40, 3)])
+def test_no_choice_of_ports_makes_a_round_shorter(n: int, ports: int) -> None:
+    """Each rank takes what it lacks and its neighbours have; a flow finds the least load of each.
+
+    The busiest circuit of all ranks sets the time of a round.
+    """
+    problem = ask("all-gather", n, 1e5, ports=ports)
+    for topology in list_topologies(problem):
+        gather = spread(n, CircuitSequence((topology,), ()), 1, two_way=False)
+        if topology.shifts or gather is None:
+            continue
+        has = np.eye(n, dtype=bool)
+        for load in gather.loads:
+            before = has.copy()
+            least = [least_load(topology.peer, before, rank) for rank in range(n)]
+            assert load == pytest.approx(max(least))
+            for rank, port in np.argwhere(topology.peer.T >= 0):
+                has[topology.peer[port, rank]] |= before[rank]
+        assert has.all()
+
+
+def least_load(peer: Any, has: Any, rank: int) -> float:
+    """Return the least load of the busiest circuit to a rank that takes all it lacks, by a flow.
+
+    Circuits between the same two ranks share what comes over them.
+    """
+    sources, widths = np.unique(np.argwhere(peer == rank)[:, 1], return_counts=True)
+    wanted = np.flatnonzero(has[sources].any(axis=0) & ~has[rank])
+    loads = sorted({k / w for w in widths.tolist() for k in range(len(wanted) + 1)})
+    for load in loads:
+        graph = networkx.DiGraph()
+        graph.add_nodes_from(["from", "to"])
+        for block in wanted:
+            graph.add_edge("from", ("block", block), capacity=1)
+            for source in sources[has[sources, block]]:
+                graph.add_edge(("block", block), ("source", source), capacity=1)
+        for source, width in zip(sources, widths, strict=True):
+            graph.add_edge(("source", source), "to", capacity=int(load * width + 1e-9))
+        if networkx.maximum_flow_value(graph, "from", "to") == len(wanted):
+            return load
+    raise AssertionError("all blocks can come over some circuit")
+
+
 def list_offers(problem: om.Collective) -> list[Offer]:
     """List all that topologies offer for a problem."""
     clock = Limits().start()
@@ -139,6 +187,9 @@ def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> No
         (ask("all-to-all", 64, 1e7, ports=2, delay_s=1e-2), 0.739e-3),
         (ask("all-to-all", 64, 1e9, ports=2, delay_s=1e-2), 43.5e-3),
         (ask("all-to-all", 64, 1e9, ports=4, two_way=True, delay_s=1e-2), 15.7e-3),
+        # Data spread evenly along Kautz and de Bruijn graphs, not against them.
+        (ask("all-gather", 129, 1e5, ports=6, delay_s=1e-6), 8.49e-6),
+        (ask("reduce-scatter", 127, 1e5, ports=6, delay_s=1e-6), 8.49e-6),
         # Two ports more than other ranks: rings over all ports instead of direct circuits.
         (ask("reduce-scatter", 5, 1e7, ports=6, two_way=True, delay_s=1e-3), 32.1e-6),
         (ask("broadcast", 16, 1e7, ports=2, two_way=True, delay_s=1e-3), 0.206e-3),
