@@ -81,9 +81,16 @@ def list_topologies(problem: Collective) -> list[Topology]:
     if problem.two_way:
         found += [_lay_path(problem), *_lay_regular_graphs(problem), *_lay_undirected(problem)]
     elif 1 < problem.lanes < n - 1:
-        found += [_lay_arcs(problem, "de-bruijn", 1, 0), _lay_arcs(problem, "kautz", -1, -1)]
-        found += _lay_regular_graphs(problem)
+        arcs = [_lay_arcs(problem, "de-bruijn", 1, 0), _lay_arcs(problem, "kautz", -1, -1)]
+        found += [*arcs, *_lay_regular_graphs(problem)]
+        # Gathers load circuits unevenly, and otherwise if all circuits lead the other way.
+        found += [_reverse(topology) for topology in arcs if topology is not None]
     return _without_equals([topology for topology in found if topology is not None])
+
+
+def _reverse(topology: Topology) -> Topology:
+    """Return the graph whose circuits all lead the other way, each over its own lane."""
+    return Topology(f"{topology.name}-reversed", inverse_circuits(topology.peer, two_way=False))
 
 
 def _without_equals(topologies: list[Topology]) -> list[Topology]:
