@@ -462,35 +462,72 @@ def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
     """Lay random regular graphs of an odd number of ranks, made of cycles of two-way circuits.
 
     An odd number of ranks has no perfect matching, so the circuits of two lanes (ports of a rank)
-    make cycles: one leads to the next rank, and one to the rank before.
+    make cycles: one leads to the next rank, and one to the rank before. If all lanes together
+    hold no such cycles, since each plane (a switch of its own) has an odd number of ports, cycles
+    are laid on each plane by itself, and one port of each rank there stays dark.
 
     Parameters
     ----------
     problem
-        The collective, with its ranks, its planes (switches of their own), and ports.
+        The collective, with its ranks, its planes, and ports.
 
     Yields
     ------
     Topology
         With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. Nothing is
-        listed with less than four lanes, where there is one cycle alone, or if planes have no two
-        ports for both neighbours of a rank on a cycle.
+        listed where there is one cycle alone, or if planes have no two ports for both neighbours
+        of a rank on a cycle.
     """
-    n_cycles = problem.lanes // 2
-    if n_cycles < 2:
-        return
     for seed in range(RANDOM_GRAPHS):
-        onward_and_back = find_regular_graph(
-            problem.n_ranks, 2 * n_cycles, two_way=True, seed=seed
-        )
-        pairs = [
-            (rank, int(other))
-            for onward in onward_and_back[:n_cycles]
-            for rank, other in enumerate(onward)
-        ]
-        peer = assign_ports(problem, pairs)
+        onward = _find_cycles(problem, problem.lanes // 2, seed)
+        pairs = [(rank, int(other)) for cycle in onward for rank, other in enumerate(cycle)]
+        peer = assign_ports(problem, pairs) if len(onward) > 1 else None
+        if peer is None:
+            cycles_per_plane = problem.ports // 2
+            onward = _find_cycles(problem, problem.planes * cycles_per_plane, seed)
+            peer = _lay_cycles_on_planes(problem, onward) if len(onward) > 1 else None
         if peer is not None:
             yield Topology("random-regular", peer)
+
+
+def _find_cycles(problem: Collective, n_cycles: int, seed: int) -> IntArray:
+    """Find cycles of all ranks that make a graph with few hops; fewer than two are none.
+
+    Returns
+    -------
+    int array, shape (cycles, ranks)
+        ``onward[cycle, rank]``: the next rank on the cycle.
+    """
+    if n_cycles < 2:
+        return np.empty((0, problem.n_ranks), dtype=np.int64)
+    onward_and_back = find_regular_graph(problem.n_ranks, 2 * n_cycles, two_way=True, seed=seed)
+    return onward_and_back[:n_cycles]
+
+
+def _lay_cycles_on_planes(problem: Collective, onward: IntArray) -> IntArray:
+    """Lay as many cycles on each plane as its pairs of ports hold.
+
+    Parameters
+    ----------
+    problem
+        The collective; each rank has ``ports`` ports on each of its ``planes``.
+    onward : int array, shape (planes * (ports // 2), ranks)
+        ``onward[cycle, rank]``: the next rank on the cycle.
+
+    Returns
+    -------
+    int array, shape (lanes, ranks)
+        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark. Lane
+        ``plane * ports + port``; ports 0 and 1 lead onward and back on the first cycle of a plane,
+        ports 2 and 3 on its second one, and so on.
+    """
+    n, ports, planes = problem.n_ranks, problem.ports, problem.planes
+    peer = np.full((planes, ports, n), IDLE)
+    for number, cycle in enumerate(onward):
+        plane, pair_of_ports = divmod(number, ports // 2)
+        peer[plane, 2 * pair_of_ports] = cycle
+        peer[plane, 2 * pair_of_ports + 1, cycle] = np.arange(n)
+    return peer.reshape(planes * ports, n)
 
 
 def split_into_matchings(counts: IntArray, degree: int) -> IntArray:

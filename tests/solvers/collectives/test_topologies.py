@@ -94,6 +94,19 @@ def test_large_kautz_graphs_are_split_at_once() -> None:
         assert len(set(linked.tolist())) == len(linked) >= 510
 
 
+@pytest.mark.parametrize(("n", "ports", "planes"), [(9, 3, 2), (63, 3, 2), (21, 5, 2), (21, 5, 1)])
+def test_odd_ranks_with_odd_ports_on_each_plane_have_regular_graphs(
+    n: int, ports: int, planes: int
+) -> None:
+    """One port of a rank on each plane stays dark, and all others make cycles."""
+    problem = ask("all-reduce", n, 1e6, ports=ports, planes=planes, two_way=True)
+    found = [t for t in list_topologies(problem) if t.name == "random-regular"]
+    assert found
+    for topology in found:
+        check_circuits("peer", topology.peer[None], two_way=True, ports=ports)
+        assert ((topology.peer >= 0).sum(axis=0) == planes * (ports - 1)).all()
+
+
 @pytest.mark.parametrize(("n", "ports"), [(7, 2), (17, 4), (40, 3)])
 def test_no_choice_of_ports_makes_a_round_shorter(n: int, ports: int) -> None:
     """Each rank takes what it lacks and its neighbours have; a flow finds the least load of each.
