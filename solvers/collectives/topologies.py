@@ -341,8 +341,7 @@ def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology
 
     Rank x leads to ``sign * (d x + k) + first`` (modulo the number of ranks) for k = 0 ... d - 1,
     where d is the number of ports of a rank. For sign 1 and first 0 it is a de Bruijn graph, for
-    -1 and -1 a Kautz graph. For a reduce-scatter all circuits are reversed: its sends are those of
-    an all-gather backwards, and data spread more evenly along these graphs than against them.
+    -1 and -1 a Kautz graph.
 
     A rank that the formula joins to itself is joined to another such rank instead. If there is
     only one such rank, its port stays dark.
@@ -368,8 +367,6 @@ def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology
     for k in range(degree):
         np.add.at(counts, (ranks, (sign * (degree * ranks + k) + first) % n), 1)
     _join_ranks_with_loops(counts)
-    if problem.operation == "reduce-scatter":
-        counts = counts.T.copy()
     peer = split_into_matchings(counts, degree)
     return Topology(name, np.where(peer == ranks, IDLE, peer))
 
