@@ -396,7 +396,7 @@ def _move_other_circuits(
         return plan
 
     for movable in _in_turn(case, of_other_jobs):
-        sets = [(circuit,) for circuit in movable]
+        sets: list[tuple[int, ...]] = [(circuit,) for circuit in movable]
         if of_hit_jobs:
             sets += [(circuit, *of_hit_jobs) for circuit in movable[:_WITH_OWN]]
         plan = search.try_each(sets, movable) or search.move([*of_hit_jobs, *movable])

@@ -388,9 +388,8 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
             cell_toll = toll[cell_of(entering), state]
             total = side.cost[entering] + cell_toll
             if total + opposite.cost[leaving] < best.cost:
-                best = Meeting(
-                    total + opposite.cost[leaving], np.int64(entering), np.int64(leaving)
-                )
+                cost = total + opposite.cost[leaving]
+                best = Meeting(cost, np.int64(entering), np.int64(leaving))  # type: ignore[arg-type]
 
             # The next cell is worth a visit if this is the cheapest way there so far. Better
             # meetings that the opposite side could have reached have just been looked for.

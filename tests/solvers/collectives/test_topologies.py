@@ -135,8 +135,8 @@ def least_load(peer: Any, has: Any, rank: int) -> float:
     """
     sources, widths = np.unique(np.argwhere(peer == rank)[:, 1], return_counts=True)
     wanted = np.flatnonzero(has[sources].any(axis=0) & ~has[rank])
-    loads = sorted({k / w for w in widths.tolist() for k in range(len(wanted) + 1)})
-    for load in loads:
+    loads: set[float] = {k / w for w in widths.tolist() for k in range(len(wanted) + 1)}
+    for load in sorted(loads):
         graph = networkx.DiGraph()
         graph.add_nodes_from(["from", "to"])
         for block in wanted:
