@@ -125,9 +125,11 @@ class _SumState:
         n_slots = n_sums
         for slot_of_send in (self.source_set, self.target_set, self.sum_set):
             n_slots = max(n_slots, 1 + int(slot_of_send.max(initial=0)))
-        self.slot_of_set = np.arange(n_slots)
+        self.slot_of_set: NDArray[np.int64]
         """``slot_of_set[set]``: the slot of each set; those of the sums come first."""
-        if n_slots > 2 * (n_sums + 3 * len(sends.piece)):
+        if n_slots <= 2 * (n_sums + 3 * len(sends.piece)):
+            self.slot_of_set = np.arange(n_slots)
+        else:
             slots = [np.arange(n_sums), self.source_set, self.target_set, self.sum_set]
             self.slot_of_set, set_of_slot = np.unique(np.concatenate(slots), return_inverse=True)
             sets_of_sends = set_of_slot.reshape(-1)[n_sums:].reshape(3, -1)

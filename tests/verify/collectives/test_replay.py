@@ -89,6 +89,14 @@ def test_the_first_wrong_chunk_is_told(
     assert f"chunk {chunks[0]}" in violation.where
 
 
+def test_a_place_with_a_huge_number_takes_no_memory() -> None:
+    problem, _, plan = solved("all-reduce", 4, "ring")
+    places = np.zeros((len(plan.sends), 2), dtype=np.int32)
+    places[3, 1] = np.iinfo(np.int32).max
+    (violation,) = om.verify(problem, replace(plan, places=places)).violations
+    assert violation.rule == "nothing is added to an empty place"
+
+
 def test_whose_claims_are_of_whole_blocks() -> None:
     problem, solution, plan = solved("all-gather", 3, "ring")
     note = "the claims are of plans that send whole blocks"
