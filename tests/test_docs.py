@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -157,6 +158,17 @@ def test_links_lead_somewhere(page: Path) -> None:
             headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
             anchors = {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
             assert anchor in anchors, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
+def test_no_line_of_a_paragraph_is_read_as_an_item(page: Path) -> None:
+    """As in ``chunks t`` at the end of a line, and ``- 1 to t - q`` on the next one."""
+    text = re.sub(
+        r"^( *)```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    for line, next_line in pairwise(text.splitlines()):
+        is_paragraph = bool(re.match(r"[A-Za-z`(]", line))
+        assert not (is_paragraph and re.match(r"[-+*] ", next_line)), next_line
 
 
 def test_the_front_page_opens_with_a_picture() -> None:

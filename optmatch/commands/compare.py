@@ -30,7 +30,12 @@ from optmatch.commands.shared.outcome import (
     say,
 )
 from optmatch.commands.shared.progress import listening
-from optmatch.commands.shared.studies import draw_study, print_rows, rows_as_csv
+from optmatch.commands.shared.studies import (
+    check_picture,
+    draw_study,
+    print_rows,
+    rows_as_csv,
+)
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.model.files import PICTURES, check_target, replace_file
 
@@ -96,6 +101,8 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
     output = options["output"]
     if output is not None:
         check_target(output, force=options["force"], endings=(".csv", *PICTURES))
+        if Path(output).suffix.lower() != ".csv":
+            check_picture(output, force=options["force"])
 
     # Rows are collected one by one, so that those before Ctrl-C are not lost.
     complete = True

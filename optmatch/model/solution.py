@@ -51,7 +51,8 @@ class Stats(TypedDict, total=False):
     """All kinds: the kind of search that found the bound or the infeasibility, if it left no
     certificate: ``"search"`` or ``"cp-sat"``."""
     bound_name: str
-    """Collective: the name of what the bound counts: bytes, reach, distance, late or steps."""
+    """Collective: the name of what the bound counts: bytes, reach, distance, late, cut or
+    steps."""
     dead_pairs: list[list[int]]
     """Routing, all-to-all, demand: pairs that no state of the cells connects, or whose circuit is
     over its link budget."""

@@ -194,8 +194,8 @@ def methods_data(rows: Sequence[MethodRow]) -> Panel:
     -------
     Panel
         For each method its objectives by problem, each over the smallest one of that problem: 1 is
-        the best. It is NaN where a method has no answer, and for a problem whose objectives have
-        levels or are not positive.
+        the best. It is NaN where a method has no answer. Problems whose objectives have levels or
+        are not positive are left out.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """What somebody types on the first day is taken as it is meant, or refused with what to type."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,16 @@ def test_two_answers_need_a_folder(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "several FILEs need a folder" in done.stderr
     assert not (tmp_path / "out.json").exists()
+
+
+def test_a_picture_of_a_comparison_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
+        monkeypatch.setitem(sys.modules, name, None)
+    done = call("compare", tmp_path / "no.json", "--methods", "best", "-o", tmp_path / "x.png")
+    assert "pictures need matplotlib" in done.stderr
+    assert "no.json" not in done.stderr
 
 
 def test_methods_are_compared_without_being_named(tmp_path: Path) -> None:

@@ -82,7 +82,9 @@ def check_picture(picture: str, *, force: bool) -> None:
     Raises
     ------
     InputError
-        If the ending is wrong, the file is there already, or matplotlib is missing.
+        If the ending is wrong, or the file is there already.
+    SolverUnavailable
+        If matplotlib is not installed.
     """
     check_target(picture, force=force, endings=PICTURES)
     from optmatch.plotting.drawing import blank_figure
