@@ -19,6 +19,7 @@ from optmatch.model import IDLE, InputError
 from optmatch.problems import RailShares, RailSharing
 from optmatch.problems.rail_sharing import give_share
 from optmatch.problems.rails.execution.plan import ranks_of_rails
+from optmatch.problems.rails.training.network import RailNetwork
 
 MOST_ENTRIES = 2**25
 """The most states times ports of all rails together: 128 MiB of matchings. A long round with short
@@ -108,7 +109,7 @@ def switches_of_shared_rails(
             jobs_on_rail.setdefault(rail, {})[job] = circuits
     is_in_turns = problem.by == "time"
     turns = _list_turns(problem, answer) if is_in_turns else []
-    delay_s = problem.jobs[0].job.network.delay_s
+    network = problem.jobs[0].job.network
 
     # The size is checked before any state is made: a round may have millions of steps.
     n_entries = 0
@@ -140,7 +141,7 @@ def switches_of_shared_rails(
                 labels=_label_ports(problem, jobs),
                 matchings=states.matchings,
                 starts_s=states.starts_s,
-                ready_s=_ready_times(states, delay_s),
+                ready_s=_ready_times(states, network),
                 ends_s=np.append(states.starts_s[1:], last_end_s),
             )
         )
@@ -358,26 +359,29 @@ def _without_repeats(matchings: NDArray[np.int32], starts_s: NDArray[np.float64]
     return _RailStates(matchings[is_kept], starts_s[is_kept])
 
 
-def _ready_times(states: _RailStates, delay_s: float) -> NDArray[np.float64]:
+def _ready_times(states: _RailStates, network: RailNetwork) -> NDArray[np.float64]:
     """Return when the circuits of each state carry data, in seconds.
 
     The first state is there from the beginning. A change that adds circuits takes the delay of the
-    switch, and one that only removes circuits no time.
+    switch. One that only removes circuits takes no time, unless the switch stops as a whole for
+    each change: then the circuits that stay wait for the delay as well.
 
     Parameters
     ----------
     states
         The states of a rail.
-    delay_s
-        How long the switch needs for a change, in seconds.
+    network
+        How long a switch needs for a change, and whether it stops as a whole.
 
     Returns
     -------
     float64 array, shape (states,)
     """
     later = states.matchings[1:]
-    is_added = ((later != IDLE) & (later != states.matchings[:-1])).any(axis=1)
-    delays_s: NDArray[np.float64] = np.append(0.0, np.where(is_added, delay_s, 0.0))
+    takes_time = ((later != IDLE) & (later != states.matchings[:-1])).any(axis=1)
+    if network.switching == "all-stop":
+        takes_time[:] = True
+    delays_s: NDArray[np.float64] = np.append(0.0, np.where(takes_time, network.delay_s, 0.0))
     return states.starts_s + delays_s
 
 

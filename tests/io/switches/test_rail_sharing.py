@@ -149,9 +149,10 @@ def test_all_jobs_have_their_circuits_at_all_times(by: str, number: int) -> None
 
 @pytest.mark.parametrize("number", [1, 9, 0, 13])
 def test_states_follow_each_other_to_the_end_of_the_plan(number: int) -> None:
+    """Circuits that are removed take no time, but on switches that stop as a whole (number 13)."""
     solution = solved(number)
     problem: Any = solution.problem
-    delay_s = problem.jobs[0].job.network.delay_s
+    network = problem.jobs[0].job.network
     steps_s = problem.measure_steps(solution.answer)
     plan_s = max(steps_s)
     if problem.by == "time":
@@ -165,7 +166,8 @@ def test_states_follow_each_other_to_the_end_of_the_plan(number: int) -> None:
             before, after = switch.matchings[state - 1 : state + 1]
             assert (before != after).any()
             is_added = ((after >= 0) & (after != before)).any()
-            expected_s = delay_s if is_added else 0.0
+            takes_time = is_added or network.switching == "all-stop"
+            expected_s = network.delay_s if takes_time else 0.0
             assert switch.ready_s[state] - switch.starts_s[state] == pytest.approx(expected_s)
 
 
