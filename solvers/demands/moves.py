@@ -38,6 +38,11 @@ next one seemed not to fit, and the search ended long before its time."""
 _LONG_ENOUGH_S = 0.005
 """Rounds that take longer than this are measured."""
 
+_SLICE_S = 0.001
+_MOST_AT_ONCE = 128
+"""A move that is a round of its own has a look at the clock about so often, and after so many
+slots at the latest."""
+
 
 class MoveTask(NamedTuple):
     """The demand that plans serve, and how parts of it are covered anew."""
@@ -269,6 +274,76 @@ def _copy_slots(source, target):
 
 
 @kernel
+def _begin_move(task, current, scratch, left):
+    """Choose the slots of a plan that stay, and the rule by which the others are covered anew.
+
+    Parameters
+    ----------
+    task : MoveTask
+        In: the demand, and the rules of covers.
+    current : SlotList
+        In: a plan of two slots at least.
+    scratch : MoveScratch
+        In and out: ``seed``. Out: ``trial``, the slots that stay.
+    left : Left
+        Out: the entries that these slots leave.
+
+    Returns
+    -------
+    (int, int)
+        How many entries are left, and the rule.
+    """
+    _keep_some_slots(current, scratch)
+    count = _list_unserved(task.demand, scratch.trial, scratch.unserved, left)
+    rule = task.rules[_draw_below(scratch.seed, len(task.rules))]
+    return count, rule
+
+
+@kernel
+def _end_move(task, current, scratch, cost):
+    """Let the trial take the place of the plan if it is no longer.
+
+    Parameters
+    ----------
+    task : MoveTask
+        In: the demand, the delay and the shortest slot.
+    current : SlotList
+        In and out: the plan.
+    scratch : MoveScratch
+        In: ``trial``, slots that serve the whole demand. The rest is overwritten.
+    cost : int
+        The ticks of the plan, delays included.
+
+    Returns
+    -------
+    int
+        The ticks of the plan after the move.
+    """
+    demand = task.demand
+    trial = scratch.trial
+
+    # Each slot lasts no longer than the demand needs it, the shortest ones first.
+    _merge_equal_slots(trial)
+    _order_shortest_first(trial, scratch.order)
+    n_slots = trial.n_slots[0]
+    scratch.served[:, :] = 0
+    add_service(trial.matchings[:n_slots], trial.ticks[:n_slots], scratch.served)
+    shorten_slots(
+        demand,
+        scratch.served,
+        trial.matchings[:n_slots],
+        trial.ticks[:n_slots],
+        scratch.order[:n_slots],
+        task.shortest,
+    )
+    new_cost = _drop_needless(demand, trial, task.shortest) + task.delay * trial.n_slots[0]
+    if new_cost <= cost:
+        cost = new_cost
+        _copy_slots(trial, current)
+    return cost
+
+
+@kernel
 def _make_moves(task, current, scratch, ports, left, n_moves):
     """Make moves from a plan: slots are taken out, and what they served is covered anew.
 
@@ -296,7 +371,6 @@ def _make_moves(task, current, scratch, ports, left, n_moves):
         How many moves were made. Fewer than `n_moves` if the work was used up, or if the plan has
         one slot alone.
     """
-    demand = task.demand
     trial = scratch.trial
     room = len(trial.ticks)
     cost = _cost_of(current, task.delay)
@@ -305,38 +379,17 @@ def _make_moves(task, current, scratch, ports, left, n_moves):
             return move
 
         # Slots that stay, and a cover of what they leave by a rule that is drawn.
-        _keep_some_slots(current, scratch)
+        count, rule = _begin_move(task, current, scratch, left)
         n_kept = trial.n_slots[0]
-        count = _list_unserved(demand, trial, scratch.unserved, left)
-        rule = task.rules[_draw_below(scratch.seed, len(task.rules))]
         terms = CoverTerms(task.delay, task.shortest, rule)
         new_slots = SlotTable(trial.matchings[n_kept:room], trial.ticks[n_kept:room])
         n_new, n_unserved = cover_entries(ports, left, count, terms, new_slots)
-        ports.work[0] -= demand.size
+        ports.work[0] -= task.demand.size
 
         # A cover that had to end, or that needs too many slots, comes to nothing.
-        if n_unserved > 0:
-            continue
-        trial.n_slots[0] = n_kept + n_new
-
-        # Each slot lasts no longer than the demand needs it, the shortest ones first.
-        _merge_equal_slots(trial)
-        _order_shortest_first(trial, scratch.order)
-        n_slots = trial.n_slots[0]
-        scratch.served[:, :] = 0
-        add_service(trial.matchings[:n_slots], trial.ticks[:n_slots], scratch.served)
-        shorten_slots(
-            demand,
-            scratch.served,
-            trial.matchings[:n_slots],
-            trial.ticks[:n_slots],
-            scratch.order[:n_slots],
-            task.shortest,
-        )
-        new_cost = _drop_needless(demand, trial, task.shortest) + task.delay * trial.n_slots[0]
-        if new_cost <= cost:
-            cost = new_cost
-            _copy_slots(trial, current)
+        if n_unserved == 0:
+            trial.n_slots[0] = n_kept + n_new
+            cost = _end_move(task, current, scratch, cost)
     return n_moves
 
 
@@ -344,8 +397,8 @@ class MoveSearch:
     """Rounds of moves, each from a plan that is given, with random numbers of its own.
 
     A move takes some slots of a plan out and covers what they served anew; a round is a number of
-    moves that take about a millisecond. The random numbers go on from round to round, and no clock
-    has a part in the results.
+    moves that take about a millisecond, or one move that takes longer. The random numbers go on
+    from round to round, and no clock has a part in the results.
     """
 
     def __init__(self, task: MoveTask, moves_per_round: int) -> None:
@@ -420,6 +473,29 @@ class MoveSearch:
         self._current.ticks[:n_slots] = plan.ticks
         self._current.n_slots[0] = n_slots
 
+        if self._moves_per_round == 1:
+            deadline = counted_time() + remaining_s
+            is_whole = self._make_long_move(plan.cost(self._task.delay), deadline)
+        else:
+            is_whole = self._make_short_moves(remaining_s)
+        if not is_whole:
+            return None
+        n_slots = int(self._current.n_slots[0])
+        return Plan(self._current.matchings[:n_slots].copy(), self._current.ticks[:n_slots].copy())
+
+    def _make_short_moves(self, remaining_s: float) -> bool:
+        """Make the moves of a round in one go.
+
+        Parameters
+        ----------
+        remaining_s
+            The seconds that there are; infinite for no limit.
+
+        Returns
+        -------
+        bool
+            Whether the time was enough.
+        """
         # The kernel has no clock; work is counted in entries that it looks at.
         work = int(min(UNLIMITED_WORK, remaining_s * self._work_per_s))
         self._ports.work[0] = work
@@ -434,9 +510,51 @@ class MoveSearch:
         )
         took_s = counted_time() - began_s
         if n_made < self._moves_per_round and self._current.n_slots[0] > 1:
-            return None
+            return False
         if took_s > _LONG_ENOUGH_S:
             measured = (work - int(self._ports.work[0])) / took_s
             self._work_per_s = max(_LEAST_WORK_PER_S, measured)
-        n_slots = int(self._current.n_slots[0])
-        return Plan(self._current.matchings[:n_slots].copy(), self._current.ticks[:n_slots].copy())
+        return True
+
+    def _make_long_move(self, cost: int, deadline: float) -> bool:
+        """Make one move, some slots at a time: with many ports it may take minutes.
+
+        Between two kernels there is a look at the clock, and Ctrl-C ends the move.
+
+        Parameters
+        ----------
+        cost
+            The ticks of the plan from which the move begins, delays included.
+        deadline
+            When to stop, in seconds of `counted_time`.
+
+        Returns
+        -------
+        bool
+            Whether the time was enough; if not, the plan is as it was.
+        """
+        trial = self._scratch.trial
+        ports = self._ports
+        count, rule = _begin_move(self._task, self._current, self._scratch, self._left)
+        terms = CoverTerms(self._task.delay, self._task.shortest, rule)
+        n_slots = int(trial.n_slots[0])
+        slots_at_once = 1
+        while count > 0 and n_slots < len(trial.ticks):
+            began_s = counted_time()
+            if began_s >= deadline:
+                return False
+            ports.work[0] = int(min(UNLIMITED_WORK, (deadline - began_s) * _WORK_PER_S))
+            until = min(len(trial.ticks), n_slots + slots_at_once)
+            new_slots = SlotTable(trial.matchings[n_slots:until], trial.ticks[n_slots:until])
+            n_new, count = cover_entries(ports, self._left, count, terms, new_slots)
+            if ports.work[0] < 0:
+                return False
+            n_slots += n_new
+            took_s = max(counted_time() - began_s, 1e-6)
+            slots_at_once = int(np.clip(n_new * _SLICE_S / took_s, 1, _MOST_AT_ONCE))
+
+        # A cover that needs too many slots comes to nothing.
+        if count == 0:
+            trial.n_slots[0] = n_slots
+            _end_move(self._task, self._current, self._scratch, cost)
+        return True

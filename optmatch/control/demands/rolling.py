@@ -73,8 +73,8 @@ class RollingSchedule:
 
     With the aim ``"wait"`` the next matching is the one that serves the circuits with the most
     flows, and those with short ones; the present one goes on unless the gain is worth the delay.
-    Slots last the longer the more waits: queues stay finite for every load that circuits can carry
-    (see `SlotChooser` for the theorem).
+    Slots last the longer the more waits: policies of this kind keep queues finite for every load
+    that circuits can carry (see `SlotChooser` for the theorems and what they do not cover).
 
     No flow waits for ever. Let :math:`W` be the time that all flows take which are in the queue
     when a flow comes, itself included, one after the other with a delay each. After :math:`W` the

@@ -127,7 +127,7 @@ class PlannedSlots(NamedTuple):
 
 
 class SlotChooser:
-    r"""Chooses the next slot: for short waits, and finite queues at every load.
+    r"""Chooses the next slot: for short waits, and for finite queues at high loads.
 
     The matching of the next slot has the greatest worth: the sum over its circuits of
     :math:`(r w)^{1/4} r^{1/20}`, where w is the time that a circuit has to carry what waits for
@@ -142,9 +142,12 @@ class SlotChooser:
     a constant times the power 1/4 of what waits for it. The matching of the greatest sum of any
     power > 0 of what waits (MaxWeight) keeps queues finite for every load that can be carried at
     all, if changes cost nothing; small powers gave shorter queues in the studies cited there [3]_.
-    With delays it still does so if holds grow with the queue, but slower than it: the share of
-    time that delays take vanishes, while the matching stays nearly the one of the greatest worth
-    [1]_, [2]_. Short flows come first among queues that are as long (Smith's rule [4]_).
+    With delays, the first power of what waits does so if holds grow with the queue, but slower
+    than it, or if a matching gives way only to one that is worth enough more [1]_, [2]_: the share
+    of time that delays take vanishes, while the matching stays nearly the one of the greatest
+    worth. Here both are so when much waits, with another power. This very rule has no proof: for
+    queues shorter than a hold, and for flows that are due or urgent, it departs from those of the
+    theorems. Short flows come first among queues that are as long (Smith's rule [4]_).
 
     References
     ----------

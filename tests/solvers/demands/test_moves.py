@@ -114,3 +114,50 @@ def test_a_round_that_something_else_slowed_down_ends_no_search(
     monkeypatch.setattr(moves, "counted_time", lambda: next(shown))
     assert search.play_round(plan, 1000.0) is not None
     assert search.play_round(plan, 0.01) is not None
+
+
+def test_a_long_move_looks_at_the_clock_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With some hundred ports a move takes seconds: it ends soon after its time."""
+    demand = np.random.default_rng(0).integers(1, 10**6, (40, 40))
+    plan = first_plan(demand)
+    search = MoveSearch(MoveTask(demand, 20, 1, np.array([RATED])), 1)
+    looks = 0
+
+    def one_second_later() -> float:
+        nonlocal looks
+        looks += 1
+        return float(looks)
+
+    monkeypatch.setattr(moves, "counted_time", one_second_later)
+    assert search.play_round(plan, 9.5) is None
+    assert looks <= 12
+
+    # Ctrl-C comes between two kernels, and the search can go on afterwards.
+    def interrupt_after_a_slot() -> float:
+        if one_second_later() >= 3.0:
+            raise KeyboardInterrupt
+        return 0.0
+
+    looks = 0
+    monkeypatch.setattr(moves, "counted_time", interrupt_after_a_slot)
+    with pytest.raises(KeyboardInterrupt):
+        search.play_round(plan, np.inf)
+    monkeypatch.undo()
+    after = search.play_round(plan, np.inf)
+    assert after is not None
+    assert (serve(after) >= demand).all()
+
+
+def test_a_move_is_the_same_in_one_go_and_slot_by_slot() -> None:
+    demand = np.random.default_rng(3).integers(1, 10**6, (12, 12))
+    task = MoveTask(demand, 20_000, 1, np.array([RATED, CRITICAL, MEDIAN]))
+    in_one_go = MoveSearch(task, 2).play_round(first_plan(demand), np.inf)
+    search = MoveSearch(task, 1)
+    plan: Plan | None = first_plan(demand)
+    for _ in range(2):
+        assert plan is not None
+        plan = search.play_round(plan, np.inf)
+    assert plan is not None
+    assert in_one_go is not None
+    assert plan.matchings.tolist() == in_one_go.matchings.tolist()
+    assert plan.ticks.tolist() == in_one_go.ticks.tolist()
