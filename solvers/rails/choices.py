@@ -306,18 +306,23 @@ class Decoder:
         return outcome
 
     def measure_change(self, choice: RailChoice) -> float:
-        """Return how long the change of a circuit takes in schedules of a choice.
+        """Return how long a change of a circuit counts when a plan is timed.
+
+        Usually this is the delay that the choice names. An *all-stop* switch is the exception: all
+        its circuits are dark while one of them changes. Schedules that are made here do not follow
+        that, and therefore change nothing on such a switch: a new circuit would never be up, and
+        only circuits that are up from the start are used.
 
         Parameters
         ----------
         choice
-            The choice, with the delay of a change.
+            What the plan follows (circuits, and who goes first); only its `delay_s` is used, the
+            delay of a change in seconds.
 
         Returns
         -------
         float
-            Seconds: the delay of the choice. Infinite where the switch stops as a whole: schedules
-            of choices change no circuit there, as none would be up in time.
+            Seconds; infinite on an all-stop switch.
         """
         if self._is_all_stop:
             return np.inf
@@ -861,31 +866,37 @@ class Search:
             work[turn] += self.decoder.work - former_work
 
     def _list_shapes(self) -> Iterator[_Shape]:
-        """List the shapes of choices that are tried first, those with short cycles foremost.
+        """List rough plans of circuits with which the search begins.
 
-        A shape says:
+        A rough plan, or *shape*, says which GPUs are joined by cycles of circuits, and how the
+        ports of a GPU are shared among these. It does not say in which order GPUs stand on a
+        cycle, nor which communication goes first. A *ring* is circuits that lead from each GPU to
+        the next one of its cycle; its *cut* says which GPUs are on one cycle. Shapes come in this
+        order:
 
-        * the cuts of its rings: a ring leads from each GPU of the rail to the next one of its
-          cycle, and a cut says by GPU which cycle that is;
-        * the ports of each bundle: a bundle is some ports of every GPU that always hold the same
-          circuits;
-        * which way data go;
-        * the price: by how many seconds a way that needs new circuits has to end sooner to be
-          taken.
-
-        It leaves open the order of the GPUs on the rings, and which communication goes first.
-        There are one or two rings. Two rings share one bundle of all ports, which holds the first
-        ring at the beginning and changes to the second one when it is used; or each has a bundle
-        of half the ports.
+        1. some ports keep circuits for all-to-alls (`_list_chord_shapes`);
+        2. one ring, or two. Two rings may share all ports, which change from one to the other when
+           that is needed; or each has half of the ports. Rings with short cycles come first;
+        3. one ring of all GPUs that communicate, with everything on it (``self.plain``);
+        4. two such rings with half of the ports each, the second one backwards.
 
         Yields
         ------
         _Shape
-            Fields in order: cuts by ring, ports by bundle, the way of all communications
-            (`EITHER`: as each ends soonest; `_FIRST`: over the first ring that has all members on
-            one cycle; a number: over that ring), the price in seconds, and the strides of chords:
-            ports whose circuits lead a fixed number of places further on in groups of experts.
+            With these fields:
+
+            * `cuts`: for each ring an array of shape (GPUs,), by GPU the number of its cycle;
+            * `widths`: how the ports of a GPU are divided: all together, or two halves;
+            * `way`: how communications go. `EITHER`: over the circuits on which each ends soonest;
+              `_FIRST`: over the first ring that has all members on one cycle; 0: over the first
+              ring;
+            * `price_s`: by how many seconds circuits that must be set up first have to be better
+              than those that are up, to be used;
+            * `strides`: of the first sort alone, how many members further on the circuits for
+              all-to-alls lead; else empty.
         """
+        # With an odd number of ports the first half has one more.
+        # With an odd number of ports the first half has one more.
         yield from self._list_chord_shapes()
         all_ports = (self.ports,)
         halves = (self.ports - self.ports // 2, self.ports // 2)
@@ -895,10 +906,14 @@ class Search:
         one_or_two_cuts = [*((cut,) for cut in self.cuts), *permutations(self.cuts, 2)]
         one_or_two_cuts.sort(key=lambda cuts: (cuts[0] is joins_all, cuts[-1] is joins_all))
         for cuts in one_or_two_cuts:
-            # The first ring has short cycles; what does not fit on one of them goes over the
-            # second.
+            # Everything goes over the first ring, which has short cycles, if all members are on
+            # one of them; the rest goes over the second ring, which takes the ports then.
             if len(cuts) > 1 and cuts[0] is not joins_all:
                 yield _Shape(cuts, all_ports, _FIRST, 0.0)
+            # Each communication goes as it ends soonest. With a price of one delay, circuits
+            # change less often.
+            # Each communication goes as it ends soonest. With a price of one delay, circuits
+            # change less often.
             for price_s in (0.0, self.delay_s):
                 yield _Shape(cuts, all_ports, EITHER, price_s)
                 if self.ports > 1 and len(cuts) > 1:

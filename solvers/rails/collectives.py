@@ -68,38 +68,50 @@ def choose_rounds(
 ) -> CommunicationRounds:
     """Choose how a communication is done: who sends to whom, and how much, round by round.
 
-    In a round all circuits stay. The peers of a member are those that it sends to and receives
-    from; they may change from round to round. A message has one round. A collective is done by the
-    algorithm that the job names, by default once around a ring. Only for an all-to-all of n
-    members there is a choice between two ways, and the faster one is taken:
+    Circuits stay during a round and may change between two rounds. A *lane* is the port of one
+    number at all GPUs, and a *place* is the position of a member in its group. These are the
+    cases:
 
-    * n - 1 shifts: in each, every member sends to the one a fixed number of places further on;
-      over several lanes (port numbers) so many shifts are done at a time. Circuits change between
-      rounds.
-    * around a ring: nothing changes, but members pass on data of others, n / 2 times as much.
+    * a message: one round; the other end is known to the caller;
+    * a collective with an algorithm that the job names, as recursive doubling: members exchange
+      data in pairs, another pair in each round;
+    * any other collective but an all-to-all: one round, in which data go around a ring;
+    * an all-to-all of n members: the faster one of two ways. Around a ring nothing changes, but
+      members pass on data of others, n / 2 times as much. By shifts, each member sends to the one
+      1 place further on, then 2 places, and so on to n - 1. With 2 lanes two shifts are done in
+      each round. Shifts need circuits that may change, and ports of one direction.
 
     Parameters
     ----------
     job
-        The job: its network, and the algorithm of each dimension.
+        The job: its network (bytes per second, latency, delay of a change), and
+        ``job.collectives``, the name of the algorithm of each dimension of parallelism.
     kind
-        The kind of operation: an index of `OPERATIONS`, from `SEND` on a message.
+        The kind of operation, as a number: `ALL_REDUCE`, `ALL_TO_ALL`, `BROADCAST` and so on.
+        Those from `SEND` on are messages.
     group
         The group that communicates.
     size_bytes
         The size of the operation in bytes: of an all-gather the shard of a rank, else the whole
         buffer.
     lanes
-        How many lanes (ports of one number at all GPUs) there are, whether each is two
-        bidirectional ports (`duplex`), and whether circuits are never changed (`fixed`).
+        How many lanes there are (`number`), whether each is two bidirectional ports (`duplex`),
+        and whether circuits are never changed (`fixed`).
 
     Returns
     -------
     CommunicationRounds
-        `facing`, the peers by round, empty for a message; `bytes_sent`, the bytes that a member
-        sends in each round over all its lanes; and `latency_s` of each round, in seconds. A ring
-        or a message is one round.
+        With these fields:
+
+        * ``facing[round, side, lane, place]``: the place to which a member sends (side 0), or from
+          which it receives (side 1); shape (rounds, 2, lanes, members). Empty for a message;
+        * ``bytes_sent[round]``: the bytes that each member sends, over all its lanes;
+        * `latency_s`: the latency of each round, in seconds.
     """
+    # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
+    # of all its blocks for others.
+    # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
+    # of all its blocks for others.
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:
@@ -132,8 +144,9 @@ def choose_rounds(
     if kind != ALL_TO_ALL or n == 2:
         return CommunicationRounds(around, (total,), latency_s)
 
-    # All-to-all by shifts: each round sends one part on each lane, and a change comes before each
-    # round but the first. Around a ring the bytes of the collective pass n / 2 times.
+    # All-to-all by shifts: in each round a block for one other member goes over each lane, and
+    # circuits change before each round but the first. Around a ring a block for the member d
+    # places further on takes d hops, n / 2 in the mean: so often the bytes pass each port.
     if not lanes.duplex and not lanes.fixed:
         shifts = face_shifts(n, lanes.number)
         part_s = total / (n - 1) / job.network.port_bytes_per_s

@@ -353,58 +353,68 @@ def _pop(heap, key_s, priority, size):
 def _route_over_ring(node, plan, ring, ports, bundle, limit):
     """Find when all the circuits that a communication needs on one ring are free and up.
 
-    A ring is circuits that lead from each seat (GPU of the rail) to a next one, in a cycle or
-    several. Data go along it from the first member: a message to its receiver, a collective once
-    round through all members. Other seats on the way pass the data on. A circuit is free when no
-    other communication uses its ports, and up if the ports hold it now. A missing one takes a
-    delay to set up, after its ports are free.
+    A ring is circuits that lead from each GPU to a next one, in a cycle. A GPU of the rail is
+    called a seat here. Data go along the ring from the first member of the communication: a
+    message to its receiver, a collective once round through all members. Other seats on the way
+    pass the data on.
 
-    Around 0 -> 1 -> 2 -> 3 -> 4 -> 0 a collective of seats 0, 2 and 3 takes all five circuits.
-    Seats 1 and 4 pass on, and the most hops from one member to the next are two.
+    Each circuit on the way joins two ports. It can be used when both ports are free; if the ports
+    hold another circuit now, it also has to be set up, which takes a delay. The latest of these
+    times is the answer.
+
+    Example: around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five
+    circuits. Seats 1 and 4 pass on, and the most hops from one member to the next are two.
 
     Parameters
     ----------
     node : Node
         The communication: its `members` as seats, and `how` it goes (`MESSAGE` or a collective).
     plan : PlanChoice
-        Used are ``next_seat[ring, seat]`` (where the ring leads), ``cycle[ring, seat]`` (the
-        number of the cycle) and `change_s` (seconds to set up a circuit).
+        These are used:
+
+        * ``next_seat[ring, seat]``: the seat to which a ring leads;
+        * ``cycle[ring, seat]``: the number of its cycle, as a ring may have several;
+        * `change_s`: the seconds that it takes to set up a circuit.
     ring : int
-        The ring, on which the first member has a successor.
+        The number of the ring. Its circuits leave the first member.
     ports : BundlePorts
-        The circuits as they are now, not changed: ``receiver[bundle, seat]`` is the seat to which
-        a port leads, ``send_free_s`` and ``receive_free_s`` say when ports are free, in seconds.
+        The circuits as they are now; they are not changed:
+
+        * ``receiver[bundle, seat]``: the seat to which a port leads now;
+        * ``send_free_s`` and ``receive_free_s``, of the same shape: when the sending and the
+          receiving port are free, in seconds from the start of the step.
     bundle : int
         The number of the ports over which the data go.
     limit : tuple of (mark, give_up_s)
-        ``mark[seat]``, shape (seats,), tells members, the seats that communicate, from others: all
-        members have the mark of the first one, and no other seat has it. A start at `give_up_s`,
-        in seconds from the start of the step, or later is of no use.
+        ``mark[seat]``, shape (seats,), tells which seats are members: they have the same number as
+        the first member, and all others have another one. `give_up_s` is a time in seconds: if the
+        circuits are not free and up before it, the walk ends early.
 
     Returns
     -------
     Route
         With these fields:
 
-        * `free_s`: when the last circuit is free and up, in seconds from the start of the step;
-        * `max_hops`: the most hops from one member to the next; 0 if members are on different
-          cycles, or if it is too late;
-        * `n_missing`: how many circuits have to be set up;
-        * `n_examined`: how many circuits were looked at.
+        * `max_hops`: the most hops from one member to the next, at least 1. It is 0 if the ring is
+          of no use: members are on different cycles, or it is too late;
+        * `free_s`: when the last circuit is free and up, in seconds from the start of the step. It
+          has no meaning if `max_hops` is 0;
+        * `n_missing`: how many of the circuits that were looked at have to be set up;
+        * `n_examined`: how many circuits (or members, if their cycles differ) were looked at.
     """
     mark, give_up_s = limit
     members = node.members
     is_message = node.how == MESSAGE
     source = members[0]
 
-    # The ring can serve only if all members are on one of its cycles. The result counts the
-    # members that were looked at.
+    # The ring can serve only if all members are on one of its cycles. Else the result has 0 hops,
+    # and counts the members that were looked at.
     for index in range(1, len(members)):
         if plan.cycle[ring, members[index]] != plan.cycle[ring, source]:
             return Route(0.0, 0, 0, index)
 
-    # Walk along the ring: each circuit is free when both of its ports are, and one that is missing
-    # takes the delay from then on.
+    # Walk along the ring to the receiver of a message, or once round to the first member. Each
+    # circuit is free when both of its ports are; a missing one takes the delay from then on.
     destination = members[1] if is_message else source
     free_s = 0.0
     hops = 0
@@ -426,7 +436,9 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
         if free_s >= give_up_s:
             return Route(free_s, 0, n_missing, n_examined)
 
-        # Hops of a collective count anew from each member: its slowest pair decides the latency.
+        # For a collective `hops` is the hops since the last member, and begins anew at each
+        # member: the pair that is farthest apart decides the latency. For a message it is all hops
+        # so far.
         seat = next_seat
         if mark[seat] == mark[source] and not is_message:
             max_hops = max(max_hops, hops)
@@ -744,28 +756,36 @@ def _count_examined(best, n_examined):
 def _take_if_sooner(best, node, plan, way, n_missing):
     """Return the better of two ways of a communication: the best one so far, or a new one.
 
-    A way is the circuits over which the communication goes. The way that ends sooner is better.
-    Where the communication may choose among all its ways, one that needs new circuits has a price,
-    in seconds: it has to end so much sooner.
+    A way is the circuits over which the data of the communication go. The way that ends sooner is
+    better, with one exception. Where the communication may choose among all its ways, one that
+    needs new circuits counts as if it ended later, by a price: with a price of 2 s, a new way that
+    ends at 9 s is compared as 11 s.
 
     Parameters
     ----------
     best : BestWay
-        The best way so far.
+        The best way so far. Its `score_s` is its end in seconds, with the price if it had one.
     node : Node
-        The communication.
+        The communication; its `way` is `EITHER` if it may choose among all its ways.
     plan : PlanChoice
-        Its price is used: a way with new circuits has to end so many seconds sooner.
+        Its `price_s`, in seconds, is used.
     way : tuple of (taken, start_s, end_s, row)
-        The way as ``bundle * (rings + 1) + choice``, its start and end in seconds, and the row of
-        the menu for an all-to-all in stages, else 0.
+        The new way:
+
+        * `taken`: which circuits it uses, as one number. It is only copied here. The number is
+          ``bundle * (rings + 1) + choice``: a bundle is some ports of every GPU, and the choice is
+          0 for circuits from member to member, else 1 plus the ring of circuits that is used;
+        * `start_s` and `end_s`: when the communication would start and end, in seconds from the
+          start of the step;
+        * `row`: for an all-to-all in stages its row in the table of stages, which is only copied;
+          0 for others.
     n_missing : int
-        How many circuits would have to be set up.
+        How many circuits would have to be set up; 0 if all are up.
 
     Returns
     -------
     BestWay
-        The better of both; the one so far if they score the same.
+        The better of both, with its score; the one so far if they score the same.
     """
     taken, start_s, end_s, row = way
     price_s = plan.price_s if n_missing and node.way == EITHER else 0.0

@@ -57,13 +57,19 @@ class _Way(NamedTuple):
 
 
 def list_menu(sizes: Iterable[int]) -> Menu:
-    """List the ways to do an all-to-all in stages, for groups of some numbers of members.
+    """List the ways to do an all-to-all in a few stages, for groups of some numbers of members.
 
-    In an all-to-all each member has data for each other one, a part. In a stage the circuits of
-    all members lead the same number of places further on in the group, the stride, and a part may
-    take several hops. From stage to stage all circuits change. With 4 members and the strides 1
-    and 2, the part for the member 3 places further on takes one hop in each of two stages. Each
-    way is also listed with its stages in reverse.
+    In an all-to-all each member has a block of data for each other member. Here it is done in
+    stages. In a stage each member has one circuit, to the member a fixed number of places further
+    on in the group: this number is the *stride* of the stage. All circuits change between stages.
+    A block may take several hops, in one stage or in several.
+
+    Example: 4 members and two stages, with strides 1 and 2. The block for the member 1 place
+    further on takes a hop in the first stage; that for 2 places a hop in the second stage; that
+    for 3 places a hop in each. Each circuit therefore carries 2 blocks in either stage.
+
+    For each number of stages there is one way, with the strides for which blocks take the fewest
+    hops, and the same way with its stages in reverse.
 
     Parameters
     ----------
@@ -73,13 +79,21 @@ def list_menu(sizes: Iterable[int]) -> Menu:
     Returns
     -------
     Menu
-        A row for each way and a column for each stage. The ways for n members are the rows from
-        ``begin[n]`` up to, but without, ``begin[n + 1]``; ``stride[row, stage]`` is 0 past the
-        last stage; ``hops[row, stage]`` is how many parts each circuit carries. Row 0 stands for
-        a node that goes straight without stages. There are no rows for other numbers of members.
+        A table with a row for each way and a column for each stage:
+
+        * the ways for n members are the rows from ``begin[n]`` up to, but without, ``begin[n +
+          1]``; there are none if n is not in `sizes`;
+        * ``stride[row, stage]`` is the stride, 0 past the last stage of the way;
+        * ``hops[row, stage]`` is how many blocks each circuit carries in the stage.
+
+        Row 0 is no all-to-all: it has one stage of stride 1, for communications in which each
+        member only sends to the next one.
     """
     wanted_sizes = set(sizes)
     ways = [_Way((1,), [0])]  # row 0, for what goes straight without stages
+
+    # `begin` is filled up to the largest size, so that it can be read by number of members. There
+    # are no ways for 0 members: they begin at row 1, and so do those for 1 member.
     begin = [1, 1]
     for n_members in range(1, max(wanted_sizes, default=0) + 1):
         if n_members in wanted_sizes:
@@ -102,11 +116,14 @@ def list_menu(sizes: Iterable[int]) -> Menu:
 def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     """Choose which circuits an all-to-all uses, for each number of stages.
 
-    In a stage the circuits of all members lead the same number of places further on, the stride.
-    The data of one member for one other may take several hops; fewer hops mean fewer bytes on the
-    circuits. For each number of stages from two on, the strides with the fewest hops are chosen.
-    All sets of strides that contain 1 are tried if these are few; else the best set so far gets
-    one stride more. The last choice has all strides, where each part takes one hop.
+    In an all-to-all each member has a block of data for each other member. It is done in stages:
+    in each, a member has one circuit, to the member a fixed number of places further on (the
+    stride). A block may take several hops. Fewer hops in all mean fewer bytes on each circuit, but
+    more stages mean more changes of circuits: hence there is one choice for each number of stages.
+
+    For each number of stages, sets of strides that contain 1 are compared by the hops of all
+    blocks together. All such sets are compared if they are no more than `_MOST_SETS`. Else only
+    sets are compared that have one stride more than the best set for a stage less.
 
     Parameters
     ----------
@@ -116,9 +133,12 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     Returns
     -------
     tuple of tuple of int
-        For each number of stages, up to `_MOST_STAGES`, the strides, ascending; the last entry has
-        all from 1 to n - 1.
+        The strides of each choice, ascending. First come choices for 2 stages, 3 stages and so on,
+        up to `_MOST_STAGES`. The last choice has all strides from 1 to n - 1, one stage each, in
+        which each block takes a single hop.
     """
+    # `best` is the best set of strides for the number of stages before.
+    # `best` is the best set of strides for the number of stages before.
     best: tuple[int, ...] = (1,)
     chosen = []
     for n_stages in range(2, min(_MOST_STAGES, n - 2) + 1):
@@ -132,26 +152,29 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
-    """Count by distance the fewest hops, before the first stage and after each one.
+    """Count how many hops data need at least to get a number of places further on.
 
-    An all-to-all goes in stages, one after another; in each of them circuits lead a fixed number
-    of places further on, the stride, and data may take any number of hops. The distance of data is
-    how many places further on their receiver stands. Dynamic programming over the stages.
+    A group stands on a circle. Data are passed on in stages, one after another. In a stage each
+    member can pass data to the member a fixed number of places further on, the stride, as often as
+    it likes. The distance of data is how many places further on their receiver stands.
+
+    Example: 5 members, strides 1 and 3. After the first stage distance 4 takes four hops of 1.
+    After the second stage it takes two: one hop of 1 and one of 3. This is dynamic programming
+    over the stages.
 
     Parameters
     ----------
     n
         The members of the group.
     strides
-        By stage how many places further on circuits lead, from 1 to n - 1.
+        By stage its stride, from 1 to n - 1.
 
     Returns
     -------
     list of int array, shape (n,)
-        An array before the first stage and one after each: by distance from 0 to n - 1 the fewest
-        hops so far; n * n stands for distances that are not reached. Among 5 members with the
-        strides 1 and 3, distance 4 takes four hops after the first stage and two after the second:
-        1 + 3.
+        An array before the first stage, and one after each stage: entry d has the fewest hops by
+        which distance d is reached so far. The number n * n, which is more than any real one,
+        stands for distances that are not reached.
     """
     distance = np.arange(n)
     n_hops_here = np.arange(n)[:, None]
@@ -167,33 +190,39 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
 
 
 def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
-    """Count how many parts a circuit carries in each stage of an all-to-all.
+    """Count how many blocks of data a circuit carries in each stage of an all-to-all.
 
-    In an all-to-all each member has data for each other one, a part. In a stage all circuits lead
-    the same number of places further on (the stride), and a part may take several hops. Each part
-    takes the fewest hops in all; of such ways the one with fewest hops in the last stage, then in
-    the one before. With 4 members and strides 1 and 2, the parts for distances 1, 2 and 3 make the
-    hops (1, 0), (0, 1) and (1, 1): a circuit carries 2 parts in each stage.
+    In an all-to-all each member has a block for each other member. In a stage each member has one
+    circuit, to the member a fixed number of places further on (the stride). Blocks go by the
+    fewest hops in all. If there are several such ways, the one with fewest hops in the last stage
+    is taken, then in the one before, and so on.
+
+    With 4 members and strides 1 and 2, the blocks for the members 1, 2 and 3 places further on
+    take (1, 0), (0, 1) and (1, 1) hops in the two stages: a circuit carries 2 blocks in each
+    stage.
 
     Parameters
     ----------
     n
         The members of the group.
     strides
-        By stage how many places further on circuits lead; stride 1 is one of them.
+        By stage its stride; stride 1 is one of them, so that all members are reached.
 
     Returns
     -------
     list of int
-        By stage the hops of all parts of one member, which is what each circuit carries.
+        By stage the hops of all blocks of one member. All members do the same, so that this is how
+        many blocks each circuit carries.
     """
     fewest = _fewest_hops_by_stage(n, strides)
-    distance = np.arange(n)  # by part: how far it still is from its sender, going back
+    # The stages are gone through backwards. `distance` has for each block how far it is from its
+    # sender after the stage that is looked at: at the end that is where its receiver stands.
+    distance = np.arange(n)
     parts_carried = []
     for stage in range(len(strides) - 1, -1, -1):
-        # The hops of each part in this stage: the least number that is on a way of fewest hops.
-        # Numbers are tried from 0 on; -1 stands for none so far. Without these hops the part is so
-        # many strides nearer to its sender, which is where the stage before goes on.
+        # The hops of each block in this stage: the least number that is on a way of fewest hops.
+        # Numbers are tried from 0 on; -1 stands for none so far. Before these hops the block was
+        # so many strides nearer to its sender: from there the stage before is looked at.
         hops_to_here = fewest[stage + 1][distance]
         hops_in_stage = np.full(n, -1)
         for n_hops in range(n):

@@ -111,10 +111,17 @@ class Folded(NamedTuple):
 
 
 def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
-    """Find the classes of ranks, and the operations of each class.
+    """Find the ranks that do the same, so that a step can be planned for one of them alone.
 
-    A class is ranks whose programs are equal and whose partners, place by place, are of equal
-    classes: they do the same at the same time, and the first of them stands for the others.
+    Ranks that do the same at the same time are a *class*, and its first rank stands for the
+    others. Two ranks are of one class if
+
+    * their programs (operations in order, with kinds and sizes) are equal, and
+    * the partners of their communications, operation by operation, are of equal classes.
+
+    In two equal pipelines of two ranks each, both first ranks are one class and both last ranks
+    another one.
+
     Classes are refined until they are stable, as in the minimisation of automata. Partners are
     compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
     and its replay would say so.
@@ -122,7 +129,7 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
     Parameters
     ----------
     job
-        The job whose step is folded; it keeps the answer.
+        The job whose step is folded. It keeps the answer: a second call returns the same object.
     labels
         ``labels[rank]``: bytes that are compared like a part of the program, so that only ranks
         with equal labels can be of one class. Empty if programs alone decide.
@@ -130,8 +137,17 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
     Returns
     -------
     Folded
-        The class of each rank, the operations of the first rank of each class, and the nodes that
-        they are parts of: one for each operation of a class, or communication of several classes.
+        With these fields:
+
+        * ``class_of[rank]``, and ``first[class]``: its first rank;
+        * ``own[row]``: the operations of these first ranks, class by class. The rows of a class
+          begin at ``begin[class]``;
+        * ``nodes[row]``: a number that rows have in common if they happen together. The parts of
+          one communication in several classes are one such node; a computation is a node of its
+          own;
+        * ``part[node]``: one operation of the node;
+        * ``before[pair]`` and ``after[pair]``: two nodes, the second of which waits for the first;
+        * ``order[class]``: its nodes on rails, in the order of its program.
     """
     return job.once(("fold", *labels), lambda: _fold(job.step(), labels))
 

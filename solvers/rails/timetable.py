@@ -428,18 +428,30 @@ class _FacingPorts:
     """
 
     def __init__(self, transfers: Transfers, ranks: NDArray[np.int64]) -> None:
-        """Let all GPUs of a rail face nobody.
+        """Begin with ports of one rail that lead nowhere.
 
-        A lane is the port of one number at all GPUs. A GPU faces another one where its port is
-        turned to it; a circuit needs both to face each other.
+        The object says at each moment of a plan which GPU each port of a rail is turned to. A
+        *lane* is the port of one number at all GPUs. On each lane a GPU transmits to one GPU (side
+        0) and receives from one (side 1). A circuit needs both: GPU 1 transmits to 5, and 5
+        receives from 1.
+
+        Two attributes are made here:
+
+        * ``self.facing[side, lane, gpu]``, shape (2, lanes, gpus): the GPU that a GPU is turned
+          to, as a number on the rail. It is -1 (nobody) for all ports at first;
+        * ``self._peers_of``: what `turn` has looked up before, empty at first. A key is (end,
+          lane, spot). The end is ``2 * class + side``, where a class is ranks that do the same;
+          the spot is the operation for which ports turn, as its place in the program of the class
+          and its round. The value is two arrays: the GPUs of the class, and the GPU that each of
+          them is turned to.
 
         Parameters
         ----------
         transfers
-            The communications of the folded step, in which ranks that do the same are one class.
+            The communications of the folded step, in which one rank stands for all of its class.
         ranks
-            The ranks on the rail, ascending: the order in which its switch counts GPUs; shape
-            (gpus,).
+            The ranks on the rail, ascending; shape (gpus,). GPU k of the rail is that of
+            ``ranks[k]``.
         """
         self.facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
         self._transfers = transfers
@@ -467,7 +479,7 @@ class _FacingPorts:
         lane = int(turns.lane[number])
         spot = (int(turns.place[number]), int(turns.number[number]))
 
-        # Turns to equal peers share a spot, and are looked up once.
+        # Many turns of a step are for the same operation and round (spot): each is looked up once.
         key = (end, lane, spot)
         if key not in self._peers_of:
             self._peers_of[key] = _face_on_rail(self._transfers, self._ranks, end, lane, spot)
