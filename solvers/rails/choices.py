@@ -896,7 +896,6 @@ class Search:
               all-to-alls lead; else empty.
         """
         # With an odd number of ports the first half has one more.
-        # With an odd number of ports the first half has one more.
         yield from self._list_chord_shapes()
         all_ports = (self.ports,)
         halves = (self.ports - self.ports // 2, self.ports // 2)
@@ -910,8 +909,6 @@ class Search:
             # one of them; the rest goes over the second ring, which takes the ports then.
             if len(cuts) > 1 and cuts[0] is not joins_all:
                 yield _Shape(cuts, all_ports, _FIRST, 0.0)
-            # Each communication goes as it ends soonest. With a price of one delay, circuits
-            # change less often.
             # Each communication goes as it ends soonest. With a price of one delay, circuits
             # change less often.
             for price_s in (0.0, self.delay_s):

@@ -81,8 +81,8 @@ def list_menu(sizes: Iterable[int]) -> Menu:
     Menu
         A table with a row for each way and a column for each stage:
 
-        * the ways for n members are the rows from ``begin[n]`` up to, but without, ``begin[n +
-          1]``; there are none if n is not in `sizes`;
+        * the ways for n members are the rows from ``begin[n]`` up to, but without,
+          ``begin[n + 1]``; there are none if n is not in `sizes`;
         * ``stride[row, stage]`` is the stride, 0 past the last stage of the way;
         * ``hops[row, stage]`` is how many blocks each circuit carries in the stage.
 
@@ -137,7 +137,6 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
         up to `_MOST_STAGES`. The last choice has all strides from 1 to n - 1, one stage each, in
         which each block takes a single hop.
     """
-    # `best` is the best set of strides for the number of stages before.
     # `best` is the best set of strides for the number of stages before.
     best: tuple[int, ...] = (1,)
     chosen = []

@@ -54,25 +54,34 @@ NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
     """Choose the ports of each communication as a simple controller does.
 
-    A lane is the port of one number at all GPUs. A communication gets all lanes, with one
-    exception: in a pipeline a GPU needs circuits to both neighbours at once. With two lanes or
-    more, messages onward then take the even lanes, and messages back the odd ones.
+    A *lane* is the port of one number at all GPUs: lane 0 is all ports 0. Each communication gets
+    all lanes, with one exception. In a pipeline a GPU has messages to two neighbours, which are
+    other circuits. If each used all lanes, one would wait for the circuits of the other. With two
+    lanes or more, messages onward therefore take the even lanes, and messages back the odd ones.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of a step in which one rank stands for all ranks that do the same. Of
+        each, these fields are used:
+
+        * `kind`: from `SEND` on it is a message, below that a collective;
+        * `ahead`: whether a message goes onward in its pipeline;
+        * `endpoints`: the sides where it needs ports. Each has an `end`, a number for the sending
+          or the receiving side of all ranks that do the same, and `peers`, the ranks at the other
+          ends of its circuits.
 
     Returns
     -------
     dict of int to int
-        By node that is a communication, its lanes as bits: bit k for lane k. With four lanes
-        0b0101 are those of messages onward, 0b1010 those of messages back.
+        By number of the communication its lanes as bits: bit k for lane k. With four lanes 0b0101
+        are those of messages onward, 0b1010 those of messages back, and 0b1111 all.
     """
-    # With four lanes these are 0b1111 and 0b0101. `faces` has by end (side of the ports of a class
-    # of ranks) the ranks to or from which messages go there.
+    # With four lanes these are 0b1111 and 0b0101.
     everything = (1 << transfers.lanes.number) - 1
     even = sum(1 << lane for lane in range(0, transfers.lanes.number, 2))
+
+    # By end the ranks to which messages go there, or from which they come.
     faces: dict[int, set[int]] = {}
     for transfer in transfers.by_node.values():
         if transfer.kind >= SEND:
@@ -125,16 +134,17 @@ def plan_policy(
 def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
     """Plan a step in which circuits change when somebody asks for them.
 
-    One rank stands for all ranks that do the same (a class). Its program is cut into spans: parts
-    in which no port has to change its circuit. Circuits change between two spans, when the first
-    has ended and a communication of the second one asks for them:
+    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications,
+    in the order of its program, are cut into *spans*: within a span no port has to change its
+    circuit. Circuits change between two spans, when the first has ended and the first
+    communication of the second asks for them:
 
     * on demand, it asks when it is ready at all its members;
     * if `provisioned`, it asks when it waits for no other communication over rails any more,
       whatever computation there is in front of it.
 
-    Classes go through their communications in the order of their programs. If these orders
-    contradict each other, communications go by time instead, which never does.
+    Programs of different classes may contradict each other, each waiting for the other. Then all
+    classes go through their communications by time instead, which never does.
 
     Parameters
     ----------
@@ -147,8 +157,8 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
     Returns
     -------
     Draft
-        The plan of the folded step: times of its nodes, lanes of communications, and the changes
-        of circuits.
+        The plan of the folded step: times of its nodes, lanes (port numbers) of communications,
+        and the changes of circuits.
     """
     draft = _draft_in_order(transfers, transfers.order, provisioned=provisioned)
     if draft is None:
@@ -229,21 +239,21 @@ class _Kind(NamedTuple):
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
     """Sort communications into kinds: those of one kind never need two circuits at one port.
 
-    An end is the transmitting or the receiving side of the ports of one class (ranks that do the
-    same). The peers of a communication at an end are the ranks at the other ends of its circuits.
-    Two communications fit together if they have the same peers at each end that both use. Each
-    goes to the first kind that it fits (first fit). Messages and collectives are never of one
-    kind.
+    An *end* is the transmitting or the receiving side of the ports of all ranks that do the same.
+    The *peers* of a communication at an end are the ranks to which its circuits lead there. Two
+    communications fit together if they have the same peers at each end that both use. Messages and
+    collectives never fit together. Each communication goes to the first kind that it fits (first
+    fit).
 
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The communications of the folded step, in which one rank stands for all that do the same.
 
     Returns
     -------
     list of list of int
-        The nodes of each kind, ascending.
+        The communications of each kind, as numbers of nodes, ascending.
     """
     # A kind knows the peers at each end that one of its communications uses. A further one fits if
     # it agrees with them; ends that the kind has not used yet allow any peers.
@@ -344,34 +354,36 @@ def _by_time(transfers: Transfers) -> Ints:
 
 
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
-    """List for each port its uses, one after another, in the order of the programs of the ranks.
+    """List for each port who uses it, one after another, in the order of the programs of the ranks.
 
-    One rank stands for all ranks that do the same (a class). A node is an operation of a class, or
-    a communication of several classes. An end, ``2 * class + side``, is where the ports of a class
-    transmit (side 0) or receive (side 1); a lane is a port number. A use is one lane of one end
-    that a node needs.
+    One rank stands for all ranks that do the same; these ranks are a *class*. A port is named by
+    two numbers here. Its *end*, ``2 * class + side``, is where the ranks of a class transmit (side
+    0) or receive (side 1); its *lane* is the number of the port at each GPU. A use is one end and
+    lane that a communication needs.
 
     Parameters
     ----------
     transfers
         The communications of the folded step.
     order
-        ``order[class]``: its nodes on rails, one after another.
+        ``order[class]``: its communications on rails, one after another.
     lanes
         By communication its lanes, as bits: bit k for lane k.
 
     Returns
     -------
     Lines
-        The uses of each lane of each end, one after another. Places count all orders, one behind
-        another: ``np.concatenate(order)[place]`` is a node.
+        The uses, sorted by end and lane, and then by place in the order. A place is an index of
+        the orders of all classes, one behind another: ``np.concatenate(order)[place]`` is the
+        communication.
     """
     uses = transfers.uses()
     n_nodes = len(transfers.duration_s)
 
-    # A node stands in the order of each class that takes part in it: class and node together are a
-    # key, ``class * nodes + node``. Each use is looked up by the key of its end, which is that of
-    # class ``end // 2``: its places are ``places_by_key[first:beyond]``.
+    # At which places does a use stand? A node is in the order of each class that takes part in it:
+    # class and node together are a key, ``class * nodes + node``. The class of a use is
+    # ``end // 2``. All places are sorted by their keys, and the places of a use are then
+    # ``places_by_key[first:beyond]``.
     key_of_place = np.concatenate(
         [number * n_nodes + nodes for number, nodes in enumerate(order)] or [uses.node]
     )
@@ -392,17 +404,20 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     """Cut the programs into as few spans as can be, in which no port changes its circuit.
 
-    A port (lane) faces one peer, the rank at the other end of its circuit, at a time. A span goes
-    on for as long as it can (greedy). If a port has to face the peers a, a, b, a, the spans are
-    the places 0 and 1, 2, and 3.
+    A *span* is communications that follow each other in a program, during which each port keeps
+    its circuit to one rank, its peer. A span goes on for as long as it can, which gives the fewest
+    spans. If a port needs the peers a, a, b, a at the places 0 to 3, the spans are the places 0
+    and 1, then 2, then 3.
 
     Parameters
     ----------
     lines
-        The uses of each lane, sorted by lane and then by place. Places count the communications of
-        all programs, one program behind another.
+        Who uses each port, one after another: a table with a row for each use. It has
+        ``uses.peer[row]``, the peer that is needed; ``place[row]``, where the communication
+        stands; and ``before[row]``, which is -1 for the first use of a port.
     n_places
-        How many places there are.
+        How many places there are: places count the communications of all programs, one program
+        behind another.
 
     Returns
     -------
@@ -460,26 +475,29 @@ class _Changes(NamedTuple):
 def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
     """Cut the programs into spans, and list before which of them circuits have to change.
 
-    One rank stands for all ranks that do the same (a class). A span is a part of its program in
-    which no port has to face another rank. A lane is the port of one number at all GPUs. The first
-    span of a class may need a change as well, since a step begins with the circuits with which it
-    ends.
+    One rank stands for all ranks that do the same; these ranks are a *class*. A *span* is a part
+    of its communications, in their order, in which no circuit has to change. Before a span
+    circuits may have to change. This is so for the first span of a class as well: a step begins
+    with the circuits with which the step before has ended.
 
     Parameters
     ----------
     lines
-        The uses of each lane, one after another, with their peers. Places count the communications
-        of all programs, one program behind another.
+        Who uses each port, one after another: a table with a row for each use. It has by row
+        ``uses.peer[row]``, the rank to which the port has to lead, and ``place[row]``. Places
+        count the communications of all classes, one class behind another.
     order
-        ``order[class]``: its nodes (communications) on rails, one after another.
+        ``order[class]``: its communications on rails, one after another.
 
     Returns
     -------
     spans : _Spans
-        By place of all programs its node and its span, by span its first place and whether a
-        span of the same class goes before it.
+        With ``node[place]``, the communication; ``span[place]``, its span; ``first_place[span]``;
+        and ``goes_on[span]``, whether a span of the same class goes before it.
     changes : _Changes
-        By turn of a lane its row of `lines` and its change, and by change its span.
+        With ``row[turn]``, the row of `lines` for which a port is turned to another rank;
+        ``change[turn]``, the change that this is a part of; and ``span[change]``, the span before
+        which it happens.
     """
     # A span begins where a class begins or where its program had to be cut; spans are counted by
     # these beginnings. The first span of a class has none before it: `goes_on` is False.
@@ -526,32 +544,39 @@ def _link_spans(
 ) -> _SpanGraph:
     """Write a step as a graph, so that the longest path to each node says when it starts.
 
-    One rank stands for all ranks that do the same (a class). Its program is cut into spans: parts
-    without a change of circuits. Before a span, circuits may change. The graph has nodes of four
-    sorts, numbered one sort after another, for a step of n nodes:
+    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications
+    in their order are cut into *spans*: within a span no circuit has to change, and before a span
+    circuits may change. A change begins when two things have happened:
 
-    * 0 to n - 1: the computations and communications of the step;
-    * n to 2 n - 1: the *asking* of each, which is the moment from which somebody wants its
+    * all communications of the span before have ended;
+    * somebody asks for the circuits. In general that is when the first communication of the span
+      has nothing else to wait for. If `provisioned`, computations in front of it do not count.
+
+    A step of n computations and communications becomes a graph with four sorts of nodes, numbered
+    one sort after another:
+
+    * 0 to n - 1: these computations and communications;
+    * n to 2 n - 1: for each of them its *asking*, the moment from which somebody wants its
       circuits;
-    * then the *beginning* of each span: all of the span before has ended;
-    * then the *changes* of circuits.
-
-    Circuits of a node are asked for when all that it waits for has ended. If `provisioned`, they
-    are asked for sooner: when the communications before it have ended, whatever computation is
-    between.
+    * one node for each span: its *beginning*, when all of the span before has ended;
+    * one node for each change of circuits.
 
     Parameters
     ----------
     transfers
         The communications of the folded step, with n nodes.
     duration_s
-        ``duration_s[node]`` in seconds with all circuits there; shape (n,).
+        How long each of the n nodes lasts, in seconds, with all circuits there; shape (n,).
     spans
-        The programs of all classes, one behind another, as these arrays: ``node[place]``,
-        ``span[place]``, ``first_place[span]``, and ``goes_on[span]``, whether a span of the same
-        class goes before it.
+        The communications of all classes, one class behind another. A place is an index of this
+        list. The arrays are
+
+        * ``node[place]``: the communication, and ``span[place]``: its span;
+        * ``first_place[span]``: where the span begins;
+        * ``goes_on[span]``: whether a span of the same class goes before it. It has one more
+          entry, False, behind the last span.
     changes
-        ``changes.span[change]``: the span before which circuits change.
+        ``changes.span[change]``: the span before which circuits change; shape (changes,).
     provisioned
         Whether circuits are asked for before the computation in front of a communication has
         ended.
@@ -559,8 +584,13 @@ def _link_spans(
     Returns
     -------
     _SpanGraph
-        Durations in seconds; pairs (waited for, waiting); and by change three numbers of nodes:
-        the asking that it waits for, the beginning of its span, and the change itself.
+        With these fields:
+
+        * ``duration_s[node]`` of all nodes of the graph, in seconds; only computations,
+          communications and changes take time;
+        * `pairs`, shape (pairs, 2): the second node of a pair waits for the first;
+        * by change three numbers of nodes: `asking` and `beginning`, for which it waits, and
+          `change`, which is the change itself.
     """
     n_nodes = len(transfers.duration_s)
     n_spans = len(spans.first_place)
@@ -625,19 +655,20 @@ def _link_spans(
 def _draft_in_order(
     transfers: Transfers, order: Sequence[Ints], *, provisioned: bool
 ) -> Draft | None:
-    """Plan a step in which circuits change when somebody asks for them.
+    """Plan a step in which circuits change when somebody asks for them, in a given order.
 
-    One rank stands for all ranks that do the same (a class). Its program is cut into spans: parts
-    in which no port has to face another rank. It goes through its program span after span, and
-    circuits change in between. A lane is the port of one number at all GPUs. Times are those of
-    longest paths; where a switch stops as a whole, they are those of a simulation.
+    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications
+    are cut into *spans*, within which no circuit has to change. A class goes through its spans one
+    after another, and its circuits change in between. All starts are as early as these rules
+    allow: they are longest paths in a graph. On a switch whose circuits are all dark while one of
+    them changes (all-stop), a simulation finds them instead.
 
     Parameters
     ----------
     transfers
         The communications of the folded step.
     order
-        ``order[class]``: its nodes on rails, one after another.
+        ``order[class]``: its communications on rails, one after another.
     provisioned
         Whether circuits are asked for before the computation in front of a communication has
         ended.
@@ -645,9 +676,14 @@ def _draft_in_order(
     Returns
     -------
     Draft or None
-        The plan of the folded step: times, lanes, what they face when the step begins, and all
-        changes. None if the orders of classes contradict each other, which is a circle in the
-        graph.
+        The plan of the folded step, with these fields:
+
+        * `timed`: start and end of each node, in seconds;
+        * `lanes`: by communication the numbers of its ports, as bits;
+        * `standing`: to which ranks ports lead when the step begins;
+        * `turns`: all changes, with the times at which they are asked for and begin.
+
+        None if the orders of classes contradict each other: each waits for another one.
     """
     lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, order, lanes)
@@ -656,8 +692,9 @@ def _draft_in_order(
     graph = _link_spans(transfers, duration_s, spans, changes, provisioned=provisioned)
     pairs = np.concatenate([graph.pairs, lines.pairs()])
     if transfers.job.network.switching == "all-stop":
-        # The graph has the nodes of the step first and the changes last. A change delays all
-        # communications of its rail: that of the first node of its span.
+        # A change delays all communications of its rail: that of the first node of its span. In
+        # the graph the nodes of the step come first, their askings (the moments from which
+        # circuits are wanted) have numbers that are greater by `n_nodes`, and changes come last.
         n_nodes = len(duration_s)
         rails = np.full(len(graph.duration_s), -1)
         rails[:n_nodes] = transfers.rails()
@@ -748,31 +785,40 @@ def _change_early(
 ) -> _EarlySteps | None:
     """Time a step in which each port changes its circuit as soon as it is free.
 
-    A port serves one communication after another, its uses. For each use it has to face a certain
-    rank, its peer. If the next use has another peer, the change begins when the use before has
-    ended. At the end of the step the port turns back to the peer with which the step began. With
-    the peers 4, 4, 7 and the peer 4 at first, it changes before the third use and after it.
+    A port serves one communication after another. Each of these *uses* needs a circuit to a
+    certain rank, the peer. If the next use has another peer, the change begins when the use before
+    has ended. At the end of the step the port turns back to the peer with which the step began.
+
+    Example: a port leads to rank 4 at first, and its uses have the peers 4, 4 and 7. It changes
+    before the third use, and back to 4 after it.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step, in which ranks that do the same are one class.
+        The communications of the folded step, in which one rank stands for all that do the same.
     lines
-        The uses of each port, in their order. A row is one use, with the communication
-        (``uses.node[row]``), the peer (``uses.peer[row]``) and the communication before it on its
-        port (``before[row]``, -1 for none). A line is all uses of one port, and ``last[line]`` is
-        its last row.
+        A table with a row for each use, port by port and in order. All uses of one port are a
+        *line*. These arrays are used:
+
+        * ``uses.node[row]``: the communication, and ``uses.peer[row]``: its peer;
+        * ``before[row]``: the communication before it on its port, -1 for the first;
+        * ``last[line]``: the last row of the port.
     standing
-        ``standing[line]``: a row whose peer the port faces when the step begins, and when it ends.
+        ``standing[line]``: a row whose peer the port leads to when the step begins, and when it
+        ends.
     duration_s
         ``duration_s[node]`` in seconds, with all circuits there.
 
     Returns
     -------
     _EarlySteps or None
-        Starts and ends in seconds, of the nodes and after them of the changes; by change the row
-        whose peer the lane faces after it (`turned`); and the time of the step. None if nodes wait
-        for each other in a circle.
+        The last three fields are found here:
+
+        * `timed`: starts and ends in seconds, of the nodes and after them of the changes;
+        * ``turned[change]``: the row whose peer the port leads to after the change;
+        * `step_s`: when the last node or change ends, in seconds.
+
+        None if nodes wait for each other in a circle.
     """
     # A use needs a change if the port faces another peer before; a line needs one more at its end
     # if its last peer is not the one with which the step began.
@@ -832,12 +878,14 @@ def stopping_paths(
     """Start everything as early as possible, on switches that stop as a whole to change circuits.
 
     A node is a computation, a communication or a change of circuits. Each starts when all that it
-    waits for has ended. While circuits of a rail change, the whole rail is dark: all
+    waits for has ended. While circuits of a rail change, the whole rail is dark, and all
     communications that are under way on it end later by the time of the change. Changes of one
-    rail that could begin at the same time are done together; others wait for each other.
+    rail that could begin at the same moment are done together; others wait for each other.
 
-    This is a simulation event by event. For example, a communication of 5 s starts at 0 s, and a
-    change of 2 s on the same rail begins at 3 s: the communication ends at 7 s.
+    Example: a communication of 5 s starts at 0 s, and a change of 2 s on the same rail begins at
+    3 s. The communication ends at 7 s.
+
+    This is a simulation event by event.
 
     Parameters
     ----------
@@ -854,22 +902,27 @@ def stopping_paths(
     Returns
     -------
     Timed or None
-        By node its start and end in seconds from the start of the step, and its place in the order
-        of ends; None if nodes wait for each other in a circle.
+        By node `start_s` and `end_s`, in seconds from the start of the step, and its place in the
+        order in which nodes end. None if nodes wait for each other in a circle.
     """
+    # Who waits for each node, and for how many nodes each still waits.
     n_nodes = len(duration_s)
     successors: list[list[int]] = [[] for _ in range(n_nodes)]
     n_waiting_for = [0] * n_nodes
     for former, later in pairs:
         successors[former].append(later)
         n_waiting_for[later] += 1
+
+    # The results, and the state of each rail: when its last change began and ends, and what is
+    # under way on it.
     start_s = [0.0] * n_nodes
     end_s = [0.0] * n_nodes
     place = [0] * n_nodes
     rails = {rail: _Rail() for rail in set(rail_of)}
 
     # At one moment events are handled in this order: ends, starts beside rails, changes of
-    # circuits, starts of communications.
+    # circuits, starts of communications. A communication that could start at the moment at which
+    # circuits change thus waits for the change.
     start_event = [_START_BESIDE] * n_nodes
     for node, rail in enumerate(rail_of):
         if rail >= 0:

@@ -135,22 +135,22 @@ class Lines(NamedTuple):
 
 
 def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
-    """Sort the uses of ports: for each port, who uses it, one after another.
+    """List for each port who uses it, one after another.
 
-    One rank stands for all ranks that do the same (a class), and so does one port of it. An *end*
-    is the transmitting or the receiving side of a class; a *lane* is a port number. End and lane
-    together name a port here, and a *line* is all uses of one such port, in order. A table of uses
-    says which communication could use which port; `lanes` says which of these it does use.
+    One rank stands for all ranks that do the same; these ranks are a *class*. A port is named by
+    two numbers here. Its *end*, ``2 * class + side``, is where the ranks of a class transmit (side
+    0) or receive (side 1); its *lane* is the number of the port at each GPU. A *line* is all uses
+    of one such port, in order.
 
-    For example, communication 7 uses lane 0 of an end, and communication 4 comes later and uses
-    lanes 0 and 1 of it. The line of lane 0 is then 7, 4, and that of lane 1 is 4.
+    Example: communication 7 uses lane 0 of an end, and communication 4 comes later and uses lanes
+    0 and 1 of it. The line of lane 0 is then 7, 4, and that of lane 1 is 4.
 
     Parameters
     ----------
     uses
         A table with a row for each communication, end and lane that it could use. Its columns, of
-        shape (rows,) each, are `node` (the communication), `end`, `lane`, `peer` (the rank that
-        the port has to face), and where that is looked up.
+        shape (rows,) each, are `node` (the communication), `end`, `lane`, `peer` (the rank to
+        which the port has to lead), and `place` and `number`, from which the peer is looked up.
     place
         By row of `uses` where its communication stands in the order: the greater, the later;
         shape (rows,).
@@ -220,16 +220,19 @@ class Draft(NamedTuple):
     def build(self) -> RailPlan:
         """Write the plan out for all operations of all ranks, and for all rails.
 
-        In a draft one rank stands for all ranks that do the same (a class). A node is an operation
-        of a class, or a communication of several classes. Here each operation of the whole step
-        gets the start, the end and the ports of its node.
+        The draft is a plan for one rank of all those that do the same. It has the times of nodes:
+        a node is an operation of that rank, or a communication with its parts in several ranks.
+        Here each operation of the whole step gets the start, the end and the ports of its node.
 
         Returns
         -------
         RailPlan
-            By rail the matchings of its switch and when each begins; by operation start and end in
-            seconds and its ports as bits; and `step_s`, when the last operation has ended and the
-            last circuits are up.
+            With these fields:
+
+            * `rails`: the circuits of each switch, one state after another, and when each begins;
+            * `start_s` and `end_s`: by operation, in seconds from the start of the step;
+            * `ports`: by operation the ports of its GPU that it uses, as bits;
+            * `step_s`: when the last operation has ended and the last circuits are up.
         """
         transfers = self.transfers
         folded = transfers.folded
@@ -329,22 +332,27 @@ def receive_port(lane: int, lanes: Lanes) -> int:
 
 
 def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
-    """List which circuits each switch holds when; rails with the same circuits are listed once.
+    """List which circuits each switch holds when, once for all switches that do the same.
 
-    A turn lets the ports of one number of all GPUs that do the same face other GPUs. All turns of
-    the plan are followed on one of the rails that are alike. A matching says by port of a switch
-    to which port it leads.
+    Each rail has a switch of its own. Rails with equal groups and partners hold the same circuits
+    at all times: these are worked out for one of them, by following all changes of the plan.
 
     Parameters
     ----------
     draft
-        The plan of the folded step: its turns, and what ports face when the step begins.
+        The plan, in which one rank stands for all ranks that do the same. Its `standing` says to
+        whom ports lead when the step begins, and its `turns` say which ports change when.
 
     Returns
     -------
     tuple of RailTimeline
-        The matchings of a switch one after another, and when each is asked for and begins, in
-        seconds. Every rail is in one of them.
+        One for each sort of rails; every rail is in one of them. Its fields:
+
+        * `rails`: the numbers of the rails that are alike;
+        * `matchings`: the circuits, one state after another. By port of the switch it is the port
+          to which it leads;
+        * `asked_s` and `starts_s`: when each state is asked for, and when the change to it begins,
+          in seconds from the start of the step.
     """
     # Rails with equal patterns have equal matchings: those of the first one are worked out.
     rails_of_pattern: dict[bytes, list[int]] = {}
@@ -367,16 +375,16 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
 
 
 def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
-    """Describe a rail without names, so that rails that need the same circuits are found.
+    """Describe what circuits a rail needs, so that rails that need the same ones are found.
 
-    Ranks that do the same are a class. Two rails need the same circuits if their ranks are of the
-    same classes, in this order, and the groups and partners of their operations have the same
-    numbers on the rail.
+    The description names no ranks: a rank is its number on the rail, and a group the numbers of
+    its members. Two rails have the same description if rank by rank they have the same classes
+    (ranks of one class do the same), and operation by operation the same groups and partners.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step; its `folded` has the class of each rank.
+        The communications of the folded step; ``folded.class_of[rank]`` is the class of a rank.
     rail
         The number of the rail.
     ranks
@@ -385,7 +393,7 @@ def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes
     Returns
     -------
     bytes
-        A hash; rails of one hash have the same matchings (circuits between ports) at all times.
+        A hash; rails of one hash have the same circuits between ports at all times.
     """
     step = transfers.job.step()
 
