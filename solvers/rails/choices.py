@@ -167,18 +167,25 @@ class Decoder:
     def __init__(self, seats: Seats) -> None:
         """Prepare to time choices: write the step as arrays, and make room for results.
 
-        A choice is all that a schedule follows: rings of circuits, the way of each communication,
-        and who goes first. A node is a computation, or one communication of several seats (GPUs of
-        the one rail that stands for all rails that do the same). A bundle is some ports of every
-        GPU that always hold the same circuits.
+        A *choice* is all that a schedule follows: which circuits there may be, the way of each
+        communication, and who goes first. The step is a graph: a *node* is a computation, or one
+        communication of several GPUs. A *seat* is a GPU of the one rail that stands for all rails
+        that do the same.
+
+        Set are these attributes: ``self.graph`` (the step as the kernel reads it), ``self.result``
+        (room for a schedule), ``self.work`` (0: what has been looked at so far),
+        ``self.exchange_sizes`` (how many members all-to-alls have), and private arrays in which
+        the kernel works, or which later choices use again.
 
         Parameters
         ----------
         seats
-            The folded step that is timed. These fields are used:
+            The step, folded to one rail. These fields are used:
 
-            * by node `duration_s`, `bytes_sent`, `latency_s`, and `how` it goes;
-            * `begin` and `member`: node k has the members ``member[begin[k]:begin[k + 1]]``;
+            * by node `duration_s`, `bytes_sent`, `latency_s`, and `how` it goes: `EXCHANGE` for an
+              all-to-all;
+            * `begin` and `member`: node k has the seats ``member[begin[k]:begin[k + 1]]`` as
+              members;
             * `first` and `after`: the nodes ``after[first[k]:first[k + 1]]`` wait for node k;
             * `pairs`: the same as rows (waited for, waiting);
             * ``folded.class_of[rank]``: the seat of a rank.
@@ -207,7 +214,9 @@ class Decoder:
         )
         self.work = 0
 
-        # Room for as many bundles as there are ports; choices with fewer use the first rows.
+        # Scratch of the kernel. A bundle is some ports of every GPU that always hold the same
+        # circuits: there are at most as many as ports. The first axis is sending (0) or receiving
+        # (1): to or from which seat a port leads, and when it is free, in seconds.
         self._circuits = np.zeros((2, ports_per_gpu, n_seats), np.int64)
         self._free_s = np.zeros(self._circuits.shape)
         self._mark = np.zeros(n_seats, np.int64)
@@ -229,8 +238,10 @@ class Decoder:
         copies_of_seat = np.bincount(seats.folded.class_of, minlength=n_seats)
         self._most_forwarding = _MOST_ROWS // int(copies_of_seat.max(initial=1))
 
-        # An all-to-all may go in stages, in each of which all circuits lead equally far. Which
-        # stages there are to choose from depends on its number of members alone.
+        # An all-to-all may go in stages, in each of which all circuits lead equally far. The menu
+        # is a table of such stages, which depend on the number of members alone. A chord is a port
+        # whose circuits stay and lead a fixed number of members further on: what chords can carry
+        # is kept by their strides.
         n_members = np.diff(seats.begin)[seats.how == EXCHANGE]
         self.exchange_sizes = np.unique(n_members).tolist()
         self._menu = list_menu(self.exchange_sizes)
@@ -247,14 +258,23 @@ class Decoder:
     def run(self, choice: RailChoice, most_s: float = np.inf, n_changes: int = 0) -> StepOutcome:
         """Time a choice: schedule the step by it, and return how long the step lasts.
 
-        A choice is all that a schedule follows: rings of circuits, the way of each communication,
-        and who goes first. The schedule (start and end of each node, the new circuits) is written
-        into ``self.result``, in place of the one before.
+        The schedule (start and end of each node, and the new circuits) is written into
+        ``self.result``, in place of the one before. A node is a computation, or one communication.
 
         Parameters
         ----------
         choice
-            The choice.
+            All that a schedule follows. These fields are read:
+
+            * `rings`: circuits that lead from each GPU to a next one (`to`), in cycles (`part`);
+            * `widths`: how the ports of a GPU are divided into bundles, each with the same
+              circuits;
+            * `ways`: by node which circuits it may use;
+            * `rank`: by node its priority, the least first; `haste_s`: by how many seconds a node
+              is treated as ready sooner than it is; `in_turn`: whether nobody overtakes;
+            * `price_s`: by how many seconds new circuits have to be better than those that are up;
+            * `strides` and `delay_s`: chords, and the delay of a change, see `describe_chords` and
+              `measure_change`.
         most_s
             A step that lasts so long, in seconds, or longer, is of no use: its schedule is given
             up.
@@ -266,9 +286,12 @@ class Decoder:
         Returns
         -------
         StepOutcome
-            `step_s`, the time of the step in seconds, infinite if it was given up; `n_changes`,
-            how many circuits were set up; and `work`, the circuits that were looked at (a node
-            counts as several), which is also added to ``self.work``.
+            With these fields:
+
+            * `step_s`: the time of the step in seconds, infinite if it was given up;
+            * `n_changes`: how many circuits were set up;
+            * `work`: how many circuits were looked at, where a node counts as some dozens. It is
+              also added to ``self.work``.
         """
         # Most moves of a search change no ring: then the arrays of the former rings are used
         # again. Making them takes half as long as timing a step of a few operations.
@@ -280,6 +303,7 @@ class Decoder:
             rate = np.array(choice.widths) * self.seats.job.network.port_bytes_per_s
             self._rate_of[choice.widths] = rate
 
+        # The choice as the kernel reads it.
         plan = PlanChoice(
             priority=choice.rank,
             haste_s=choice.haste_s,
@@ -329,10 +353,11 @@ class Decoder:
         return choice.delay_s
 
     def _list_scratch(self, n_bundles: int) -> Scratch:
-        """Return the arrays in which a schedule with so many bundles works; always the same ones.
+        """Return the arrays in which the kernel works, for choices with so many bundles of ports.
 
-        A bundle is some ports of every GPU that hold the same circuits. All numbers of bundles
-        share one memory: each has views of its first rows.
+        A bundle is some ports of every GPU that hold the same circuits. The same memory is used
+        for all numbers of bundles: with 2 bundles, the first 2 rows of each array. What it
+        contains does not matter, as the kernel writes it before it reads it.
 
         Parameters
         ----------
@@ -342,8 +367,8 @@ class Decoder:
         Returns
         -------
         Scratch
-            Circuits and times of ports, shape (bundles, seats) each; and the queue of nodes. Their
-            contents do not matter.
+            The circuits and when their ports are free, shape (bundles, GPUs) each; and arrays for
+            the queue of nodes. The same number gives the same object each time.
         """
         if n_bundles not in self._scratch_of:
             ports = BundlePorts(
@@ -502,22 +527,23 @@ class Search:
     ) -> None:
         """Prepare a search for the best choice of a plan; nothing is timed yet.
 
-        A choice is all that a schedule follows: rings, the way of each communication, and who goes
-        first. A ring is circuits that lead from each seat (a GPU of the rail) to a next one. It is
-        made of an order of all seats and of a cut, which says by seat the number of its cycle:
-        with the order 2, 0, 3, 1 and the cut 0, 0, 1, 1 circuits lead 0 -> 1 -> 0 and 2 -> 3 -> 2.
-        Orders and cuts are listed here.
+        A *choice* is all that a schedule follows: which circuits there may be, the way of each
+        communication, and who goes first. Circuits form *rings*: each GPU leads to the next one of
+        its cycle. A ring is made of two things: an order of all GPUs, and a *cut*, which says by
+        GPU the number of its cycle. With the order 2, 0, 3, 1 and the cut 0, 0, 1, 1, GPUs 0 and 1
+        are on one cycle, 2 and 3 on the other: circuits lead 0 -> 1 -> 0 and 2 -> 3 -> 2. Good
+        orders and cuts are listed here, once for the whole search.
 
         Parameters
         ----------
         seats
-            The job, folded rail by rail: ranks that do the same on rails that are alike are one
-            seat.
+            The step, folded to one rail: a seat is a GPU of this rail, and stands for all ranks
+            that do the same.
         rng
             Draws the moves.
         spare_s
-            Seconds that are left of the time of the solver when the search ends, to make a plan of
-            the best choice.
+            The search ends when the solver has no more than so many seconds left, as a plan of the
+            best choice still has to be made.
         known_s
             The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
             plan is known.
@@ -569,16 +595,21 @@ class Search:
         self.plain = _Shape(cuts=(self.component,), widths=(self.ports,), way=0, price_s=0.0)
 
     def go_on(self, delay_s: float, n_trials: int, most_work: float) -> None:
-        """Search for the best choice with a given delay; the answer is ``self.best``.
+        """Search for the best choice with a given delay of changes; the answer is ``self.best``.
 
-        A choice is all that a schedule follows: rings of circuits, the way of each communication,
-        and who goes first. A trial is the timing of one choice. The search goes in three steps:
+        A *choice* is all that a schedule follows: which circuits there may be, the way of each
+        communication, and who goes first. To time one choice is a *trial*. The search goes in
+        three steps:
 
         1. All simple choices are timed. The best of them, and the best one of a former search, are
-           starts.
-        2. The starts take turns. A turn is `_TURN` trials, in which the start is changed at random
-           again and again; the best choice of the turn replaces it.
+           *starts*.
+        2. The starts take turns. A turn is `_TURN` trials: the start is changed at random, again
+           and again, and the best choice of the turn replaces the start if it is better.
         3. After `_TURNS` turns of each start, all further turns begin with the best choice of all.
+
+        Also changed are ``self.best_s``, the time of the best step in seconds; ``self.tried``, the
+        number of trials; and ``self.better``, the trial from which trials without success are
+        counted.
 
         Parameters
         ----------
@@ -588,10 +619,10 @@ class Search:
         n_trials
             The most choices that are timed.
         most_work
-            The search ends when all searches together have done so much work
-            (``self.decoder.work``); infinite if only a clock ends it. Work is a number of circuits
-            that are looked at, where a node counts as some dozens. It bounds the search as a time
-            would, but gives the same answer on each machine.
+            The search ends when ``self.decoder.work`` is greater: the circuits that all searches
+            so far have looked at, where a node counts as some dozens. It is a limit like one of
+            time, but gives the same answer on each machine. Infinite if only a clock ends the
+            search.
         """
         former = self.best
         self.delay_s = delay_s
@@ -612,8 +643,9 @@ class Search:
         if not starts:
             return
 
-        # With 2,500 trials left there are three turns (rounded up), of start 0, 1, 2 and so on,
-        # and again from start 0. Trials in vain are counted from here on.
+        # With 2,500 trials left and turns of 1,000 there are three turns (rounded up): of start 0,
+        # 1, 2 and so on, and then again of start 0. A search ends after a number of trials without
+        # success, which are counted from here on.
         self.better = self.tried
         for turn in range(-(-n_left // _TURN)):
             number = turn % len(starts)
@@ -621,7 +653,8 @@ class Search:
             if turn >= _TURNS * len(starts) and self.best is not None:
                 current = TimedChoice(self.best_s, self.best._replace(delay_s=delay_s))
 
-            # In every second turn of a start many moves are on the critical path.
+            # In every second turn of a start, half of the moves concern communications on the
+            # critical path, which alone decide how long the step lasts.
             is_second_turn = turn // len(starts) % 2 == 1
             self.critical_share = _CRITICAL_SHARE if is_second_turn else 0.0
             best_of_turn = self._take_turn(current, min(_TURN, n_left - turn * _TURN), most_work)
@@ -685,26 +718,29 @@ class Search:
     ) -> tuple[int, list[TimedChoice]]:
         """Time the simple choices, and return the best of them, with which the search begins.
 
-        A choice is all that a schedule follows: rings (circuits from each GPU of a rail to a next
-        one), the way of each communication, and who goes first. A trial is the timing of one. Work
-        counts the circuits and nodes that are looked at to time choices.
+        A *choice* is all that a schedule follows: which circuits there may be, the way of each
+        communication, and who goes first. To time one is a *trial*. Three things end this early:
+        no trials are left, too much work has been done, or the clock runs out.
 
         Parameters
         ----------
         n_trials
             The most choices that are timed.
         most_work
-            The work of the decoder, since it was made, at which no further one is timed.
+            No further one is timed when ``self.decoder.work`` is greater. Work counts the circuits
+            and nodes that are looked at to time choices.
 
         Returns
         -------
         n_trials : int
             How many trials are left.
         starts : list of TimedChoice
-            The best choice first, with the time of its step in seconds, and the one that was the
-            best before; then the best ones with other rings; at most `_STARTS`. Empty if no step
-            is less than twice as long as that of the known plan.
+            At most `_STARTS` choices with the times of their steps in seconds: the best one, the
+            one that was the best before it, and then the best ones with other rings of circuits.
+            Empty if no step is less than twice as long as that of the known plan.
         """
+        # The best choice and the one that was the best before it; and the best choices of which no
+        # two have the same rings.
         record_holders: list[TimedChoice] = []
         best_by_rings: list[TimedChoice] = []
         scores: list[float] = []
@@ -789,30 +825,29 @@ class Search:
     def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
         """List the simple choices that are tried first.
 
-        A choice is all that a schedule follows: rings of circuits, the way of each communication,
-        and who goes first. A shape is the part of a choice that is left without the order of the
-        GPUs on the rings and without who goes first. The plain shape is one ring with all ports.
+        A *choice* is all that a schedule follows. It has two parts: a *shape* (which cycles of
+        circuits there are, how ports are shared among them, the way of communications), and two
+        orders: that of the GPUs on the cycles, and that in which communications go first. The
+        choices come in three parts:
 
-        The choices come in three parts:
+        1. one choice: all ports on one cycle of GPUs that communicate; first come, first served;
+        2. all shapes, with one order of GPUs and one order of communications;
+        3. other orders, as four lists: those like part 1; the plain shape; all shapes; and all
+           shapes with some communications preferred. The lists share the work evenly: the next
+           choice comes from the list that has had least work so far.
 
-        1. the plain shape, where communications go in the order in which they are ready;
-        2. all shapes, with the first order of GPUs and one order of communications;
-        3. other orders of both, as four lists that share the work evenly: a choice comes
-           from the list that has had least work so far.
-
-        A list of the third part begins with the shapes that were best in the second part.
+        The third part takes shapes from the best one to the worst one of the second part.
 
         Parameters
         ----------
         scores
-            The times of the choices that were listed so far, in seconds. The caller adds the time
-            of each choice before it asks for the next one. After the second part the best shapes
-            are read from here.
+            The times of the choices that were listed so far, in seconds; empty at first. The
+            caller adds the time of each choice before it asks for the next one.
 
         Yields
         ------
         RailChoice
-            The choices, with shapes from best to worst once their times are known.
+            The choices.
         """
         seats = self.seats
         free = longest_paths(seats.duration_s, seats.pairs)
@@ -827,7 +862,8 @@ class Search:
         shapes = list(self._list_shapes())
         first = self.orders[0]
 
-        # Part 1. The other choices of this list come in part 3.
+        # Part 1: the first choice of this list; the others come in part 3. Part 2: the times of
+        # the shapes are behind `n_former` others in the scores.
         in_turn = (
             self._form(self.plain, order, rank)._replace(in_turn=True)
             for rank, order in product((in_program, critical, earliest), self.orders)
@@ -985,27 +1021,28 @@ class Search:
     ) -> RailChoice:
         """Make a choice of a shape: add the order of the GPUs on its rings, and who goes first.
 
-        A seat is a GPU of the rail; a ring leads from each seat to the next one of its cycle. A
-        bundle is some ports of every GPU that always hold the same circuits. A chord is a bundle
-        of one port whose circuits lead a fixed number of members further on in their group (its
-        stride).
+        A *choice* is all that a schedule follows. A *shape* says which circuits there are, but not
+        in which order. A *ring* is circuits that lead from each GPU to the next one of its cycle.
+        A *bundle* is some ports of every GPU that always hold the same circuits. A *chord* is a
+        bundle of one port whose circuits lead a fixed number of members further on in their group,
+        its stride.
 
         Parameters
         ----------
         shape
             With these fields:
 
-            * ``cuts[ring][seat]``: the number of the cycle of a seat;
+            * ``cuts[ring][gpu]``: the number of the cycle of a GPU;
             * ``widths[bundle]``: how many ports of each GPU it has;
             * `way`: how all communications go: over the ring of this number, as each ends soonest
               (`EITHER`), or over the first ring that has all its members on one cycle (`_FIRST`);
             * `price_s`: by how many seconds a way with new circuits has to end sooner;
             * `strides`: those of the chords, which are further bundles.
         order
-            All seats, in the order of each ring; shape (seats,). If the first two rings have the
-            same cut, the second one goes backwards.
+            All GPUs of the rail in the order in which they stand on each ring; shape (GPUs,). If
+            the first two rings have the same cut, the second one goes backwards.
         rank
-            By node its priority, the least first; shape (nodes,).
+            By node (computation or communication) its priority, the least first; shape (nodes,).
         haste_s
             By node how much sooner it is seen as able to start, in seconds; shape (nodes,). None
             for no haste.
@@ -1021,8 +1058,9 @@ class Search:
         if len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]:
             rings[1] = _make_ring(order[::-1].copy(), shape.cuts[1])
 
-        # Bundles of one port for the chords come after the others, and so do their rings: ring b
-        # stays the home of bundle b.
+        # Bundles of one port for the chords come after the others, and so do their rings. Ring b
+        # is thus always what bundle b holds when the step begins. With widths (2,) and two chords
+        # of strides 1 and 3, the widths become (2, 1, 1) and the strides (0, 1, 3).
         widths = shape.widths
         strides: tuple[int, ...] = ()
         if shape.strides and self.chord_groups is not None:
@@ -1118,29 +1156,31 @@ class Search:
         return ScheduleTimes(result.start_s.copy(), result.end_s.copy())
 
     def _exchange_on_critical_path(self, choice: RailChoice) -> RailChoice | None:
-        """Let a communication on the critical path go before the one whose circuits it waits for.
+        """Let a communication go before another one whose circuits it waits for, where it matters.
 
-        The critical path is the chain of communications and computations, each waiting for the one
-        before, that decides when the step ends: only an exchange on it can make the step shorter.
-        One communication there waits for circuits that another one, its blocker, has. Two numbers
-        of a choice decide who goes first:
+        The *critical path* is the chain of communications and computations, each waiting for the
+        one before, that decides when the step ends. Only an exchange on it can make the step
+        shorter. There one communication waits for circuits that another one has, its *blocker*;
+        one such pair is drawn at random. Two numbers of a choice decide who goes first:
 
-        * ``rank[node]``: among those that could start at one time, the least goes first;
-        * ``haste_s[node]``: a node is seen as able to start so many seconds sooner than it is.
+        * ``haste_s[node]``: a node is seen as able to start so many seconds sooner than it is;
+        * ``rank[node]``: among those that are seen as able to start at one time, the least goes
+          first.
+
+        In half of the cases the one that waits gets more haste and a lesser rank; else its blocker
+        gets less haste and a greater rank.
 
         Parameters
         ----------
         choice
-            The current choice, of which ``self._times`` are the times, or None if they are not
-            known; it stays as it is. Times, and who waits on the critical path
-            (``self._blocked``), are worked out here if needed and kept for the next move.
+            The current choice (all that a schedule follows); it stays as it is. ``self._times``,
+            the starts and ends of its schedule, and ``self._blocked``, the pairs on its critical
+            path, are worked out here if they are None, and kept for the next move.
 
         Returns
         -------
         RailChoice or None
-            Another choice: the one that waits is preferred, by priority and by as much haste as it
-            is ready later; or in half of the cases the other one is held back by as much. None if
-            nobody on the path waits for circuits.
+            Another choice. None if nobody on the path waits for circuits.
         """
         # The times of the current choice, and who waits on its critical path.
         if self._times is None:

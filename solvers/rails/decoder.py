@@ -451,30 +451,37 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
 def _route_straight(node, plan, stride, ports, bundle):
     """Find when the circuits are free and up that lead straight from each member to another one.
 
-    Members are the seats (GPUs of the rail) that communicate, in the order of their group. With
-    stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
-    circuit is up if the ports hold it now, and free when no other communication uses them; a
-    missing one takes a delay to set up after that. A bundle is some ports of every GPU that always
-    hold the same circuits.
+    Members are the GPUs (called seats) that communicate, in the order of their group. Each sends
+    to the member a fixed number of places further on, the stride: with stride 2, member 0 sends to
+    member 2, member 1 to member 3, and so on around the group. A circuit can be used when both of
+    its ports are free; if it is not up, it takes a delay from then on.
 
     Parameters
     ----------
     node : Node
         The communication; a message needs the circuit from sender to receiver alone.
     plan : PlanChoice
-        Its delay is used.
+        Its `change_s` is used, the seconds that it takes to set up a circuit.
     stride : int
         How many places further on in the group the circuits lead, from 1 to n - 1.
     ports : BundlePorts
-        The circuits as they are now; they are not changed.
+        The circuits as they are now; they are not changed. ``receiver[bundle, seat]`` is the seat
+        to which a port leads; ``send_free_s`` and ``receive_free_s`` say when ports are free, in
+        seconds.
     bundle : int
-        The bundle over whose ports the data go.
+        The number of the ports over which the data go: a bundle is some ports of every GPU that
+        always hold the same circuits.
 
     Returns
     -------
     Route
-        `free_s`, when the last of these circuits is free and up, in seconds from the start of the
-        step; one hop; `n_missing`, how many have to be set up; and how many were looked at.
+        With these fields:
+
+        * `free_s`: when the last of these circuits is free and up, in seconds from the start of
+          the step;
+        * `max_hops`: always 1;
+        * `n_missing`: how many circuits have to be set up;
+        * `n_examined`: the number of members.
     """
     members = node.members
     n = len(members)
@@ -498,14 +505,14 @@ def _route_straight(node, plan, stride, ports, bundle):
 def _try_rings(node, plan, bundle, ports, mark, best):
     """Try to send the data of a communication over each ring that it may take, on one bundle.
 
-    A ring is circuits that lead from each seat (GPU of the rail) to a next one; seats that are no
-    members of the communication pass its data on. A bundle is some ports of every GPU that always
-    hold the same circuits. Any ring can be used on any bundle: circuits that are missing are set
-    up first, which takes time.
+    A *ring* is circuits that lead from each GPU to a next one; GPUs that are no members of the
+    communication pass its data on. A *bundle* is some ports of every GPU that always hold the same
+    circuits. Any ring can be used on any bundle: circuits that are missing are set up first, which
+    takes time.
 
     How long the data take: around a ring, each port passes the bytes of the communication once. An
-    all-to-all of n members passes n / 2 times its bytes, because the part for the member d places
-    further on takes d hops, and the mean of 1, ..., n - 1 is n / 2.
+    all-to-all of n members passes n / 2 times its bytes, because the data for the member d places
+    further on take d hops, and the mean of 1, ..., n - 1 is n / 2.
 
     Parameters
     ----------
@@ -513,26 +520,29 @@ def _try_rings(node, plan, bundle, ports, mark, best):
         The communication. Its `way` says which ways it may take: `EITHER` (any), or the number of
         a ring; with other values no ring is tried.
     plan : PlanChoice
-        Its rings (the next seat of each seat), the rates of bundles in bytes per second, and the
-        price in seconds of a way with new circuits are used.
+        These are used: ``next_seat[ring, seat]``, the GPU to which a ring leads; ``rate[bundle]``
+        in bytes per second; and `price_s`, the price of a way with new circuits.
     bundle : int
         The bundle over whose ports the data would go.
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     mark : int array, shape (seats,)
         Tells members from others: ``mark[seat]`` is the number of the node for its members, and
-        another number for all other seats.
+        another number for all other GPUs.
     best : BestWay
-        The best way so far: the one with the earliest end in seconds, to which the price of new
-        circuits is added.
+        The best way so far. Its `score_s` is its end in seconds, with the price if it needs new
+        circuits.
 
     Returns
     -------
     BestWay
-        The best way so far with these included. Its `taken` is the way as one number,
-        ``bundle * (rings + 1) + 1 + ring``: with 3 rings, bundle 1 over ring 2 is 7. Its
-        `n_examined` has grown by the circuits that were looked at.
+        The best way so far with these included:
+
+        * `taken` is the way as one number, ``bundle * (rings + 1) + 1 + ring``: with 3 rings,
+          bundle 1 over ring 2 is 7;
+        * `n_examined` has grown by the circuits that were looked at.
     """
+    # `passed` is how often the bytes of the communication pass each port.
     n_rings = len(plan.next_seat)
     passed = len(node.members) / 2 if node.how == EXCHANGE else 1.0
     for ring in range(n_rings):
@@ -559,19 +569,15 @@ def _try_rings(node, plan, bundle, ports, mark, best):
 
 @inlined_kernel
 def _try_straight(node, plan, bundle, ports, best):
-    """Try to send the data of a communication straight over one bundle: nobody passes data on.
+    """Try to send the data of a communication straight over one bundle of ports: nobody passes on.
 
-    A bundle is some ports of every GPU that always hold the same circuits. A collective goes over
-    circuits from each member to the next one of its group; a message over one circuit.
+    A *bundle* is some ports of every GPU that always hold the same circuits. A message goes over
+    one circuit, a collective over circuits from each member to the next one of its group.
 
-    An all-to-all goes in stages, one after another. In each stage every member sends to the one
-    that is a fixed number of places further on, and between stages all circuits change. The menu
-    is a table of the ways to do that:
-
-    * rows ``menu.begin[n]`` to ``menu.begin[n + 1]`` are the ways for n members;
-    * ``menu.stride[row, stage]``: how many places further on members send; 0 past the last stage;
-    * ``menu.hops[row, stage]``: how many parts each circuit carries in the stage. A part is the
-      data of one member for one other.
+    An all-to-all goes in *stages*, one after another. In each stage every member sends to the one
+    that is a fixed number of places further on (the stride), and between stages all circuits
+    change. A table, the *menu*, has a row for each way to do that. All rows for the number of
+    members are tried.
 
     Parameters
     ----------
@@ -579,8 +585,14 @@ def _try_straight(node, plan, bundle, ports, best):
         The communication: members, bytes that each sends, latency in seconds, and when it is
         ready.
     plan : PlanChoice
-        Its menu, the rates of bundles in bytes per second, and the delay of a change in seconds
-        are used.
+        These are used:
+
+        * `change_s`: the seconds that a change of circuits takes;
+        * ``rate[bundle]`` in bytes per second;
+        * ``menu.begin[n]`` to ``menu.begin[n + 1]``: the rows for n members;
+        * ``menu.stride[row, stage]``: the stride; 0 past the last stage;
+        * ``menu.hops[row, stage]``: how many blocks each circuit carries in the stage, where a
+          block is the data of one member for one other.
     bundle : int
         The bundle over whose ports the data would go.
     ports : BundlePorts
@@ -591,7 +603,8 @@ def _try_straight(node, plan, bundle, ports, best):
     Returns
     -------
     BestWay
-        The best way so far with this one included, for an all-to-all the best row of the menu.
+        The best way so far with this one included. If this one is better, `taken` is
+        ``bundle * (rings + 1)``, and `row` is the row of the menu (0 if there are no stages).
     """
     n = len(node.members)
     menu = plan.menu
@@ -605,8 +618,9 @@ def _try_straight(node, plan, bundle, ports, best):
         end_s = start_s + node.bytes_sent / plan.rate[bundle] + node.latency_s
         return _take_if_sooner(best, node, plan, (taken, start_s, end_s, 0), route.n_missing)
 
-    # An all-to-all of n members sends n - 1 parts from each, one after another. The start has the
-    # first change in it already: one delay is taken off before the stages, each with a delay, are
+    # In an all-to-all of n members each sends n - 1 blocks, one after another; `part_s` is the
+    # time of one block over one circuit. Circuits change between stages. The change to the first
+    # stage is before the start: one delay is taken off before the stages, each with a delay, are
     # added up. Two stages of 5 s and 4 s with a delay of 2 s end 11 s after the start.
     part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / (n - 1)
     for row in range(menu.begin[n], menu.begin[n + 1]):
@@ -666,20 +680,26 @@ def _serves_as_chord(stride, is_exchange, n_members):
 def _try_chords(node, plan, ports, best):
     """Try to send the data of a collective over all its chords at once.
 
-    A chord is one port of every GPU whose circuits lead a fixed number of members further on (its
-    stride). The chords share the bytes of the collective; all their circuits have to be free. In
-    an all-to-all the data of one member for one other are a part. A part may take several hops,
-    over several chords: with strides 1 and 3, a part for the member 4 places further on takes two
-    hops.
+    A *chord* is one port of every GPU whose circuits lead a fixed number of members further on,
+    its stride. All circuits of all chords have to be free. The chords then share the bytes:
+
+    * a collective that goes around a ring is split evenly among them;
+    * in an all-to-all each member has a block for each other member. A block may take several hops
+      over several chords: with strides 1 and 3, one for the member 4 places further on takes two.
+      The chord that carries most blocks decides how long it lasts.
 
     Parameters
     ----------
     node : Node
         A collective of more than two members.
     plan : PlanChoice
-        Used are ``chords.stride[bundle]`` (0 for a bundle that is no chord), ``chords.load[n]``
-        (how many parts the busiest chord carries in an all-to-all of n members),
-        ``rate[bundle]`` in bytes per second, and `change_s`, the seconds to set up a circuit.
+        These are used:
+
+        * ``chords.stride[bundle]``: the stride, 0 for a bundle that is no chord. A bundle is some
+          ports of every GPU that hold the same circuits;
+        * ``chords.load[n]``: how many blocks the busiest chord carries in an all-to-all of n
+          members;
+        * ``rate[bundle]`` in bytes per second, and `change_s`, the seconds to set up a circuit.
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     best : BestWay
@@ -711,7 +731,7 @@ def _try_chords(node, plan, ports, best):
         return best
 
     # Around a ring the chords share the bytes evenly. An all-to-all lasts as long as its busiest
-    # chord is busy. A part has 1 / (n - 1) of the bytes and of the latency of the node; the
+    # chord is busy. A block has 1 / (n - 1) of the bytes and of the latency of the node; the
     # latency counts c times on each of c chords, since the messages of a member are sent one after
     # another, over whichever chord.
     best = _count_examined(best, n_chords * n)
@@ -798,24 +818,28 @@ def _take_if_sooner(best, node, plan, way, n_missing):
 def _choose_way(node, plan, ports, mark):
     """Find the way by which a communication ends soonest: over rings, straight, or over chords.
 
-    A seat is a GPU of the rail, and a bundle is some ports of every GPU that always hold the same
-    circuits. On each bundle two sorts of ways are tried: over a ring of circuits, where seats
-    between the members pass the data on, and straight, over circuits from member to member. Then
-    all chords at once: bundles of one port whose circuits lead a fixed number of members further
-    on.
+    A *bundle* is some ports of every GPU that always hold the same circuits. There are three sorts
+    of ways:
+
+    * over a ring on one bundle: circuits that lead from each GPU to a next one. GPUs between the
+      members pass the data on;
+    * straight over one bundle: circuits from member to member;
+    * over all chords at once: bundles of one port whose circuits lead a fixed number of members
+      further on.
 
     Parameters
     ----------
     node : Node
-        The communication, whose `way` says which ways it may take: `EITHER`, `STRAIGHT`, `CHORDS`,
-        or the number of a ring.
+        The communication. Its `way` says which ways it may take: `EITHER` (all), `STRAIGHT`,
+        `CHORDS`, or the number of a ring. If that ring cannot serve it, it may go straight.
     plan : PlanChoice
         Rings, rates of bundles in bytes per second, the menu (the stages in which all-to-alls may
         go straight), chords, and the price of new circuits in seconds.
     ports : BundlePorts
         The circuits as they are now; they are not changed.
     mark : int array, shape (seats,)
-        By seat the last node that was tried and has it as a member: members have this node.
+        Tells members from others: by GPU the number of the node for its members, and another
+        number for all others.
 
     Returns
     -------
@@ -902,7 +926,7 @@ def _set_up(ports, bundle, circuit, start_s, result, n_changes):
 def _hold_ring(node, plan, way, ports, result, n_changes):
     """Give a communication its circuits along a ring, and keep their ports busy until it ends.
 
-    A ring leads from each seat (GPU of the rail) to a next one. Data go along it: a message from
+    A *ring* leads from each GPU (called a seat) to a next one. Data go along it: a message from
     its sender to its receiver, a collective from its first member once round. Seats on the way
     that are no members pass the data on: they forward. Each missing circuit is set up as soon as
     its own two ports are free, even if others of the ring are free later.
@@ -910,13 +934,12 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
     Parameters
     ----------
     node : Node
-        The communication: a message goes from its first member to the second one, a collective
-        from its first member once round.
+        The communication, with `members` as seats; of a message the sender and the receiver.
     plan : PlanChoice
         Its rings are used: ``next_seat[ring, seat]`` is the seat to which a ring leads.
     way : tuple of (bundle, ring, end_s)
-        The numbers of the bundle and the ring, and when the node ends, in seconds from the start
-        of the step.
+        The number of the bundle (the ports over which the data go), the number of the ring, and
+        when the communication ends, in seconds from the start of the step.
     ports : BundlePorts
         Changed: circuits, and when ports are free.
     result : Result
@@ -929,7 +952,7 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
     n_changes : int
         How many circuits were set up so far.
     n_forwarding : int
-        How many seats the data pass that are no destination of them: they forward.
+        How many seats forward: around 0 -> 1 -> 2 -> 3 -> 0 it is 2 for a collective of 0 and 2.
     """
     bundle, ring, end_s = way
     members = node.members
@@ -959,20 +982,14 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
 def _hold_straight(node, plan, way, ports, result, n_changes):
     """Give a communication its circuits from member to member, and keep their ports busy.
 
-    Straight means that no other GPU passes the data on. A bundle is some ports of every GPU that
-    always hold the same circuits. Missing circuits are set up in place of others, each as soon as
-    its two ports are free.
+    *Straight* means that no other GPU passes the data on. Missing circuits are set up in place of
+    others, each as soon as its two ports are free.
 
-    An all-to-all goes in stages, one after another. In each stage every member sends to the one
-    that is a fixed number of places further on (the stride), and between stages all circuits
-    change. Circuits of a later stage are set up when the stage before has ended. Two arrays say
-    what the stages are, where `row` is ``best.row``:
-
-    * ``menu.stride[row, stage]``: the stride; 0 past the last stage;
-    * ``menu.hops[row, stage]``: how many parts each circuit carries in the stage. A part is the
-      data of one member for one other.
-
-    Other communications have one stage of stride 1, which is row 0.
+    An all-to-all goes in *stages*, one after another. In each stage every member sends to the one
+    that is a fixed number of places further on (the stride). Between stages all circuits change:
+    those of the next stage are set up when the stage before has ended. With a delay of 2 s and
+    stages of 5 s and 4 s, a node that starts at 10 s sends until 15 s, changes until 17 s and ends
+    at 21 s. Other communications have one stage of stride 1.
 
     Parameters
     ----------
@@ -980,11 +997,17 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
         The communication, with `members` as seats (GPUs of the rail); a message has one circuit,
         from sender to receiver.
     plan : PlanChoice
-        Used are its `menu`, ``rate[bundle]`` in bytes per second, and `change_s`, the seconds that
-        a change of circuits takes.
+        These are used:
+
+        * `change_s`: the seconds that a change of circuits takes;
+        * ``rate[bundle]`` in bytes per second;
+        * ``menu.stride[row, stage]``: the stride; 0 past the last stage;
+        * ``menu.hops[row, stage]``: how many blocks each circuit carries in the stage, where a
+          block is the data of one member for one other.
     way : tuple of (bundle, best)
-        The bundle over whose ports the data go, and the way that was chosen: `start_s` and `end_s`
-        of the communication in seconds, and the `row` of the menu.
+        The bundle (number of the ports over which the data go), and the way that was chosen: its
+        `start_s` and `end_s` in seconds, and its `row` of the menu, which is 0 if it has no
+        stages.
     ports : BundlePorts
         Changed: the circuits are those of the last stage, and all ports that the node used are
         busy until it ends.
@@ -997,17 +1020,14 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
     -------
     int
         How many circuits were set up so far.
-
-    Notes
-    -----
-    With strides 1 and 3, a delay of 2 s and stages of 5 s and 4 s, a node that starts at 10 s
-    sends until 15 s, changes until 17 s and ends at 21 s.
     """
     bundle, best = way
     members = node.members
     n = len(members)
     menu = plan.menu
     n_senders = 1 if node.how == MESSAGE else n
+
+    # The time of one block over one circuit: each member of an all-to-all sends n - 1 of them.
     part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / max(n - 1, 1)
 
     # `change_start_s` is when the change to a stage begins: for the first stage a delay before the
@@ -1160,25 +1180,24 @@ def _restore_homes(plan, ports, result, n_changes):
 
 @inlined_kernel
 def _start_communication(node, plan, best, scratch, result, n_changes):
-    """Start a communication: set up the circuits that it lacks, and keep their ports.
+    """Start a communication: set up the circuits that it lacks, and keep their ports busy.
 
-    A bundle is some ports of every GPU that always hold the same circuits. There are three sorts
+    A *bundle* is some ports of every GPU that always hold the same circuits. There are three sorts
     of ways: over a ring of circuits on one bundle, where other GPUs may pass the data on; straight
     over one bundle, from member to member; or over all chords at once, which are bundles of one
     port whose circuits lead a fixed number of members further on.
 
-    The way is one number, ``bundle * (rings + 1) + choice``: the choice is 0 for straight, else
-    the ring plus one, and the number of bundles in place of a bundle stands for chords. With 2
-    bundles and 3 rings, 4 is bundle 1 straight, 6 is bundle 1 over ring 1, and 8 is over chords.
+    The way is one number, ``bundle * (rings + 1) + choice``. The choice is 0 for straight, else 1
+    plus the ring; the number of bundles in place of a bundle stands for chords. With 2 bundles and
+    3 rings, 4 is bundle 1 straight, 6 is bundle 1 over ring 1, and 8 is over chords.
 
     Parameters
     ----------
     node : Node
-        The communication: its members as seats, bytes, latency, and when it is ready.
+        The communication: its members, bytes, latency, and when it is ready.
     plan : PlanChoice
-        The next seat of each seat on each ring, the rates of bundles in bytes per second, the
-        menu (table of the stages in which all-to-alls go straight), chords, and the delay of a
-        change of circuits.
+        The rings, the rates of bundles in bytes per second, the stages of all-to-alls, the chords,
+        and the delay of a change of circuits, as far as the way needs them.
     best : BestWay
         The way that it takes (`taken`, coded as above), with start and end in seconds.
     scratch : Scratch
@@ -1194,9 +1213,10 @@ def _start_communication(node, plan, best, scratch, result, n_changes):
     n_changes : int
         How many circuits were set up so far.
     n_forwarding : int
-        How many seats forward data of this node; none unless it goes over a ring, as relays of
-        chords are routes of the plan.
+        How many GPUs forward data of this node over a ring. It is 0 straight and over chords,
+        where members alone pass data on.
     """
+    # The way is decoded; ring -1 stands for straight.
     ports = scratch.ports
     n_rings = len(plan.next_seat)
     bundle = best.taken // (n_rings + 1)
@@ -1212,19 +1232,22 @@ def _start_communication(node, plan, best, scratch, result, n_changes):
 def _queue_first_nodes(graph, plan, scratch, result):
     """Reset the state of all nodes, and queue those that wait for nothing.
 
-    A node is a communication over the rail, or work beside it: a computation, or communication
-    inside a server. One array holds two queues. Communications are a binary heap at its front; the
-    key is when they can start, less the haste that the plan gives them. Nodes beside the rail need
-    no circuits, and are a stack at its back.
+    A *node* is a communication over the rail, or work beside it: a computation, or communication
+    inside a server. There are two queues in one array. Communications are a binary heap at its
+    front, ordered by when they can start, less the haste that the plan gives them. Other nodes
+    need no circuits, and are a stack at its back.
 
     Parameters
     ----------
     graph : StepGraph
-        The step.
+        The step: ``how[node]`` is `NO_RAIL` beside the rail, and ``n_predecessors[node]`` is for
+        how many nodes it waits.
     plan : PlanChoice
-        Its hastes and priorities are used.
+        ``haste_s[node]``, in seconds, and ``priority[node]``, which decides between nodes that can
+        start at the same time, are used.
     scratch : Scratch
-        Overwritten: heap, keys and counts.
+        Overwritten: `heap`, the array; `key_s`, the order of the heap; and `n_waiting`, for how
+        many nodes each still waits.
     result : Result
         All nodes start at 0 s until something they wait for ends later.
 
@@ -1255,17 +1278,16 @@ def _queue_first_nodes(graph, plan, scratch, result):
 def decode(graph, plan, limits, scratch, result):
     """Schedule a training step: list scheduling, in which what can start first starts first.
 
-    A node is a computation, or one communication of several GPUs. Computations start when all that
-    they wait for has ended. A communication also needs circuits between its GPUs:
+    A *node* is a computation, or one communication of several GPUs. Computations start when all
+    that they wait for has ended. A communication also needs circuits between its GPUs:
 
     * it goes over the circuits that let it end soonest, of those that the plan allows;
     * circuits that are not up are set up first, and take the ports of others;
     * its ports are busy until it ends.
 
-    Communications wait in a queue by the time at which they are ready. One whose circuits are busy
-    goes back into the queue with the time at which they are free, and others may overtake it; with
-    ``plan.in_order`` nobody overtakes. Each GPU of the one rail that is scheduled is called a
-    seat. A bundle is some ports of every GPU that always hold the same circuits.
+    Communications wait in a queue by the time at which they are ready. The first one is tried. If
+    its circuits are busy it goes back into the queue with the time at which they are free, and
+    others may overtake it. With ``plan.in_order`` it waits, and nobody overtakes.
 
     The cost is O(n log n) for n nodes, and for each communication its circuits on all ways that
     are tried.
@@ -1273,9 +1295,14 @@ def decode(graph, plan, limits, scratch, result):
     Parameters
     ----------
     graph : StepGraph
-        The nodes of the step, and who waits for whom. The members of node k are
-        ``member[first_member[k]:first_member[k + 1]]``, and those that wait for it are
-        ``successor[first_successor[k]:first_successor[k + 1]]``.
+        The nodes of the step. These fields are used here:
+
+        * ``duration_s[node]``: of computations, in seconds; ``how[node]``: `NO_RAIL` for these;
+        * ``bytes_sent[node]`` and ``latency_s[node]``: of communications, in seconds;
+        * ``tail_s[node]``: the least time from the end of a node to the end of the step;
+        * `member`, `first_member`: node k has the GPUs (called seats)
+          ``member[first_member[k]:first_member[k + 1]]``;
+        * `successor`, `first_successor`: the nodes that wait for node k, in the same way.
     plan : PlanChoice
         The circuits that may be used, and the choices by node:
 
@@ -1284,9 +1311,10 @@ def decode(graph, plan, limits, scratch, result):
         * ``haste_s[node]``: in the queue it counts as ready so many seconds sooner than it is.
     limits : ScheduleLimits
         The schedule is given up if the step would last `step_s` seconds or longer, or if more than
-        `forwarding_seats` seats pass on data of others, added up over all nodes.
+        `forwarding_seats` GPUs pass on data of others, added up over all nodes.
     scratch : Scratch
-        Arrays to work in; what they contain at first does not matter.
+        Arrays to work in: the circuits at the moment, and the queue. What they contain at first
+        does not matter.
     result : Result
         Overwritten: ``start_s[node]`` and ``end_s[node]`` in seconds, the way that each node takes
         (``taken[node]``), and the new circuits. If a schedule was given up, only a part is
@@ -1300,11 +1328,12 @@ def decode(graph, plan, limits, scratch, result):
         * `step_s`: when the last node has ended and the last circuit is up, in seconds; infinite
           if the schedule was given up;
         * `n_changes`: how many circuits were set up;
-        * `work`: how many circuits were looked at, where a node counts as `_NODE` or `_BESIDE`.
+        * `work`: how many circuits were looked at. A communication counts as `_NODE` of them, any
+          other node as `_BESIDE`.
     """
-    # At 0 s each bundle holds its home, the ring that it holds at the start and at the end of a
-    # step. All nodes that wait for nothing are queued, in one array: ``heap[:size]`` is the queue
-    # of communications, and ``heap[top:]`` is a stack of nodes that need no circuits.
+    # At 0 s the circuits with which a step begins are up. All nodes that wait for nothing are
+    # queued, in one array: ``heap[:size]`` is the queue of communications, a binary heap, and
+    # ``heap[top:]`` is a stack of nodes that need no circuits.
     n_changes = 0
     n_forwarding = 0
     step_s = 0.0
@@ -1319,8 +1348,9 @@ def decode(graph, plan, limits, scratch, result):
             result.end_s[number] = result.start_s[number] + graph.duration_s[number]
             work += _BESIDE
         else:
-            # The first communication of the queue is tried with the circuits as they are now. Its
-            # members are marked by its number; `_pop` has left it behind the heap.
+            # The first communication of the queue is tried with the circuits as they are now:
+            # `_pop` leaves its number right behind the heap. Its members are marked by this
+            # number.
             size = _pop(scratch.heap, scratch.key_s, plan.priority, size)
             number = scratch.heap[size]
             members = graph.member[graph.first_member[number] : graph.first_member[number + 1]]
@@ -1385,17 +1415,20 @@ def trace(graph, member_row, taken, next_seat, rows):
     """List which GPUs pass on data of others, for which operation, and over which ports.
 
     A communication that goes over a ring passes from each member to the next one along the ring;
-    the GPUs between forward its data. If the ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3
-    are members, 1 and 2 forward for the operation of 0: two rows. A seat is a GPU of the rail; a
-    bundle is some ports of every GPU that always hold the same circuits.
+    the GPUs between forward its data. If the ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are
+    members, 1 and 2 forward for the operation of 0: two rows. GPUs of the rail are called *seats*.
+    A *bundle* is some ports of every GPU that always hold the same circuits.
+
     Callers run this twice: with no room for rows, to count them, and with room for all.
 
     Parameters
     ----------
     graph : StepGraph
-        The nodes (communications and computations) of the step. ``how[node]`` is `NO_RAIL`,
-        `MESSAGE` or another; the members of node k are
-        ``member[first_member[k]:first_member[k + 1]]``, as seats.
+        The nodes (communications and computations) of the step. These fields are used:
+
+        * ``how[node]``: `NO_RAIL`, `MESSAGE` or another;
+        * `member`, `first_member`: node k has the seats
+          ``member[first_member[k]:first_member[k + 1]]``.
     member_row : int array, shape (members,)
         ``member_row[place]``: the number of the operation of the member at this place of
         ``graph.member``; it is only copied.
@@ -1405,13 +1438,14 @@ def trace(graph, member_row, taken, next_seat, rows):
     next_seat : int array, shape (rings, seats)
         By ring and seat the seat to which it leads, -1 if it is not on the ring.
     rows : int array, shape (rows, 3)
-        Where (row of the member, seat, bundle) are written, as far as there is room; in the order
-        of the nodes, their members, and the way.
+        Written, as far as there is room. The columns are the operation (from `member_row`), the
+        seat that forwards, and the bundle. Rows are in the order of the nodes, their members, and
+        the seats on the way.
 
     Returns
     -------
     int
-        How many there are.
+        How many rows there are, also those without room.
     """
     n_rows = 0
     n_ways = len(next_seat) + 1

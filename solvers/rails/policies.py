@@ -240,7 +240,7 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
     """Sort communications into kinds: those of one kind never need two circuits at one port.
 
     An *end* is the transmitting or the receiving side of the ports of all ranks that do the same.
-    The *peers* of a communication at an end are the ranks to which its circuits lead there. Two
+    The *peers* of a communication at an end are the ranks to or from which it sends there. Two
     communications fit together if they have the same peers at each end that both use. Messages and
     collectives never fit together. Each communication goes to the first kind that it fits (first
     fit).
@@ -354,7 +354,7 @@ def _by_time(transfers: Transfers) -> Ints:
 
 
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
-    """List for each port who uses it, one after another, in the order of the programs of the ranks.
+    """List for each port who uses it, one after another, in the order of the programs.
 
     One rank stands for all ranks that do the same; these ranks are a *class*. A port is named by
     two numbers here. Its *end*, ``2 * class + side``, is where the ranks of a class transmit (side

@@ -150,7 +150,7 @@ def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
     uses
         A table with a row for each communication, end and lane that it could use. Its columns, of
         shape (rows,) each, are `node` (the communication), `end`, `lane`, `peer` (the rank to
-        which the port has to lead), and `place` and `number`, from which the peer is looked up.
+        which the port has to lead), and `place` and `turn`, from which the peer is looked up.
     place
         By row of `uses` where its communication stands in the order: the greater, the later;
         shape (rows,).
