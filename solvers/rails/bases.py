@@ -37,21 +37,21 @@ grid; more of them would take trials from the search, which changes orders at ra
 
 
 def list_components(seats: Seats) -> Ints:
-    """List by seat the least seat that it communicates with, directly or through others.
+    """Find which GPUs communicate with each other, directly or through others (connected components).
 
-    A seat is a GPU of the one rail that stands for all rails that are alike. Seats that
-    communicate are a component, which is named by its least seat (connected components).
+    A *seat* is a GPU of the one rail that stands for all rails that are alike. Seats that
+    communicate form a component, which is named by its least seat. If seats 0 and 2 communicate, 2
+    and 3, and 1 with nobody, the components of seats 0 to 3 are 0, 1, 0, 0.
 
     Parameters
     ----------
     seats
-        The folded step: node (communication) k has the members ``member[begin[k]:begin[k + 1]]``.
+        The folded step: communication k has the seats ``member[begin[k]:begin[k + 1]]``.
 
     Returns
     -------
     int array, shape (seats,)
-        By seat its component. If seats 0 and 2 communicate, 2 and 3, and 1 with nobody, these are
-        0, 1, 0, 0.
+        By seat its component.
     """
     n_members = np.diff(seats.begin)
     node_of_member = np.repeat(np.arange(len(n_members)), n_members)
@@ -95,9 +95,9 @@ def _join(n: int, member: Ints, owner: Ints) -> Ints:
 def list_families(seats: Seats) -> list[Ints]:
     """List the kinds of groups: for each kind, in which group each GPU is, and at which place.
 
-    A seat is a GPU of the one rail that stands for all that do the same. Groups whose names agree
-    up to the last dot are one kind (a family), as dp.0 and dp.1. A pipeline counts as a group; its
-    members stand in the order of its messages.
+    A *seat* is a GPU of the one rail that stands for all that do the same. Groups whose names
+    agree up to the last dot are one kind, a *family*, as dp.0 and dp.1. A pipeline counts as a
+    group; its members stand in the order of its messages.
 
     Parameters
     ----------
@@ -107,8 +107,9 @@ def list_families(seats: Seats) -> list[Ints]:
     Returns
     -------
     list of int array, shape (2, seats)
-        A table for each family, that with most bytes first: row 0 has by seat the number of its
-        group in the family, row 1 its place in that group; -1 for seats in none.
+        A table for each family, the one that sends most bytes first. Row 0 has by seat the number
+        of its group in the family, row 1 its place in that group; -1 for seats in none. With the
+        groups dp.0 of seats 0 and 1, and dp.1 of seats 2 and 3, the rows are 0 0 1 1 and 0 1 0 1.
     """
     step = seats.job.step()
     folded = seats.folded
@@ -172,29 +173,27 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     """List orders of all GPUs of a rail in which members of groups stand side by side.
 
-    A family is the groups of one kind, as all groups of data parallelism. Two families make a
-    grid: groups of one are its rows, those of the other its columns. Listed are the rows one after
-    another, and the columns one after another. Each is also listed as a snake, in which every
-    second row is turned around, and each backwards. A GPU of the rail is called a seat.
+    Two kinds of groups, as those of data and of tensor parallelism, make a grid: groups of one
+    kind are its rows, those of the other its columns. Listed are the rows one after another, and
+    the columns one after another. Each is also listed as a snake, in which every second row is
+    turned around. All of these are also listed backwards.
+
+    With the rows 0 1 2 and 3 4 5, the orders are 0 1 2 3 4 5 and the snake 0 1 2 5 4 3; by columns
+    0 3 1 4 2 5 and the snake 0 3 4 1 2 5; and all four backwards.
 
     Parameters
     ----------
     families
-        The kinds of groups: ``families[k][0, seat]`` is the group of a seat and
-        ``families[k][1, seat]`` its place there, -1 if it is in none. The first three are combined
-        by two.
+        The kinds of groups: ``families[k][0, seat]`` is the group of a seat (a GPU of the rail),
+        and ``families[k][1, seat]`` its place there, -1 if it is in none. The first three are
+        combined by two.
     n_seats
-        How many seats (GPUs of a rail) there are.
+        How many seats there are.
 
     Yields
     ------
     int array, shape (seats,)
         Orders, each with all seats once; some may be the same.
-
-    Notes
-    -----
-    Rows 0 1 2 and 3 4 5 give 0 1 2 3 4 5, as a snake 0 1 2 5 4 3; the columns give 0 3 1 4 2 5, as
-    a snake 0 3 4 1 2 5; and all four backwards.
     """
     seat = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
@@ -221,30 +220,27 @@ def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     A collective around a ring takes the latency of its longest way from one member to the next.
     Members that stand side by side have one very long way, from the last of them back to the
     first: among 64 GPUs a group of 8 has a way of 57 hops. If every eighth GPU is a member, all
-    ways are 8 hops. A seat is a GPU of the rail; a family is the groups of one kind, as all of
-    data parallelism.
+    ways are 8 hops.
+
+    In a grid whose rows 0 1 2, 3 4 5 and 6 7 8 are groups of one kind, and whose columns are
+    groups of another kind, the order is 0 5 7 1 3 8 2 4 6. Members of a row are three to four
+    places apart, and so are those of a column, as 0, 3 and 6 at the places 0, 4 and 8.
 
     Parameters
     ----------
     families
-        The kinds of groups: ``families[k][0, seat]`` is the group of a seat and
-        ``families[k][1, seat]`` its place there, -1 if it is in none. The first three are combined
-        by two.
+        The kinds of groups: ``families[k][0, seat]`` is the group of a seat (a GPU of the rail),
+        and ``families[k][1, seat]`` its place there, -1 if it is in none. The first three are
+        combined by two.
     n_seats
-        How many seats (GPUs of a rail) there are.
+        How many seats there are.
 
     Yields
     ------
     int array, shape (seats,)
-        Orders, made of as many blocks as a group of the first family has members, with one member
-        of each group in each block. Groups begin in different blocks, as along the diagonals of a
-        grid, so that groups of the second family are spread over the blocks as well.
-
-    Notes
-    -----
-    In a grid with the rows 0 1 2, 3 4 5 and 6 7 8, the order is 0 5 7 1 3 8 2 4 6: members of a
-    row are three to four places apart, and so are those of a column, as 0, 3 and 6 at the places
-    0, 4 and 8.
+        Orders, each with all seats once. An order is made of blocks, as many as a group of the
+        first kind has members, with one member of each group in each block. Groups begin in
+        different blocks, so that groups of the second kind are spread over the blocks as well.
     """
     seat = np.arange(n_seats)
     for first, second in permutations(families[:3], 2):
@@ -422,11 +418,11 @@ def _close(order, component, base, first, last):
 
 
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
-    """List ways to cut rings into cycles: by seat the number of its cycle.
+    """List ways to divide the GPUs of a rail among cycles of circuits.
 
-    A seat is a GPU of the rail, a family the groups of one kind, as all of data parallelism. For
-    each set of families there is a cut: seats that are in a group together, directly or through
-    others, are on one cycle.
+    A *seat* is a GPU of the rail; a *family* is the groups of one kind, as all of data
+    parallelism. A *cut* says by seat on which cycle it is. For each set of families there is a
+    cut: seats that are in a group together, directly or through others, are on one cycle.
 
     Parameters
     ----------
@@ -440,11 +436,13 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
     Returns
     -------
     list of int array, shape (seats,)
-        Different cuts: first those of one family, then of two, and so on; the last one is that of
-        all, `component`.
+        Different cuts, with by seat the number of its cycle. First come those of one family, then
+        of two, and so on; the last one is `component`, in which all seats that communicate are on
+        one cycle.
     """
     cuts: dict[bytes, Ints] = {}
     for n_chosen in range(1, len(families) + 1):
+        # A dictionary keeps each cut once, in the order in which cuts are found.
         for chosen in combinations(families, n_chosen):
             cut = _join_groups(component, chosen)
             cuts.setdefault(cut.tobytes(), cut)
@@ -455,22 +453,22 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
 def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
     """Join GPUs that are in a group together, directly or through others, into cycles.
 
-    A seat is a GPU of the rail, a family the groups of one kind. If seats 0 and 1 are in one group
-    and 1 and 2 in another, 0, 1 and 2 are joined. A seat that would be alone joins others of its
-    component (all seats that communicate with each other).
+    A *seat* is a GPU of the rail. If seats 0 and 1 are in one group and 1 and 2 in another, 0, 1
+    and 2 are joined. A seat that would be alone joins others with which it communicates.
 
     Parameters
     ----------
     component
-        By seat its component; shape (seats,).
+        By seat the least seat with which it communicates, directly or through others; shape
+        (seats,).
     families
-        The families that count, at least one: ``families[k][0, seat]`` is the group of a seat and
-        ``families[k][1, seat]`` its place there, -1 if it is in none.
+        The kinds of groups that count, at least one: ``families[k][0, seat]`` is the group of a
+        seat and ``families[k][1, seat]`` its place there, -1 if it is in none.
 
     Returns
     -------
     int array, shape (seats,)
-        By seat the least seat that it is joined with.
+        By seat the number of its cycle: the least of the seats that it is joined with in groups.
     """
     n = len(component)
 

@@ -54,9 +54,10 @@ class _RouteList(NamedTuple):
 def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
     """Choose circuits for an all-to-all that never change, so that the busiest port carries least.
 
-    Port p of each member leads to the member a fixed number of places further on, the stride of
-    the port. Where no stride leads directly, data take several hops. Several sets of strides are
-    tried; how data are split over routes is a linear programme for each of them.
+    In an all-to-all each member of a group has a block of data for each other member. Port p of
+    each member leads to the member a fixed number of places further on, the *stride* of the port.
+    Blocks for which no stride leads directly take several hops. Several sets of strides are tried.
+    For each of them a linear programme says how blocks are split over the ways there are.
 
     Parameters
     ----------
@@ -68,9 +69,14 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
     Returns
     -------
     ChordRoutes or None
-        The strides, and by route the distance that it serves, its hops over each port, and the
-        share of the data that takes it. None if so many ports have no use, since there are fewer
-        other members.
+        With these fields:
+
+        * `n_members`, and ``strides[port]``;
+        * ``distance[route]``: the route is for receivers so many places further on;
+        * ``hops[route, port]``: how often it takes each port;
+        * ``share[route]``: the part of the data for this distance that takes it.
+
+        None if a member has more ports than there are other members.
     """
     if n_ports > n_members - 1:
         return None
@@ -91,10 +97,12 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
 
 
 def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
-    """List sets of strides: all if they are few, else geometric ones, and greedily chosen ones.
+    """List sets of strides that are worth trying: all if they are few, else some.
 
-    A stride is how many places further on in the group the circuits of one port of all members
-    lead. Geometric strides are like 1, 4, 16.
+    A *stride* is how many places further on in a group the circuits of one port of all members
+    lead; a set has one for each port. If there are more than `_MOST_SETS` sets, these are listed:
+    geometric ones, which are like 1, 4, 16; and one that is chosen greedily, each further stride
+    so that data need the fewest hops.
 
     Parameters
     ----------
@@ -160,11 +168,11 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
 def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     """Route an all-to-all over circuits of fixed strides, so that the busiest port carries least.
 
-    In an all-to-all each member has data for each other one, a part. The circuits of port p of all
-    members lead ``strides[p]`` places further on in the group. The part for a member d places
-    further on takes several hops: with strides 1 and 3, distance 5 may go as 1 + 1 + 3, which is
-    two hops on port 0 and one on port 1. A part may be split over several such routes. The best
-    split is the answer of a linear programme.
+    In an all-to-all each member has a block of data for each other member. The circuits of port p
+    of all members lead ``strides[p]`` places further on in the group. A *route* is how often a
+    block takes each port: with strides 1 and 3, a block for the member 5 places further on may go
+    as 1 + 1 + 3, which is two hops on port 0 and one on port 1. A block may be split over several
+    routes. The best split is the answer of a linear programme.
 
     All members do the same, so that the busiest port of one member decides the time. Tried are the
     routes with fewest hops to each distance, and those with one hop more.
@@ -179,9 +187,13 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     Returns
     -------
     ChordRoutes
-        `n_members` and `strides` as given, and by route that is used its `distance`, its `hops`
-        over each port, and the `share` of the part that goes this way; the shares of a distance
-        sum to 1.
+        With these fields, by route only those that are used:
+
+        * `n_members` and `strides` as given;
+        * ``distance[route]``: how many places further on the receiver stands;
+        * ``hops[route, port]``: how often the route takes the port;
+        * ``share[route]``: the part of the block that goes this way; the shares of a distance sum
+          to 1.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -224,12 +236,11 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
 
 
 def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
-    """List the ways over chords to each member: those with fewest hops, and one hop more.
+    """List the ways from a member to each other one: those with fewest hops, and one hop more.
 
-    A chord is the circuits of one port, which lead a fixed number of members further on (its
-    stride). A distance is how many places further on a receiver stands. A route is how often each
-    port is taken, in any order: with strides 1 and 3, distance 5 has the route (2, 1), for 1 + 1 +
-    3.
+    Each port of a member has a circuit to the member a fixed number of places further on, its
+    *stride*. A *route* is how often each port is taken, in any order: with strides 1 and 3, the
+    member 5 places further on is reached by the route (2, 1), for 1 + 1 + 3.
 
     Parameters
     ----------
@@ -241,9 +252,13 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     Returns
     -------
     _RouteList
-        By route its `distance`, and how often it takes each port (`hops`, shape (routes, ports)),
-        in the order of their numbers of hops. Those of one hop more than the farthest distance
-        needs are left out if they are too many.
+        Routes in the order of their numbers of hops:
+
+        * ``distance[route]``: how many places further on it leads;
+        * ``hops[route, port]``: how often it takes the port.
+
+        For the farthest members those of one hop more are left out if they are too many
+        (`_MOST_ROUTES`).
     """
     fewest = np.zeros(n, np.int64)
     distances = [np.empty(0, np.int64)]
@@ -253,13 +268,15 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     while not is_last:
         n_hops += 1
 
-        # Once each distance has a way, one hop more is tried and no further one.
+        # `fewest` is by distance the fewest hops, 0 for a distance without a way so far. Once each
+        # distance has one, one hop more is tried and no further one.
         is_last = bool((fewest[1:] > 0).all())
         if is_last and comb(n_hops + len(strides) - 1, n_hops) > _MOST_ROUTES:
             break
 
-        # All multisets of so many hops, as ports, and how often each port is in them. A route is
-        # kept if no way to its distance is shorter by two.
+        # All multisets of so many hops, as ports, and how often each port is in them: of two ports
+        # and three hops these are 000, 001, 011 and 111, with the counts (3, 0), (2, 1), (1, 2)
+        # and (0, 3). A route is kept if no way to its distance is shorter by two.
         ports = np.array([*combinations_with_replacement(range(len(strides)), n_hops)])
         hops = (ports[:, :, None] == np.arange(len(strides))).sum(axis=1)
         distance = hops @ np.array(strides) % n

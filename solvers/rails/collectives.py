@@ -160,26 +160,29 @@ def choose_rounds(
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     """Describe for each rank which of its communication partners are the same, without names.
 
-    Ranks that do the same (a class) are planned as one, and have to need the same changes of
-    circuits. A circuit changes when the next partner is another one than the last. A rank whose
-    partners are 7, 3, 7, one after another, has the description 0, 1, 0, and so has one with the
-    partners 40, 12, 40. A partner is a rank to which it sends, or from which it receives, on some
-    lane (port number) in some round of a collective.
+    Ranks that do the same are planned as one: they have to need the same changes of circuits. A
+    circuit changes when the next partner is another one than the last. It therefore does not
+    matter who the partners are, only which of them are equal. A rank whose partners are 7, 3, 7,
+    one after another, has the description 0, 1, 0, and so has one with the partners 40, 12, 40.
+
+    A partner is a rank to which it sends or from which it receives: the other rank of a message,
+    or other members in some round of a collective.
 
     Parameters
     ----------
     job
-        The job: its step, and the algorithm of each dimension.
+        The job: its step, and the algorithm of each dimension of parallelism.
     lanes
-        How many lanes each GPU has, and whether their ports are bidirectional.
+        How many port numbers (lanes) each GPU has, and whether ports are bidirectional.
     places
-        The place of each rank among the members of each of its groups.
+        The place of each rank among the members of each of its groups: ``member[group, place]`` is
+        a rank, and ``place(step, operations)`` looks up places.
 
     Returns
     -------
     list of bytes
         By rank its description. Empty if each collective goes around one ring in both directions:
-        it is described by its neighbours, which classes compare anyway.
+        it is then described by its neighbours, which are compared anyway.
     """
     step = job.step()
     is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
@@ -202,8 +205,9 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     if all(_are_neighbours(table) for table in table_of_sort.values()):
         return []
 
-    # The operations of one rank after another: messages, whose peer is their partner, and
-    # collectives, whose peers are looked up in the table of their group and kind.
+    # One rank after another, with its messages, whose partner is `step.peer`, and its collectives,
+    # whose partners are looked up in the table of their group and kind. Of collectives with the
+    # same table (the same key) only the first one, at `first`, has to be looked up.
     descriptions = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
         program = np.arange(start, int(step.rank_start[rank + 1]))
@@ -231,28 +235,28 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
 
 
 def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
-    """List the peers of all places in a kind of collective: on all lanes, in all rounds.
+    """List with whom each member communicates in a kind of collective, on all ports in all rounds.
 
-    A place is the position of a rank in its group; its peers are the places to or from which it
-    sends or receives.
+    Members are named by their place in the group, from 0 on.
 
     Parameters
     ----------
     job
-        The job: the algorithm of each dimension.
+        The job: the algorithm of each dimension of parallelism.
     group
         The group that communicates.
     kind
-        The kind of collective: an index of `OPERATIONS`, less than `SEND`.
+        The kind of collective as a number, as `ALL_REDUCE` or `ALL_TO_ALL`.
     lanes
-        The lanes (ports of one number at all GPUs) of each GPU.
+        How many port numbers (lanes) each GPU has, and whether ports are bidirectional.
 
     Returns
     -------
     int array, shape (rows, members)
-        Each row has by place the place that it faces, on some lane and side and in some round;
-        equal rows are there once. An all-to-all has those of both ways in which it can be done,
-        around rings and by shifts.
+        Each row has for one port number, one side (sending or receiving) and one round the place
+        with which each place communicates; equal rows are there once. An all-to-all has the rows
+        of both ways in which it can be done, around rings and by shifts (to the member 1 place
+        further on, 2 places, and so on).
     """
     n = len(group.ranks)
     tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
@@ -300,10 +304,11 @@ def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
 def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
     """List cycles through all of n points such that no two cycles share an edge.
 
-    This is Walecki's construction [1]_. A zigzag goes through an even number of points on a
-    circle, and one more point stands in the middle; turning the zigzag step by step gives all
-    cycles. Where n is even, one more point is put into the middle of each zigzag: the edges that
-    it replaces are diameters, so no two of the new edges are the same.
+    This is Walecki's construction [1]_. An even number of points, the rim, stands on a circle, and
+    one more point in the middle. A zigzag goes through all points of the rim, and the point in the
+    middle closes it to a cycle. Turning the zigzag step by step gives all cycles. Where n is even,
+    one more point is put into the middle of each zigzag: the edges that it replaces are diameters,
+    so no two of the new edges are the same.
 
     Parameters
     ----------
@@ -328,7 +333,9 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
 
     # The zigzag 0, 1, -1, 2, -2, ... visits all points of the rim; turning it by k gives cycle k.
     zigzag = np.where(steps % 2, (steps + 1) // 2, -(steps // 2)) % rim
-    cycles = np.full((half, n), rim)  # the point in the middle comes first
+    # The point in the middle has number `rim` and comes first in each cycle; then comes the first
+    # half of the turned zigzag, the further point if n is even, and the second half.
+    cycles = np.full((half, n), rim)
     turned = (zigzag + np.arange(half)[:, None]) % rim
     cycles[:, 1 : half + 1] = turned[:, :half]
     cycles[:, n - half :] = turned[:, half:]
@@ -369,10 +376,10 @@ def successors(n: int, ring: int) -> NDArray[np.int64]:
 def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
     """Put a group into rings: list who is next and who is before, for each port number.
 
-    A ring is a cycle through all members; different rings share no circuit. A lane is the port of
-    one number at all GPUs. Lanes 0 and 1 turn ring 0 forward and backward, lanes 2 and 3 ring 1,
-    and so on. Where ports are bidirectional, a lane is two ports and turns a ring of its own, both
-    ways.
+    A *ring* is a cycle through all members; different rings share no circuit. A *lane* is the port
+    of one number at all GPUs. Lanes 0 and 1 turn ring 0 forward and backward, lanes 2 and 3 ring
+    1, and so on; after the last ring the first one comes again. Where ports are bidirectional, a
+    lane is two ports and turns a ring of its own, both ways.
 
     Parameters
     ----------
@@ -381,13 +388,15 @@ def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
     lanes
         How many lanes there are.
     duplex
-        Whether ports are bidirectional: each lane then turns a ring of its own, both ways.
+        Whether ports are bidirectional.
 
     Returns
     -------
     Facing
         ``facing[0, side, lane, place]``: the place in the group to which a member sends (side 0),
         or from which it receives (side 1); shape (1, 2, lanes, n), as there is a single round.
+        With 3 members and one lane, ``facing[0, 0, 0]`` is 1, 2, 0 and ``facing[0, 1, 0]`` is 2,
+        0, 1.
     """
     facing = np.empty((1, 2, lanes, n), dtype=np.int64)
     for lane in range(lanes):
@@ -408,15 +417,16 @@ def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
 def face_shifts(n: int, lanes: int) -> Facing:
     """Let every member send a number of places onward, another number on each lane and round.
 
-    With 6 members and 2 lanes the shifts are 1 and 2, then 3 and 4, then 5 on the first lane. In
-    the last round lanes that are left over stay as they are.
+    A *lane* is the port of one number at all GPUs. Each number of places, from 1 to n - 1, has its
+    turn on some lane in some round. With 6 members and 2 lanes these shifts are 1 and 2, then 3
+    and 4, then 5 on the first lane. In the last round lanes that are left over stay as they are.
 
     Parameters
     ----------
     n
         The members of the group, at least 2.
     lanes
-        How many lanes (ports of one number at all GPUs) there are.
+        How many lanes there are.
 
     Returns
     -------
@@ -442,10 +452,11 @@ def face_shifts(n: int, lanes: int) -> Facing:
 
 
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
-    """Let members exchange in pairs on all lanes, round by round.
+    """Let members exchange data in pairs, round by round, on all ports alike.
 
-    A member without a partner in a round faces its next one already, or its former one still: its
-    circuits need not change then.
+    In some rounds a member may have no partner. It is then turned to its partner of the next round
+    that has one, or else to the last partner that it had: its circuits need not change for
+    nothing.
 
     Parameters
     ----------
@@ -462,12 +473,14 @@ def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int
     -------
     Facing
         ``facing[round, side, lane, place]``: the place in the group of the partner, the same on
-        both sides and on all lanes; shape (rounds, 2, lanes, n). It cannot be written to.
+        both sides (sending and receiving) and on all lanes; shape (rounds, 2, lanes, n). It cannot
+        be written to.
     """
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
 
-    # Backwards, to take the partner of the next round that has one; then forwards, for those that
-    # have no partner any more.
+    # A member without a partner (`IDLE`) gets that of the next round that has one, which goes
+    # backwards; then those that have no partner any more keep the last one, which goes forwards.
+    # The partners -, 5, -, 7, - become 5, 5, 7, 7, 7.
     for turn in range(len(pairs) - 1, 0, -1):
         pairs[turn - 1] = np.where(pairs[turn - 1] == IDLE, pairs[turn], pairs[turn - 1])
     for turn in range(1, len(pairs)):

@@ -78,28 +78,30 @@ class CriticalPaths:
     def list_blocked(self, times: ScheduleTimes, delay_s: float) -> list[Blocked]:
         """List the communications that wait for circuits where it makes the step longer.
 
-        The critical path is the chain of nodes (computations and communications), each waiting for
-        the one before, that decides when the step ends. A communication on it may wait for another
-        one, its blocker, only because that has the circuits. These pairs are listed: if the two
-        change places, the step may get shorter.
+        A *node* is a computation or a communication. The *critical path* is the chain of nodes,
+        each waiting for the one before, that decides when the step ends. A communication on it may
+        wait for another one, its *blocker*, only because that has the circuits. These pairs are
+        listed: if the two change places, the step may get shorter.
 
         Which circuits a communication uses is not known here, only when it ends and who takes
-        part. The blocker is one that ends when the other one can begin; of several, one in which a
-        seat of the other one takes part, if there is such a one.
+        part. As blocker counts one that ends when the other one can begin; of several, one in
+        which a GPU of the other one takes part, if there is such a one.
 
         Parameters
         ----------
         times
-            The schedule: by node its start and end in seconds, shape (nodes,) each.
+            The schedule: by node `start_s` and `end_s` in seconds, shape (nodes,) each.
         delay_s
             How long a change of circuits takes, in seconds; infinite if there are none.
 
         Returns
         -------
         list of Blocked
-            From the end of the step to its start: the communication that waits (`node`), its
-            `blocker`, when it could have started but for its circuits, and when the blocker
-            starts, both in seconds. Empty if none waits.
+            From the end of the step to its start. Empty if none waits. The fields are
+
+            * `node`: the communication that waits, and `blocker`: the one that it waits for;
+            * `ready_s`: when it could have started but for its circuits, in seconds;
+            * `blocker_start_s`: when its blocker starts, in seconds.
         """
         # Communications by their ends, so that the one that ends at a moment is found by search.
         riding = self.seats.riding
@@ -127,19 +129,20 @@ class CriticalPaths:
 def _walk_back(times, formers, members, communications, limits, blocked):
     """Walk along the critical path of a schedule, from its end back to its start.
 
-    The critical path is the chain of nodes (computations and communications) that decides when the
-    step ends. From a node the walk goes back to one of two sorts of nodes:
+    A *node* is a computation or a communication. The *critical path* is the chain of nodes that
+    decides when the step ends. From a node the walk goes back to a node of one of two sorts:
 
-    * one that it waits for and that ends when it starts; else
-    * a communication that ends then, or the delay of a change earlier: it may take over its
-      circuits. Of several that end at these times one with a common seat is preferred, as both
-      need the ports of this seat. Else it is any of them: data of one may pass through the seats
-      of the other.
+    1. one that it waits for and that ends when it starts;
+    2. if there is none, a communication whose circuits it may have taken over: one that ends when
+       it starts, or the delay of a change earlier. One with a common GPU is preferred, as both
+       need the ports of this GPU. Others count as well, since data may pass through other GPUs.
 
     Each step of the second sort is written down. With a delay of 2 s, a node that is ready at 5 s
-    and starts at 9 s may have waited for the circuits of one that ends at 7 s: the pair and 5 s
-    are written. The cost is O(path * log(communications)), and the number of members of all
-    communications that are looked at because they end at the same time.
+    and starts at 9 s may have waited for the circuits of one that ends at 7 s: the two nodes and
+    5 s are written.
+
+    The cost is O(path * log(communications)), and the number of members of all communications that
+    are looked at because they end at the same time.
 
     Parameters
     ----------
@@ -148,7 +151,7 @@ def _walk_back(times, formers, members, communications, limits, blocked):
     formers : tuple of (first_former, former)
         Node k waits for the nodes ``former[first_former[k]:first_former[k + 1]]``.
     members : tuple of (begin, member, mark)
-        The seats (GPUs of the rail) of node k are ``member[begin[k]:begin[k + 1]]``. ``mark`` is
+        The GPUs (seats of the rail) of node k are ``member[begin[k]:begin[k + 1]]``. ``mark`` is
         scratch, shape (seats,): it is written.
     communications : tuple of (by_end, end_s)
         The nodes that ride a rail, sorted by their ends, and these ends in seconds; shape
@@ -157,9 +160,10 @@ def _walk_back(times, formers, members, communications, limits, blocked):
         How long a change of circuits takes, in seconds; and times that differ by no more than
         `tie_s` are the same.
     blocked : tuple of (pairs, ready_s)
-        Written, an entry for each communication on the path that waits for circuits: this node and
-        the one that it follows, shape (communications, 2); and when it would be ready
-        without that, in seconds, shape (communications,).
+        Written, an entry for each communication on the path that waits for circuits:
+
+        * ``pairs``, shape (communications, 2): this node, and the one whose circuits it waits for;
+        * ``ready_s``, shape (communications,): when it would be ready without that, in seconds.
 
     Returns
     -------

@@ -64,11 +64,12 @@ class Folded(NamedTuple):
     """``order[class]``: the nodes on a rail in program order."""
 
     def node_of(self, operations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Look up the nodes of operations.
+        """Look up the nodes of operations of any ranks.
 
-        A node is one operation of a class (ranks that do the same), or one communication of
-        several classes. The ranks of a class have their operations in the same order, so that a
-        node is found by class and place in the program.
+        Ranks that do the same are a *class*, and only the operations of the first rank of each
+        class are written down. A *node* is such an operation, or several of them that are one
+        communication. The ranks of a class have their operations in the same order: the node of an
+        operation is that of the operation at the same place in the program of the first rank.
 
         Parameters
         ----------
@@ -78,8 +79,7 @@ class Folded(NamedTuple):
         Returns
         -------
         int array, shape (operations,)
-            The node of the operation at the same place in the program of the first rank of the
-            class.
+            The numbers of their nodes.
         """
         ranks = self.step.rank[operations]
         place_in_program = operations - self.step.rank_start[ranks]
@@ -87,10 +87,11 @@ class Folded(NamedTuple):
         return nodes
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Give all ranks the values of the first rank of their class.
+        """Copy values of the first rank of each class to all ranks of the class.
 
-        A class is ranks that do the same; only the operations of its first rank are written down,
-        as the rows ``self.own``.
+        A *class* is ranks that do the same; only the operations of its first rank are written
+        down, as the rows ``self.own``. Each other rank gets the same values for its operations, in
+        their order.
 
         Parameters
         ----------
@@ -244,11 +245,15 @@ def _spans(step: Step) -> Iterator[tuple[int, int]]:
 
 
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Split classes of ranks until ranks of one class have partners of the same classes.
+    """Split classes of ranks until the ranks of one class have partners of the same classes.
 
-    A colour is the number of a class. At first ranks with equal programs have one colour. In each
-    round ranks of one colour get different ones if their partners differ in colour (partition
-    refinement), until no round splits a colour any more.
+    A *colour* is the number of a class. At first ranks with equal programs have one colour. In
+    each round ranks of one colour get different ones if their partners differ in colour. The
+    rounds end when none splits a colour any more (partition refinement).
+
+    Example: rank 0 sends to 1, which then sends to 2, which then sends to 3. Ranks 1 and 2 have
+    equal programs. They are split in the first round, as rank 2 receives from one that has
+    received before, and rank 1 from one that has not.
 
     Parameters
     ----------
@@ -263,7 +268,7 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
         The classes, numbered in the order of their first ranks.
     hash_of_match : uint64 array, shape (communications,)
         ``hash_of_match[match]``: a hash, the same for communications of ranks of the same classes
-        at the same places of their programs, which therefore happen at the same time.
+        at the same places of their programs. These happen at the same time.
     """
     hash_of_match = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
     hashes = np.empty(len(colour), np.uint64)
@@ -283,9 +288,12 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 def _meet(rank_start, match, colour, hash_of_match, hashes):
     """Compute a hash for each rank, which tells ranks apart whose partners differ.
 
-    A colour is the number of a class of ranks that have been alike so far. First each
-    communication gets a hash of the colours of all that take part. Then each rank gets a hash of
-    its colour and of its communications, in their order. The cost is O(operations).
+    A *colour* is the number of a class of ranks that have been alike so far. There are two steps:
+
+    1. Each communication gets a hash of the colours of all that take part, whatever their order.
+    2. Each rank gets a hash of its colour and of the hashes of its communications, in their order.
+
+    The cost is O(operations).
 
     Parameters
     ----------
@@ -296,10 +304,10 @@ def _meet(rank_start, match, colour, hash_of_match, hashes):
     colour : int array, shape (ranks,)
         The colours by now.
     hash_of_match : uint64 array, shape (communications,)
-        Written: by communication the sum over its parts of a hash of colour and place, which does
-        not depend on the order of the parts.
+        Written: by communication its hash, the sum over its parts of a hash of the colour and of
+        the place of the part in the program of its rank.
     hashes : uint64 array, shape (ranks,)
-        Written: by rank a hash of its colour and its communications in their order.
+        Written: by rank its hash.
     """
     # First who meets in each communication, then the communications of each rank. The sum of
     # hashes wraps around at 64 bits, which does no harm.
@@ -339,11 +347,11 @@ def _mix(first, second):
 
 
 def _programs(step: Step, places: Places) -> Iterator[bytes]:
-    """Describe what each rank does, without names: ranks with equal descriptions may be folded.
+    """Describe what each rank does, without names: equal descriptions for ranks that do the same.
 
-    The program of a rank is its operations in their order. Ranks that do the same become one
-    class, which is planned as one rank. The description has kinds, sizes and dependencies of the
-    operations, and which of its partners on rails are the same, but not which ranks these are.
+    The *program* of a rank is its operations in their order. The description has the kinds, sizes,
+    times and dependencies of the operations, and which of its partners on rails are the same. It
+    does not have the names of ranks and groups.
 
     Parameters
     ----------
@@ -355,7 +363,7 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
     Yields
     ------
     bytes
-        By rank; equal for ranks whose programs agree in all but the names of ranks and groups.
+        One description for each rank, in their order.
     """
     # Groups of one shape are not told apart; the last entry is for operations without a group.
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
@@ -497,7 +505,7 @@ class Places(NamedTuple):
 def list_places(step: Step) -> Places:
     """Put the groups of a step into tables, to look up members and their places quickly.
 
-    The place of a rank is its position among the members of a group.
+    The *place* of a rank is its position among the members of a group.
 
     Parameters
     ----------
@@ -507,8 +515,11 @@ def list_places(step: Step) -> Places:
     Returns
     -------
     Places
-        `member`, by group and place the rank, padded with -1; `keys`, the numbers
-        ``group * n_ranks + rank`` of all members, ascending; and `place_of`, by key the place.
+        With these fields:
+
+        * ``member[group, place]``: the rank, padded with -1 to the length of the largest group;
+        * `keys`: the numbers ``group * n_ranks + rank`` of all members, ascending;
+        * ``place_of[k]``: the place of the member with ``keys[k]``.
     """
     most_members = max((len(group.ranks) for group in step.groups), default=0)
     member = np.full((len(step.groups), most_members), -1)

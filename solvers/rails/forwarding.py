@@ -44,11 +44,11 @@ def plan_forwarded(
     is_last: bool = True,
     fits: Callable[[Seats], bool] | None = None,
 ) -> Iterator[RailPlan]:
-    """Find a plan that is faster than a known one, if there is one; also if interrupted.
+    """Find a plan that is faster than a known one, if there is one.
 
-    In these plans a GPU may pass on data of other GPUs, and circuits stay or change where that
-    pays. A ring is circuits that lead from each GPU of a rail to a next one. A choice is all that
-    a schedule needs: the rings, the way of each communication, and who goes first.
+    In these plans a GPU may pass on data of other GPUs. Circuits form *rings*, which lead from
+    each GPU of a rail to a next one; they stay, or change where that pays. A *choice* is all that
+    a schedule needs: the rings, which of them each communication uses, and who goes first.
 
     The search is a random local search over choices:
 
@@ -58,6 +58,9 @@ def plan_forwarded(
        or of several that are alike, or who goes first.
     3. All this is done up to three times: as if a change of circuits took 100 times as long, as if
        it took 10 times as long, and with the time that it takes.
+
+    If the search is interrupted or runs out of time, the plan of its best choice is made first,
+    and then the exception goes on.
 
     Parameters
     ----------
@@ -76,13 +79,14 @@ def plan_forwarded(
         Whether no other search follows. Else half of the time that is left is left to the next
         one.
     fits
-        A test of the seats of the job (a seat stands for all ranks that do the same): no plan is
-        made if it is False. None for no test.
+        A test of the step as it is searched, in which one GPU stands for all that do the same: no
+        plan is made if it is False. None for no test.
 
     Yields
     ------
     RailPlan
-        One plan, or none.
+        One plan; none if no choice is faster than the known plan, or if such plans are not made
+        for the job.
     """
     if not can_forward(job) or most == 0:
         return
@@ -111,13 +115,13 @@ def plan_forwarded(
 
 
 def _search(search: Search, most: int | None, most_work: float, *, is_last: bool) -> None:
-    """Search with longer delays, with the delay itself, and at last until the time is up.
+    """Search for the best choice of a plan, at first as if changes of circuits took longer.
 
-    The delay is the time that a change of circuits takes. The search runs three times: with 100
-    times the delay, with 10 times the delay, and with the delay itself. Each run begins with the
-    best choice of the one before. With a long delay only choices that seldom change circuits are
-    fast; these are good starts for the last run. A run is left out if its delay would be longer
-    than the whole step.
+    A *choice* is all that a schedule follows: circuits, and who goes first. The *delay* is the
+    time that a change of circuits takes. The search runs three times: with 100 times the delay,
+    with 10 times the delay, and with the delay itself. Each run begins with the best choice of the
+    one before. With a long delay only choices that seldom change circuits are fast; these are good
+    starts for the last run. A run is left out if its delay would be longer than the whole step.
 
     Parameters
     ----------
@@ -128,7 +132,8 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
         How many choices are tried in all; None for as many as the work allows.
     most_work
         The work in all: the circuits and communications that are looked at to time choices. The
-        runs share it evenly. Less than `_WORK` is given only for jobs with pooled rails.
+        runs share it evenly. Less than `_WORK` is given only for jobs with pooled rails, in which
+        several rails are planned as one.
     is_last
         Whether no other search follows this one: then it uses all time that the clock leaves.
     """
@@ -199,10 +204,9 @@ def can_forward(job: RailJob) -> bool:
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     """Turn a choice into a plan: the times of operations, and the circuits of each rail.
 
-    A choice is what a schedule follows: rings of circuits, the way of each communication, and who
-    goes first. A seat is a GPU of the one rail that stands for all rails that do the same; the
-    plan copies its schedule to all of them. A bundle is some ports of every GPU that always hold
-    the same circuits.
+    A *choice* is what a schedule follows: circuits, the way of each communication, and who goes
+    first. Its schedule is made for one of all rails that do the same; the plan copies it to all of
+    them. A *bundle* is some ports of every GPU that always hold the same circuits.
 
     Parameters
     ----------
@@ -214,8 +218,8 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
         * ``nodes[row]``: the computation or communication (node) that it is part of;
         * ``spread(values)``: turns values by row into values by operation of all ranks.
     choice
-        The choice. If it is timed with a delay that is longer than that of the network, its plan
-        keeps these times, which leave more time for each change than it needs.
+        The choice. If it is timed with a delay of changes that is longer than that of the network,
+        its plan keeps these times, which leave more time for each change than it needs.
 
     Returns
     -------
@@ -357,19 +361,23 @@ def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...
 def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
     """List who forwards data on all rails, given who forwards on one of them.
 
-    Many rails do the same, and a schedule is made for one of them. A seat is a GPU of this rail;
-    it stands for one rank on each of the equal rails. A bundle is some ports of every GPU that
-    hold the same circuits. With 8 equal rails, one row of `rows` becomes 8 rows of the result.
+    Many rails do the same, and a schedule is made for one of them. A *seat* is a GPU of this rail;
+    it stands for one rank on each of the equal rails. With 8 equal rails, one row of `rows`
+    becomes 8 rows of the result.
 
     Parameters
     ----------
     seats
-        The folded step: ``folded.class_of[rank]`` is the seat of a rank, ``folded.first[seat]``
-        the first rank of a seat, ``rail_of[rank]`` its rail, and ``folded.own[row]`` an operation
-        of such a first rank.
+        The folded step. These are used:
+
+        * ``folded.class_of[rank]``: the seat of a rank, and ``folded.first[seat]``: its first
+          rank;
+        * ``rail_of[rank]``: the rail of a rank;
+        * ``folded.own[row]``: an operation of a first rank.
     rows
         By relay (GPU that forwards for one operation) three columns: the row of the operation in
-        ``folded.own``, the seat that forwards, and the bundle; int64, shape (relays, 3).
+        ``folded.own``, the seat that forwards, and the number of the ports that it uses (bundle);
+        int64, shape (relays, 3).
     ports_of_bundle
         The ports of each bundle, as bits.
 
@@ -415,10 +423,10 @@ def _list_timelines(
 ) -> tuple[RailTimeline, ...]:
     """List which circuits each switch holds when, once for all rails that do the same.
 
-    A rail is a switch with some of the GPUs. A seat is a GPU of one rail, which stands for its
-    likes on all rails that do the same. A bundle is some ports of every GPU that always hold the
-    same circuits. When the step begins, bundle b holds ring b of the choice; after that the
-    schedule has a list of new circuits.
+    A *rail* is a switch with some of the GPUs. A *seat* is a GPU of one rail, which stands for the
+    GPUs that do the same on other rails. A *bundle* is some ports of every GPU that always hold
+    the same circuits. When the step begins, bundle b holds ring b of the choice. After that come
+    the new circuits of the schedule, one after another.
 
     Parameters
     ----------
@@ -430,20 +438,23 @@ def _list_timelines(
         * ``rail_of[rank]``: the rail of a rank;
         * ``folded.class_of[rank]``: the seat of a rank.
     result
-        The schedule with all its changes: ``change[k]`` is (bundle, sender, receiver) of new
-        circuit k, with both ends as seats, and ``change_start_s[k]`` is when it begins, in
-        seconds. They are in no order of time.
+        The schedule with all its changes, in no order of time:
+
+        * ``change[k]``: bundle, sender and receiver of new circuit k, the last two as seats;
+        * ``change_start_s[k]``: when it begins to be set up, in seconds.
     choice
-        The choice: widths of the bundles, in ports.
+        ``choice.widths[bundle]`` is used: how many ports of each GPU a bundle has.
     next_seat
-        ``next_seat[ring, seat]``: the seat to which a ring leads, -1 for none; ring b is the home
-        of bundle b.
+        ``next_seat[ring, seat]``: the seat to which a ring leads, -1 for none.
 
     Returns
     -------
     tuple of RailTimeline
-        By sort of rails the matchings of its switch, one after another, and when the change to
-        each begins, in seconds. Every rail is in one of them.
+        One for each sort of rails; every rail is in one of them. Its fields:
+
+        * `rails`: the numbers of the rails that are alike;
+        * `matchings`: the circuits of the switch, one state after another;
+        * `asked_s` and `starts_s`: when the change to each state begins, in seconds.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
@@ -484,16 +495,16 @@ def _list_timelines(
 def _list_states(
     first_state: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """Follow the changes of one rail: list all circuits at each time at which some change.
+    """Follow the changes of one rail: list all its circuits at each time at which some change.
 
-    A state is all circuits of the rail at a time. A bundle is some ports of every GPU that always
-    hold the same circuits; a state has for each bundle and GPU the GPU to which it leads. Changes
-    that begin at the same time make one new state.
+    A *bundle* is some ports of every GPU that always hold the same circuits. Changes that begin at
+    the same time are made together.
 
     Parameters
     ----------
     first_state
-        ``first_state[bundle, gpu]``: the GPU that the first state leads to, -1 for none.
+        ``first_state[bundle, gpu]``: the GPU to which a bundle of a GPU leads when the step
+        begins, -1 for none.
     start_s
         When each change begins, in seconds from the start of the step, ascending; shape
         (changes,).
@@ -504,7 +515,8 @@ def _list_states(
     Returns
     -------
     states : int array, shape (states, bundles, gpus)
-        The GPU to which each bundle of each GPU leads, -1 for none; first `first_state`.
+        One state after another: the GPU to which each bundle of each GPU leads, -1 for none. The
+        first one is `first_state`; changes that change nothing make no state.
     times : float array, shape (states,)
         When the change to the state begins, in seconds; 0 of the first.
     """
