@@ -37,11 +37,11 @@ grid; more of them would take trials from the search, which changes orders at ra
 
 
 def list_components(seats: Seats) -> Ints:
-    """Find which GPUs communicate with each other, directly or through others (connected components).
+    """Find which GPUs communicate with each other, directly or through others.
 
     A *seat* is a GPU of the one rail that stands for all rails that are alike. Seats that
     communicate form a component, which is named by its least seat. If seats 0 and 2 communicate, 2
-    and 3, and 1 with nobody, the components of seats 0 to 3 are 0, 1, 0, 0.
+    and 3, and 1 with nobody, the components of seats 0 to 3 are 0, 1, 0, 0 (connected components).
 
     Parameters
     ----------

@@ -666,9 +666,10 @@ class Search:
     def _take_turn(self, current: TimedChoice, n_trials: int, most_work: float) -> TimedChoice:
         """Change a choice at random, again and again (threshold accepting).
 
-        A choice is all that a schedule follows: rings of circuits, the way of each communication,
-        and who goes first. A changed choice is kept and changed further if its step is shorter, or
-        only a little longer: by up to 1 % at the beginning of a turn, and by nothing at its end.
+        A *choice* is all that a schedule follows: which circuits there may be, the way of each
+        communication, and who goes first. A changed choice is kept, and changed further, if its
+        step is shorter than the current one, or only a little longer: by up to 1 % at the
+        beginning of a turn, and by nothing at its end.
 
         Parameters
         ----------
@@ -677,8 +678,8 @@ class Search:
         n_trials
             How many changed choices are timed, at most `_TURN`.
         most_work
-            The turn ends early when the decoder has done so much work since it was made (circuits
-            and nodes that it has looked at); infinite for no such end.
+            The turn ends early when ``self.decoder.work`` is greater: the circuits and nodes that
+            have been looked at so far. Infinite for no such end.
 
         Returns
         -------
@@ -772,15 +773,16 @@ class Search:
     def _is_done(self, most_work: float) -> bool:
         """Tell whether a search ends.
 
-        It ends when time or work are used up, when the best choice is at the lower bound, or when
-        the last `_STALE` choices were all in vain. The last does not count where only a clock ends
-        the search.
+        It ends for one of four reasons: the time of the solver is used up; more work has been done
+        than `most_work`; the best step is as short as the lower bound; or the last `_STALE`
+        choices were no better than the best one. The last reason does not count where only a clock
+        ends the search.
 
         Parameters
         ----------
         most_work
-            The work of the decoder (circuits and nodes that it has looked at since it was made) at
-            which the search ends; infinite if only a clock ends it.
+            The most work: circuits and nodes that ``self.decoder`` may look at in all. Infinite if
+            only a clock ends the search.
 
         Returns
         -------
@@ -798,14 +800,17 @@ class Search:
     def _try(self, choice: RailChoice, most_s: float) -> float:
         """Time a choice, and remember it if it is the best so far.
 
-        Changed are ``self.tried``, the number of trials, and with a new best choice ``self.best``,
-        ``self.best_s`` (the time of its step in seconds) and ``self.better`` (the trial in which
-        it was found).
+        A *choice* is all that a schedule follows: which circuits there may be, the way of each
+        communication, and who goes first. These attributes are changed:
+
+        * ``self.tried``: how many choices were timed, greater by 1;
+        * if it is the best: ``self.best``, ``self.best_s`` (the time of its step in seconds) and
+          ``self.better`` (the value of ``self.tried`` at that moment).
 
         Parameters
         ----------
         choice
-            The choice: rings of circuits, the way of each communication, and who goes first.
+            The choice.
         most_s
             A step of that time in seconds, or longer, is of no use.
 
@@ -945,6 +950,7 @@ class Search:
             # one of them; the rest goes over the second ring, which takes the ports then.
             if len(cuts) > 1 and cuts[0] is not joins_all:
                 yield _Shape(cuts, all_ports, _FIRST, 0.0)
+
             # Each communication goes as it ends soonest. With a price of one delay, circuits
             # change less often.
             for price_s in (0.0, self.delay_s):
@@ -958,20 +964,27 @@ class Search:
             yield _Shape((joins_all, joins_all), halves, EITHER, 0.0)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
-        """List shapes of choices that keep some ports for chords, and rings on the others.
+        """List rough plans in which some ports keep circuits for all-to-alls that never change.
 
-        A chord is one port of every GPU whose circuit leads to the member of its group that is a
-        fixed number of places further on (its stride). A few chords reach all members of an
-        all-to-all in a few hops, and no circuit changes. Other traffic needs ports as well: each
-        number of chords from 1 to all ports is tried. The ports beside them hold one ring, or two
-        of which the second goes backwards.
+        Such circuits are *chords*: a chord is one port of every GPU, whose circuits lead to the
+        member a fixed number of places further on in its group, the *stride*. A few chords reach
+        all members in a few hops. Other traffic needs ports as well: each number of chords from 1
+        to all ports is tried. The other ports hold one ring (circuits from each GPU to a next one,
+        in cycles), or two, of which the second goes backwards.
+
+        A rough plan, or *shape*, leaves open the order of the GPUs on rings, and which
+        communication goes first.
 
         Yields
         ------
         _Shape
-            Cuts by ring and ports by bundle of what is no chord, the way `EITHER` (each
-            communication as it ends soonest), no price of new circuits, and the strides of the
-            chords. None with one port for each GPU, or if no groups can have chords.
+            None if a GPU has one port, or if no groups can have chords. The fields are
+
+            * `cuts`: for each ring an array with by GPU the number of its cycle;
+            * `widths`: how many ports of a GPU each ring has;
+            * `way`: `EITHER`, each communication goes as it ends soonest;
+            * `price_s`: 0, new circuits are no worse than those that are up;
+            * `strides`: those of the chords.
         """
         if self.chord_groups is None or self.ports == 1:
             return
@@ -993,12 +1006,14 @@ class Search:
                     yield _Shape((cut, cut), halves, EITHER, 0.0, routes.strides)
 
     def _list_hastes(self) -> list[NDArray[np.float64]]:
-        """List hastes: by how much each node is seen as ready sooner than it is.
+        """List ways to prefer some nodes to others that are ready at about the same time.
 
-        A node is a computation, or one communication; a haste lets it be preferred to others that
-        are ready at about the same time. Messages are seen as ready one or three delays sooner,
-        and all nodes sooner by a part (0, 1, 10 or 100 %) of their tail, which is the time from
-        their end to the end of the step.
+        A *node* is a computation, or one communication. A *haste* says by node how much sooner it
+        is seen as ready than it is. Two things are combined:
+
+        * messages are seen as ready one or three delays of a change sooner;
+        * all nodes are seen as ready sooner by 0, 1, 10 or 100 % of the time from their end to the
+          end of the step.
 
         Returns
         -------
@@ -1091,27 +1106,30 @@ class Search:
         )
 
     def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
-        """Let each communication go over the first ring that serves it, or as it ends soonest.
+        """Choose for each communication the first ring that can serve it.
 
-        A seat is a GPU of the rail. A ring leads from each seat to a next one, along one cycle or
-        several. It can serve a communication if all its members are on one cycle.
+        A *ring* is circuits that lead from each GPU to a next one, along one cycle or several. It
+        can serve a communication if all its members are on one cycle.
 
         Parameters
         ----------
         rings
-            The rings of a choice; ``rings[k].part`` has by seat the number of its cycle.
+            The rings; ``rings[k].part`` has by GPU of the rail (seat) the number of its cycle.
 
         Returns
         -------
         int array, shape (nodes,)
-            By node the number of a ring, or `EITHER` if no ring has all members on one cycle.
+            By node the number of a ring; `EITHER` (as it ends soonest) if no ring has all members
+            on one cycle, and for computations.
         """
         seats = self.seats
         ways = np.full(len(seats.how), EITHER)
         first_member = seats.begin[self.riding]
 
         # Backwards, so that the first ring that fits is written last. All members are on one cycle
-        # if the least and the most of their cycle numbers are the same.
+        # if the least and the most of their cycle numbers are the same. The members of all
+        # communications stand one after another in one array, and `reduceat` goes through it from
+        # each first member to the next one.
         for number in reversed(range(len(rings))):
             cycle_of_member = rings[number].part[seats.member]
             least = np.minimum.reduceat(cycle_of_member, first_member)
@@ -1122,10 +1140,13 @@ class Search:
     def _change(self, choice: RailChoice) -> RailChoice:
         """Change a choice by one random move, or by two moves in 15 % of the cases.
 
-        A move changes one thing: a ring of circuits, the way of communications, or who goes first.
-        A second move helps to leave choices that no single move makes better. With the probability
-        ``self.critical_share`` the move is an exchange of two communications on the critical path
-        instead, if one of them waits for the circuits of the other.
+        A *choice* is all that a schedule follows. A *move* changes one thing of it: a ring of
+        circuits, the way of communications, or who goes first. A second move helps to leave
+        choices that no single move makes better.
+
+        In some turns of the search there is another move, with the probability
+        ``self.critical_share``: two communications change places where one waits for the circuits
+        of the other, and the step gets longer by that.
 
         Parameters
         ----------
@@ -1211,11 +1232,17 @@ class Search:
     def _apply(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Apply one random move: change one thing of a choice.
 
-        A choice is all that a schedule follows: rings of circuits, the way of each communication,
-        and who goes first. There are six moves: change the order of a ring; replace or add a ring;
-        change the way of communications; change who goes first; change by how much some are
-        preferred (their haste); and let all go in the order in which they are ready, or no longer.
-        Rings of chords (circuits that lead a fixed number of members further on) stay as they are.
+        A *choice* is all that a schedule follows. A *ring* is circuits that lead from each GPU to
+        a next one, in cycles. There are six moves, each with its share of the draws:
+
+        * change the order of the GPUs on a ring (30 %);
+        * replace a ring, or add one (6 %);
+        * change the way of communications, over which circuits they go (36 %);
+        * change who goes first (21 %);
+        * change by how much some are preferred (6 %);
+        * let all go in the order in which they are ready, or no longer (1 %).
+
+        Rings whose circuits never change (chords) stay as they are.
 
         Parameters
         ----------
@@ -1223,8 +1250,8 @@ class Search:
             The choice; it stays as it is.
         draw
             Four random numbers from 0 to 1. `move` selects the move: the first one below
-            `_MOST_PERTURB`, the second one below `_MOST_REPLACE`, and so on. The others say what
-            changes, and how.
+            `_MOST_PERTURB`, the second one below `_MOST_REPLACE`, and so on. `first`, `second` and
+            `third` say what changes, and how.
 
         Returns
         -------
@@ -1251,25 +1278,28 @@ class Search:
     ) -> RailChoice:
         """Add a ring to a choice that has few of them, or put a new ring in place of another one.
 
-        A ring is made of an order of all seats (GPUs of the rail) and a cut, which says by seat
-        the number of its cycle. Half of the draws take the last cut in the list, in which all
-        seats that communicate are on one cycle; all cuts share the other half.
+        A *ring* is circuits that lead from each GPU to the next one of its cycle. It is made of an
+        order of all GPUs and a *cut*, which says by GPU the number of its cycle. Both are drawn
+        from the lists ``self.orders`` and ``self.cuts``. In the last cut all GPUs that communicate
+        are on one cycle: it is taken in half of the cases, and the other half is shared by all
+        cuts.
 
         Parameters
         ----------
         choice
             The choice; it stays as it is.
         movable
-            The numbers of the rings that may change. Those whose circuits are chords (fixed
-            strides of groups of experts) may not.
+            The numbers of the rings that may change. Those whose circuits are chords (circuits for
+            all-to-alls that stay) may not.
         draw
-            Numbers from 0 to 1: `first` selects the order of seats, `second` the cut, and `third`
-            the ring that goes. Half of the draws take the last cut; all cuts share the other half.
+            Random numbers from 0 to 1: `first` selects the order, `second` the cut, and `third`
+            the ring that goes.
 
         Returns
         -------
         RailChoice
-            Another choice, with one ring replaced or added.
+            Another choice, with one ring more if fewer than `_MOST_RINGS` may change, else with
+            one replaced.
         """
         # Draws of `second` below 0.5 take the last cut. Those above are stretched to 0 to 1 again
         # and count from the last cut back: with four cuts 0.8 takes the last but two.
@@ -1290,19 +1320,20 @@ class Search:
     def _change_way(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Let one communication go another way, or all that are alike.
 
-        The way of a communication says over which circuits its data go: over one of the rings,
-        straight from member to member, over chords (circuits that lead a fixed number of members
-        further on), or as it ends soonest. A kind is communications that are alike, as all
-        messages of a pipeline.
+        The *way* says over which circuits the data go: over one of the rings, straight from member
+        to member, over chords (circuits that lead a fixed number of members further on), or as it
+        ends soonest. A *kind* is communications that are alike, as all messages of a pipeline.
 
         Parameters
         ----------
         choice
             The choice; it stays as it is.
         draw
-            Random numbers from 0 to 1. Its `move` says whether one node changes (below
-            `_MOST_WAY_OF_ONE`) or all of a kind; `first` selects the kind, `second` the node if
-            only one changes, `third` the way.
+            Random numbers from 0 to 1:
+
+            * `move`: below `_MOST_WAY_OF_ONE` one communication changes, else all of a kind;
+            * `first`: selects the kind, and `second` the communication if only one changes;
+            * `third`: selects the way.
 
         Returns
         -------
@@ -1354,24 +1385,29 @@ class Search:
     def _change_haste(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Prefer one communication, or all that are alike, more or less than before.
 
-        By its haste a communication is seen as able to start so many seconds sooner than it is,
-        and goes before others. A kind is communications that are alike, as all messages of a
-        pipeline.
+        The *haste* of a communication is by how many seconds it is seen as able to start sooner
+        than it is: with more haste it goes before others. A *kind* is communications that are
+        alike, as all messages of a pipeline.
 
         Parameters
         ----------
         choice
             The choice; it stays as it is.
         draw
-            Random numbers from 0 to 1: `first` selects the kind; `second` says whether all of the
-            kind change (below 0.5) or one, and which; `third` says by how much, from later (0) to
-            sooner (1): by at most a delay, and `_MOST_HASTE_PART` of the step.
+            Random numbers from 0 to 1:
+
+            * `first`: selects the kind;
+            * `second`: below 0.5 all of the kind change, else one of them, which it selects;
+            * `third`: the haste changes by a time between minus the most (0) and plus the most
+              (1). The most is the delay of a change of circuits, or `_MOST_HASTE_PART` of the best
+              step if that is less.
 
         Returns
         -------
         RailChoice
             Another choice, with other hastes in seconds.
         """
+        # Above 0.5, the number is stretched over 0 to 1 again to select one of the kind.
         nodes = self.kinds[int(draw.first * len(self.kinds))]
         if draw.second >= 0.5:
             nodes = nodes[int(2 * (draw.second - 0.5) * len(nodes))]
@@ -1496,17 +1532,19 @@ def _is_chord(choice: RailChoice, ring: int) -> bool:
 
 
 def list_exchange_groups(seats: Seats) -> Ints | None:
-    """List the groups in which chords are worth laying: those of the all-to-alls that send most.
+    """List the groups whose all-to-alls are worth circuits that never change.
 
-    A chord is one port of every GPU whose circuit leads a fixed number of members further on in
-    its group. All groups have to be of one size: that whose all-to-alls send most bytes. If
-    all-to-alls of 8 members send 3 GB and those of 4 send 1 GB, the groups of 8 are listed.
+    Such circuits lead from each member to the one a fixed number of places further on in its group
+    (chords). All groups that have them must be of one size: the size whose all-to-alls send most
+    bytes. If all-to-alls of 8 members send 3 GB and those of 4 send 1 GB, the groups of 8 are
+    listed.
 
     Parameters
     ----------
     seats
-        The folded step: node k has the seats ``member[begin[k]:begin[k + 1]]``, sends
-        ``bytes_sent[k]`` from each of them, and is an all-to-all if ``how[k]`` is `EXCHANGE`.
+        The folded step: node k has the seats (GPUs of the rail) ``member[begin[k]:begin[k + 1]]``,
+        sends ``bytes_sent[k]`` from each of them, and is an all-to-all if ``how[k]`` is
+        `EXCHANGE`.
 
     Returns
     -------
@@ -1532,17 +1570,18 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
 
 
 def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
-    """Make the circuits of a chord: from each member of a group to the one some places further on.
+    """Make circuits that lead from each member of a group to the one some places further on.
 
-    How many places is the stride of the chord. A seat is a GPU of the rail. Among 8 members,
-    stride 2 leads along two cycles: the places 0, 2, 4, 6 and 1, 3, 5, 7.
+    How many places is the *stride*. Among 8 members, stride 2 leads along two cycles: the places
+    0, 2, 4, 6 and the places 1, 3, 5, 7. In all groups the same is done.
 
     Parameters
     ----------
     groups
-        ``groups[group, place]``: seats; shape (groups, members).
+        ``groups[group, place]``: the members, as seats (GPUs of the rail); shape (groups,
+        members).
     stride
-        How many places further on a circuit leads, from 1 to n - 1; its cycles have
+        How many places further on a circuit leads, from 1 to n - 1 for n members; its cycles have
         n / gcd(n, stride) members.
     n_seats
         All seats of a rail; those in no group have no circuit.
@@ -1550,11 +1589,16 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
     Returns
     -------
     Ring
-        The circuits that the chord holds when a step begins: an order of all seats, by seat the
-        number of its cycle, and by seat the seat to which it leads, -1 for none.
+        With these fields, of shape (seats,) each:
+
+        * `order`: all seats, those of one cycle after another;
+        * `part`: by seat the number of its cycle;
+        * `to`: by seat the seat to which it leads, -1 for none.
     """
     n_members = groups.shape[1]
     n_cycles = gcd(n_members, stride)
+
+    # Cycle k begins at place k of the group and goes on by the stride.
     steps = np.arange(n_members // n_cycles) * stride
     places = (np.arange(n_cycles)[:, None] + steps) % n_members  # by cycle, in its order
     cycles = groups[:, places].reshape(-1, n_members // n_cycles)
@@ -1569,24 +1613,23 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
 def _list_kinds(seats: Seats) -> list[Ints]:
     """List sets of communications that are alike, which a move of the search changes together.
 
-    There are two sorts of sets: communications of the same group, kind of operation and partner,
-    as all messages from one rank of a pipeline to the next; and those of one kind of operation in
-    all groups of one name, as all all-gathers of data parallelism. Each communication on a rail is
-    in one set of each sort.
+    There are two sorts of sets, and each communication is in one set of each sort:
+
+    * those with the same group, kind of operation and partner, as all messages from one rank of a
+      pipeline to the next;
+    * those of one kind of operation in all groups of one name, as all all-gathers of data
+      parallelism.
 
     Parameters
     ----------
     seats
-        The folded step: `riding` are its nodes on rails, and ``folded.part[node]`` is one
-        operation of a node, from which group, kind of operation and partner are read.
+        The folded step: `riding` are its communications over rails, and ``folded.part[node]`` is
+        one operation of each, from which group, kind of operation and partner are read.
 
     Returns
     -------
     list of int array
-        Each array has the nodes of one kind, ascending. First come nodes that have group, kind of
-        operation and other end in common, as all messages from one rank of a pipeline to the next.
-        Then nodes of one kind of operation in all groups of one name, as all all-gathers of data
-        parallelism. A node is in one kind of each sort.
+        The communications of each set, ascending; first all sets of the first sort.
     """
     riding = seats.riding
     step = seats.job.step()

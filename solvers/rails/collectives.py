@@ -333,6 +333,7 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
 
     # The zigzag 0, 1, -1, 2, -2, ... visits all points of the rim; turning it by k gives cycle k.
     zigzag = np.where(steps % 2, (steps + 1) // 2, -(steps // 2)) % rim
+
     # The point in the middle has number `rim` and comes first in each cycle; then comes the first
     # half of the turned zigzag, the further point if n is even, and the second half.
     cycles = np.full((half, n), rim)

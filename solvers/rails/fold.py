@@ -416,11 +416,6 @@ def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArra
         of shape (2 * contacts,), has the faces as numbers: first the next member of each contact,
         then the previous one of each. Contacts and faces are numbered from 0, each as they first
         appear.
-
-    Notes
-    -----
-    A rank that sends to rank 9, then to rank 5, then to rank 9 again has the contacts 0, 1, 0 and
-    the faces 0, 1, 0, 1. A rank that sends to 40, 12 and 40 has the same description.
     """
     group = step.group[riding]
     peer = step.peer[riding]
