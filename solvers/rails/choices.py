@@ -1573,7 +1573,7 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
     """Make circuits that lead from each member of a group to the one some places further on.
 
     How many places is the *stride*. Among 8 members, stride 2 leads along two cycles: the places
-    0, 2, 4, 6 and the places 1, 3, 5, 7. In all groups the same is done.
+    0, 2, 4, 6 and the places 1, 3, 5, 7. All groups do the same.
 
     Parameters
     ----------

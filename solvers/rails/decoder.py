@@ -879,30 +879,30 @@ def _choose_way(node, plan, ports, mark):
 def _set_up(ports, bundle, circuit, start_s, result, n_changes):
     """Set up one circuit in place of those that its two ports held, and write down the change.
 
-    A circuit leads from the sending port of one seat (GPU of the rail) to the receiving port of
+    A circuit leads from the sending port of one GPU (called a seat) to the receiving port of
     another. If 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, then the receiving port of 1 and the
-    sending port of 2 are dark: they have the peer -1. A bundle is some ports of every GPU that
-    always hold the same circuits.
+    sending port of 2 are dark: they have the peer -1.
 
     Parameters
     ----------
     ports : BundlePorts
-        Changed: the former peers of both ports are dark from now on.
+        Changed: ``receiver[bundle, seat]`` is the seat to which a port leads, and
+        ``sender[bundle, seat]`` the one from which a port is lit; -1 if it is dark.
     bundle : int
-        The bundle of the ports.
+        The number of the ports: a bundle is some ports of every GPU that hold the same circuits.
     circuit : tuple of (sender, receiver)
         Two seats.
     start_s : float
         When the change begins, in seconds from the start of the step.
     result : Result
-        Where the change is written if there is room for it.
+        The change is written into its `change` and `change_start_s` if there is room for it.
     n_changes : int
         How many circuits were set up before.
 
     Returns
     -------
     int
-        How many circuits were set up so far.
+        How many circuits were set up so far: greater by 1.
     """
     # Both ports are taken from their former circuits, whose other ports are dark then.
     sender, receiver = circuit
@@ -1060,11 +1060,11 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
 
 @inlined_kernel
 def _hold_chords(node, plan, end_s, ports, result, n_changes):
-    """Give a collective the circuits of all its chords, and keep their ports until it ends.
+    """Give a collective the circuits of all its chords, and keep their ports busy until it ends.
 
-    A chord is one port of every GPU whose circuits lead from each member to the one a fixed number
-    of places further on (its stride). Circuits that are missing are set up, each as soon as its
-    two ports are free.
+    A *chord* is one port of every GPU (called a seat) whose circuits lead from each member to the
+    one a fixed number of places further on, its stride. Circuits that are missing are set up, each
+    as soon as its two ports are free.
 
     Parameters
     ----------
@@ -1072,13 +1072,13 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
         A collective of more than two members. All chords serve an all-to-all; another collective
         goes over those whose stride makes one ring of its members.
     plan : PlanChoice
-        Its chords are used: ``chords.stride[bundle]``, 0 for a bundle that is none.
+        ``chords.stride[bundle]`` is used: the stride, 0 for ports (a bundle) that are no chord.
     end_s : float
         When the node ends, in seconds from the start of the step.
     ports : BundlePorts
         Changed: circuits, and when ports are free.
     result : Result
-        Where changes are written.
+        New circuits are written into it.
     n_changes : int
         How many circuits were set up before.
 

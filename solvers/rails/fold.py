@@ -392,20 +392,21 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
 def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Describe with whom a rank communicates, without names: two ranks that do the same are equal.
 
-    A *contact* is whom an operation communicates with: the other rank of a message, or the whole
+    A *contact* is with whom an operation communicates: the other rank of a message, or the whole
     group of a collective. Contacts are numbered as they first appear. A rank that sends to rank 9,
     then to 5, then to 9 again has the contacts 0, 1, 0; so has one that sends to 40, 12 and 40.
 
-    Each contact has two *faces*, the ranks that this rank meets there: the next and the previous
-    member of a group, or twice the other rank of a message. Faces are numbered as they first
-    appear, too.
+    A *face* is a rank that is met at a contact. Each contact has two: for a group the next and the
+    previous member, for a message twice the other rank. Faces are numbered as they first appear,
+    too: the same rank may be met as the partner of a message and as the next member of a group.
 
     Parameters
     ----------
     step
         The step.
     places
-        The place of each rank among the members of each of its groups.
+        The place of each rank among the members of each of its groups: ``member[group, place]`` is
+        a rank, and ``place(step, operations)`` looks up places.
     riding
         The operations of one rank that communicate over a rail, ascending; shape (operations,).
 
@@ -413,9 +414,9 @@ def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArra
     -------
     list of two int arrays
         The first, of shape (operations,), has by operation the number of its contact. The second,
-        of shape (2 * contacts,), has the faces as numbers: first the next member of each contact,
-        then the previous one of each. Contacts and faces are numbered from 0, each as they first
-        appear.
+        of shape (2 * contacts,), has the numbers of faces: first the next member of each contact,
+        then the previous one of each. With the three messages above they are 0, 1, 0 and
+        0, 1, 0, 1.
     """
     group = step.group[riding]
     peer = step.peer[riding]

@@ -275,22 +275,20 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
     """Return which ports of each of its GPUs a communication uses, for all communications.
 
-    A node is a communication. A bundle is some ports of every GPU that always hold the same
+    A *node* is a communication. A *bundle* is some ports of every GPU that always hold the same
     circuits. Most nodes go over one bundle and use its ports. Some go over *chords*: these are
     bundles of one port, whose circuits lead a fixed number of members further on in the group of
     the node (the stride of the chord). Such a node uses the ports of all chords that serve it.
-
-    The schedule, ``decoder.result.taken[node]``, codes this as ``bundle * (rings + 1) + k``, where
-    k tells the ring and is not needed here. The number of bundles in place of a bundle stands for
-    chords. With 2 bundles and 3 rings, 6 is bundle 1 (6 // 4), and 8 is chords (8 // 4 = 2).
 
     Parameters
     ----------
     decoder
         These are used:
 
-        * ``result.taken[node]``: the way of the node in the schedule of the choice, coded as
-          above;
+        * ``result.taken[node]``: the way of the node in the schedule of the choice, as the number
+          ``bundle * (rings + 1) + k``. The value of k is not needed here. The number of bundles in
+          place of a bundle stands for chords: with 2 bundles and 3 rings, 6 is bundle 1 (6 // 4),
+          and 8 is chords (8 // 4 = 2);
         * ``seats.how[node]``: `EXCHANGE` for an all-to-all, -1 for a node that rides no rail;
         * ``seats.begin``: node k has ``begin[k + 1] - begin[k]`` members.
     choice
@@ -330,23 +328,25 @@ def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
 def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
     """List how all-to-alls are routed over chords, once for each number of members.
 
-    A bundle is some ports of every GPU that hold the same circuits. A chord is a bundle of one
-    port, whose circuits lead a fixed number of members further on (its stride). With strides 1 and
-    3, data for the member 4 places further on pass one circuit of each. A route says how often the
-    data of one member for one other pass each chord.
+    A *chord* is one port of every GPU, whose circuits lead a fixed number of members further on,
+    its stride. With strides 1 and 3, data for the member 4 places further on pass one circuit of
+    each.
 
     Parameters
     ----------
     decoder
-        Its result is the schedule of the choice: ``result.taken`` has by node (communication) its
-        way, ``bundle * (rings + 1) + choice``, with one more bundle than there are for chords.
+        Its result is the schedule of the choice. ``result.taken[node]`` is the way of a node
+        (communication) as a number: bundle (some ports of every GPU) and ring are coded as
+        ``bundle * (rings + 1) + k``, and the number of bundles in place of a bundle stands for
+        chords.
     choice
-        The choice: its rings, the widths of bundles and the strides are used.
+        The number of its rings and of its bundles (`widths`) and the strides of chords are used.
 
     Returns
     -------
     tuple of ChordRoutes
-        One for each number of members, ascending; empty if no all-to-all goes over chords.
+        One for each number of members, ascending; empty if no all-to-all goes over chords. It says
+        by which routes data go to the member d places further on, and in which shares.
     """
     seats = decoder.seats
     over_chords = decoder.result.taken // (len(choice.rings) + 1) == len(choice.widths)
@@ -543,16 +543,16 @@ def _list_states(
 
 
 def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[np.int32]:
-    """Write states of bundles as matchings of the ports of the switch.
+    """Write the circuits of bundles of ports as circuits of the single ports of a switch.
 
-    A bundle is some ports of every GPU that always hold the same circuits: with widths 3 and 1,
+    A *bundle* is some ports of every GPU that always hold the same circuits: with widths 3 and 1,
     ports 0 to 2 of each GPU are bundle 0, and port 3 is bundle 1. If bundle 1 leads from GPU 5 to
-    GPU 2, then port 3 of GPU 5 leads to port 3 of GPU 2. A state is all circuits at a time.
+    GPU 2, then port 3 of GPU 5 leads to port 3 of GPU 2. A *state* is all circuits at a time.
 
     Parameters
     ----------
     job
-        The job: ports of each GPU, and those of the fabric that work.
+        The job: how many ports each GPU has, and which ports of the fabric work.
     states
         ``states[state, bundle, gpu]``: the GPU to which a bundle leads, -1 for none.
     widths

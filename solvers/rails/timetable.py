@@ -68,22 +68,24 @@ class Lines(NamedTuple):
     """``before[row]``: the node before it on its line, -1 of the first."""
 
     def faced(self, standing: Ints) -> Ints:
-        """Return for each use of a port which rank the port faces before that use.
+        """Return for each use of a port to which rank the port leads before that use.
 
-        A row is one use of a port. A line is all uses of the same port, one after another. The
-        peer of a use is the rank that the port has to face for it. Before a use the port faces the
-        peer of the use before; before the first use, what it faces when the step begins.
+        A row is one use of a port; a *line* is all uses of the same port, one after another. Each
+        use needs the port to lead to a certain rank, its *peer*. Before a use the port still leads
+        to the peer of the use before; before the first use, to where it leads when the step
+        begins.
 
         Parameters
         ----------
         standing
-            By line a row whose peer the line faces when the step begins; shape (lines,).
+            By line a row whose peer the port leads to when the step begins; shape (lines,).
 
         Returns
         -------
         int array, shape (rows,)
-            Ranks. A row whose own peer differs needs a change of circuits.
+            Ranks. A row whose own peer is another one needs a change of circuits.
         """
+        # Rows of one line stand together: before each row is the row above it.
         faced = np.roll(self.uses.peer, 1)
         faced[self.first] = self.uses.peer[standing]
         return faced
@@ -91,15 +93,16 @@ class Lines(NamedTuple):
     def turns(
         self, rows: Ints, starts_s: NDArray[np.float64], asked_s: NDArray[np.float64]
     ) -> Turns:
-        """Turn lines to the peers that rows need.
+        """List changes of ports that some uses need.
 
-        A line is the uses, one row each, of one port number (lane) of one side of the GPUs of a
-        class. To turn it is to let these ports give up their circuits and face other ranks.
+        One rank stands for all ranks that do the same; these ranks are a *class*. A row is one use
+        of a port, which has to lead to a certain rank for it. To *turn* a port is to let it lead
+        to another rank than before, at all ranks of the class.
 
         Parameters
         ----------
         rows
-            The rows; shape (turns,).
+            The uses for which ports are turned; shape (turns,).
         starts_s, asked_s
             When each turn begins, and when it is asked for, in seconds from the start of the step;
             shape (turns,).
@@ -107,9 +110,11 @@ class Lines(NamedTuple):
         Returns
         -------
         Turns
-            By turn both times, the end (``2 * class + side``), the lane, and the operation and
-            round from which the new peers are looked up.
+            Columns of shape (turns,): both times; the `end` (``2 * class + side``, where side 0
+            transmits and side 1 receives); the `lane`, which is the port number; and `place` and
+            `number`, the operation and its round, from which the new peers are looked up.
         """
+        # The columns are node, end, lane, peer, place and turn (the round).
         _, end, lane, _, place, number = (column[rows] for column in self.uses)
         return Turns(starts_s, asked_s, end, lane, place, number)
 
@@ -119,16 +124,16 @@ class Lines(NamedTuple):
         return self.turns(self.last, at_once, at_once)
 
     def pairs(self) -> Ints:
-        """List which nodes (communications) follow each other on a line.
+        """List which communications follow each other on a port.
 
-        A line is the uses of one port number (lane) of one side of the GPUs of a class: one node
-        after another has it.
+        A port serves one communication after another: the second one of such a pair has to wait
+        for the first one.
 
         Returns
         -------
         int array, shape (pairs, 2)
-            The second node of a pair waits for the first. A node with several rows on a line does
-            not wait for itself.
+            The second node (communication) of a pair waits for the first. A node that uses a port
+            several times in a row does not wait for itself.
         """
         rows = np.flatnonzero((self.before >= 0) & (self.before != self.uses.node))
         return np.stack([self.before[rows], self.uses.node[rows]], axis=1)
@@ -263,18 +268,18 @@ class Draft(NamedTuple):
 def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return which ports of its GPU each operation uses, given the lanes that it uses.
 
-    A lane is the port of one number at all GPUs, or a pair of ports where these are bidirectional.
-    The ports of an operation are those at which it sends; for one that receives a message, those
-    at which it receives. A row is one operation of the rank that stands for all ranks that do the
-    same.
+    A *lane* is the port of one number at all GPUs, or two ports where these are bidirectional. The
+    ports of an operation are those at which it sends; for one that receives a message, those at
+    which it receives.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step, in which each class stands for all of its ranks.
+        The communications of the folded step, in which one rank stands for all that do the same.
     lanes
-        ``lanes[row]``: the lanes that the operation of the row uses, bit k for lane k; 0 for an
-        operation that rides no rail. Rows are those of `Folded.own`; shape (rows,).
+        ``lanes[row]``: the lanes that an operation uses, bit k for lane k; 0 for an operation that
+        rides no rail; shape (rows,). A row is one operation of one of the ranks that stand for
+        others: ``transfers.folded.own[row]``.
 
     Returns
     -------
@@ -469,19 +474,22 @@ class _FacingPorts:
         ] = {}
 
     def turn(self, turns: Turns, number: int) -> None:
-        """Let all GPUs of a class face other GPUs on one side of one lane.
+        """Let one port of all GPUs that do the same lead to other GPUs.
 
-        A class is ranks that do the same; a lane is the port of one number at all GPUs; side 0 is
-        where ports transmit, side 1 where they receive. Changed is ``self.facing``.
+        GPUs that do the same are a *class*. Changed is ``self.facing``, which has by side, port
+        number and GPU the GPU to which a port leads.
 
         Parameters
         ----------
         turns
-            Columns of turns. Each turn has an end (``2 * class + side``), a lane, and a spot: the
-            place of an operation in the program of the class and its round (`number`), from which
-            the new peers are looked up.
+            A table with a row for each turn. Its columns are:
+
+            * `end`: ``2 * class + side``; ports transmit on side 0 and receive on side 1;
+            * `lane`: the number of the port;
+            * `place` and `number`: an operation (as its place in the program of the class) and its
+              round. They say to which GPUs the ports lead then.
         number
-            The turn that is made: a row of these columns.
+            The row of the turn that is made.
         """
         end = int(turns.end[number])
         lane = int(turns.lane[number])
@@ -498,24 +506,26 @@ class _FacingPorts:
 def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
     """Follow the circuits of one rail through a step: list its states, and when each begins.
 
-    A state is all circuits of the switch at a time. A turn lets the ports of one number, on one
-    side (transmitting or receiving), of all GPUs that do the same face other GPUs. Two ports have
-    a circuit while they face each other: if GPU 1 transmits to 5, it is up only when 5 also
-    receives from 1.
+    A *state* is all circuits of the switch at a time. A *turn* lets one port of all GPUs that do
+    the same lead to other GPUs, either where it transmits or where it receives. A circuit needs
+    both: GPU 1 transmits to 5, and 5 receives from 1. A turn of one side alone may thus make no
+    new circuit.
 
     Parameters
     ----------
     draft
-        The plan, in which one rank stands for all that do the same. ``draft.turns`` are the
-        changes in the step, with the times at which they are asked for and begin;
-        ``draft.standing`` are turns to the GPUs that are faced when the step begins.
+        The plan, in which one rank stands for all that do the same. These are used:
+
+        * ``draft.turns``: the changes in the step, with the times at which they are asked for
+          (`asked_s`) and begin (`starts_s`), in seconds;
+        * ``draft.standing``: turns to the GPUs to which ports lead when the step begins.
     ranks
-        The ranks on the rail, ascending: the order in which its switch counts GPUs.
+        The ranks on the rail, ascending: the order in which its switch counts GPUs; shape (gpus,).
 
     Returns
     -------
     _States
-        Matchings of ports, and when each is asked for and begins, in seconds.
+        By state its circuits (`matchings`), and when it is asked for and begins, in seconds.
     """
     transfers = draft.transfers
     ports = _FacingPorts(transfers, ranks)
@@ -549,16 +559,18 @@ def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
 def _drop_short(states: _States, delay_s: float) -> _States:
     """Leave out circuits that are given up before they are up: ports that meet by chance.
 
-    Ports of several GPUs are turned one after another. On the way two of them may face each other
-    for a moment, although nobody needs that circuit. It would take a delay to set up; if it lasts
-    less than that, it is no circuit.
+    Ports of several GPUs are turned one after another. On the way two of them may be turned to
+    each other for a moment, although nobody needs a circuit between them. A circuit takes a delay
+    to set up: if it lasts less than that, it is none.
 
     Parameters
     ----------
     states
-        The matchings of a switch, one after another, ``matchings[state, port]`` with the port to
-        which each leads, -1 where idle; and when each is asked for and begins, in seconds. The
-        matchings are changed.
+        The states of a switch, one after another:
+
+        * ``matchings[state, port]``: the port to which a port leads, -1 where idle. It is changed;
+        * ``asked_s[state]`` and ``starts_s[state]``: when the state is asked for and when the
+          change to it begins, in seconds.
     delay_s
         How long a circuit takes to be set up, in seconds.
 
@@ -599,21 +611,21 @@ def _drop_short(states: _States, delay_s: float) -> _States:
 def _face_on_rail(
     transfers: Transfers, ranks: NDArray[np.int64], end: int, lane: int, spot: Spot
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Look up whom the GPUs of a class face on a rail for one operation.
+    """Look up with which GPUs those of a class communicate on a rail, for one operation.
 
-    A class is ranks that do the same: each has the operation at the same place in its program,
-    with partners of its own. A number on the rail is that of a GPU among the ranks of the rail.
+    A *class* is ranks that do the same: each has the operation at the same place in its program,
+    with partners of its own.
 
     Parameters
     ----------
     transfers
         The communications of the folded step.
     ranks
-        The ranks on the rail, ascending; shape (gpus,).
+        The ranks on the rail, ascending; shape (gpus,). GPU k of the rail is that of ``ranks[k]``.
     end
         ``2 * class + side``: side 0 is where ports transmit, side 1 where they receive.
     lane
-        The lane: the port of one number at all GPUs.
+        The number of the port: partners may be others on each port.
     spot
         The place of an operation in the program of the class, and its round.
 
@@ -622,7 +634,7 @@ def _face_on_rail(
     members : int array
         The GPUs of the class, as numbers on the rail.
     peers : int array
-        The GPU that each of them faces, as numbers on the rail.
+        The GPU with which each of them communicates, as numbers on the rail.
     """
     place, round_number = spot
     members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)
@@ -632,26 +644,27 @@ def _face_on_rail(
 
 
 def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the circuits of the switch of a rail: those between ports that face each other.
+    """Return the circuits of the switch of a rail: those between ports that lead to each other.
 
-    A lane is the port of one number at all GPUs, or two ports where they are bidirectional. If GPU
-    1 faces GPU 5 where it transmits on lane 0, and GPU 5 faces GPU 1 where it receives on lane 0,
-    then port 0 of GPU 1 leads to GPU 5. The port at which it arrives is the one beside it
-    (`receive_port`).
+    Each GPU is turned to some GPU where it transmits, and to some GPU where it receives. A circuit
+    needs both ends: if GPU 1 transmits to 5 on lane 0, and GPU 5 receives from 1 on lane 0, then
+    port 0 of GPU 1 leads to GPU 5, to the port beside port 0 (`receive_port`). A *lane* is the
+    port of one number at all GPUs, or two ports where they are bidirectional.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step; its job has fabric and network, and `lanes` says
-        how many there are.
+        The communications of the folded step. Used are its job (which ports of the fabric work,
+        and how many each GPU has) and its `lanes`, how many there are and whether they are
+        bidirectional (`duplex`).
     facing
-        ``facing[side, lane, gpu]``: the GPU that a GPU faces where it transmits (side 0) or
-        receives (side 1), -1 for none.
+        ``facing[side, lane, gpu]``: the GPU to which a GPU transmits (side 0) or from which it
+        receives (side 1), -1 for none; shape (2, lanes, gpus).
 
     Returns
     -------
     int32 array, shape (ports,)
-        By port that transmits the port that receives, -1 where idle.
+        By port of the switch that transmits the port that receives, -1 where idle.
     """
     job = transfers.job
     ports_per_gpu = job.network.ports_per_gpu
@@ -666,6 +679,7 @@ def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int
         # A circuit needs both: GPU g transmits to p, and p receives from g.
         receiving_gpu = facing[0, lane]
         sending_gpu = facing[1, lane]
+        # Index -1 (nobody) is valid but has no meaning: the first test leaves it out.
         mutual = gpus[(receiving_gpu != IDLE) & (sending_gpu[receiving_gpu] == gpus)]
         sending_port = lane
         receiving_port = receive_port(lane, transfers.lanes)
