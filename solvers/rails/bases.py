@@ -137,12 +137,12 @@ def list_families(seats: Seats) -> list[Ints]:
 
 
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
-    """List orders of all seats that are likely to make good rings of circuits.
+    """List orders of all GPUs of a rail that are likely to make good rings of circuits.
 
-    A seat is a GPU of the one rail that stands for all that are alike, and a ring leads from each
-    seat to the next one in an order. First come orders in which members of groups stand together
-    (`_list_grids`, `_list_rows`), then orders in which they are far apart (`_list_spread`). Rails
-    with few seats have all other orders as well, and others two that are drawn at random.
+    A ring leads from each GPU to the next one in an order. First come orders in which members of
+    groups stand together, then orders in which they are far apart. If the rail has few GPUs all
+    other orders follow, else two orders that are drawn at random. A GPU of the rail is called a
+    *seat*.
 
     Parameters
     ----------
@@ -336,21 +336,23 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
 
 
 def _rank_groups(group: Ints, place: Ints) -> Ints:
-    """Rank groups by the places of their members in another family, then by number.
+    """Rank groups by the places of their members in another kind of groups, then by number.
 
-    A family is the groups of one kind. The least place of its members counts for a group.
+    Each GPU (seat) of a rail is in one group of each kind. The least place that one of its members
+    has in the other kind counts for a group: if the members of group 0 have the places 2 and 3
+    there, and those of group 1 the places 0 and 1, group 1 has rank 0, and group 0 has rank 1.
 
     Parameters
     ----------
     group
-        By seat (GPU of the rail) its group, -1 for none; shape (seats,).
+        By seat its group, -1 for none; shape (seats,).
     place
-        By seat its place in its group of the other family, -1 for none; shape (seats,).
+        By seat its place in its group of the other kind, -1 for none; shape (seats,).
 
     Returns
     -------
     int array, shape (seats,)
-        By seat the rank of its group, from 0 on; seats in none have the number of groups, and so
+        By seat the rank of its group, from 0 on. Seats in no group have the number of groups, and
         come last.
     """
     n = int(group.max(initial=-1)) + 1
@@ -365,22 +367,22 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
 
 
 def close_rings(order: Ints, component: Ints) -> Ints:
-    """Close rings: seats of one component, in an order, lead each to the next one.
+    """Close rings of circuits: GPUs of one cycle, in an order, lead each to the next one.
 
-    A seat is a GPU of the rail. With the order 2, 0, 1, 3 and the components 0, 0, 0, 3, seat 2
-    leads to 0, 0 to 1 and 1 to 2, while seat 3 is alone.
+    A GPU of the rail is called a *seat*. With the order 2, 0, 1, 3 and the cycles 0, 0, 0, 3 of
+    seats 0 to 3, circuits lead 2 -> 0 -> 1 -> 2, and seat 3 is alone.
 
     Parameters
     ----------
     order
         All seats, each once; shape (seats,).
     component
-        By seat a number from 0 to ``seats - 1``; seats of one number form one cycle.
+        By seat the number of its cycle, from 0 to ``seats - 1``; shape (seats,).
 
     Returns
     -------
     int array, shape (seats,)
-        By seat the seat to which it leads, -1 if it is alone.
+        By seat the seat to which it leads, -1 if it is alone. In the example: 1, 2, 0, -1.
     """
     base = np.empty(len(order), np.int64)
     _close(order, component, base, np.empty_like(base), np.empty_like(base))
@@ -389,7 +391,11 @@ def close_rings(order: Ints, component: Ints) -> Ints:
 
 @kernel
 def _close(order, component, base, first, last):
-    """Write to whom each seat leads, as `close_rings` says.
+    """Write to which GPU each GPU leads on a ring of circuits.
+
+    A GPU of the rail is called a *seat*. Each seat leads to the next one of its cycle, in a given
+    order, and the last one of a cycle leads back to the first. With the order 2, 0, 1, 3 and the
+    cycles 0, 0, 0, 3 of seats 0 to 3, these are 2 -> 0 -> 1 -> 2, and seat 3 is alone.
 
     Parameters
     ----------
@@ -398,7 +404,7 @@ def _close(order, component, base, first, last):
     base : int array, shape (seats,)
         Written: by seat the seat to which it leads, -1 if it is alone.
     first, last : int array, shape (seats,)
-        Scratch: by component its first seat, and the last one by now.
+        Scratch: by number of a cycle its first seat, and the last one by now.
     """
     base[:] = -1
     first[:] = -1

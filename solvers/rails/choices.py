@@ -385,24 +385,29 @@ class Decoder:
     def describe_chords(self, choice: RailChoice) -> Chords:
         """Describe the chords of a choice as arrays, as the kernel reads them.
 
-        A chord is one port of every GPU whose circuit leads to the member of its group that is a
-        fixed number of places further on (its stride). In an all-to-all a part is the data of one
-        member for one other; it takes one hop or several, over one chord or several. With strides
-        1 and 3, the part for the member 4 places further on takes one hop on each. A bundle is
-        some ports of every GPU that hold the same circuits; each chord is one bundle.
+        A *chord* is one port of every GPU whose circuit leads to the member of its group that is a
+        fixed number of places further on, its *stride*. In an all-to-all each member has a block
+        of data for each other member. A block takes one hop or several, over one chord or several:
+        with strides 1 and 3, the block for the member 4 places further on takes one hop on each.
 
         Parameters
         ----------
         choice
-            The choice, with a stride for each bundle, 0 for one that is no chord; without strides
-            no bundle is a chord.
+            Its `strides` are used: there is one for each *bundle* (some ports of every GPU that
+            hold the same circuits), 0 for a bundle that is no chord. Without strides no bundle is
+            a chord.
 
         Returns
         -------
         Chords
-            `stride` by bundle, and `load`: by number of members n the parts that the busiest chord
-            carries in an all-to-all of n members, infinite where the chords do not lead to all
-            members. Loads are answers of linear programmes and are kept for the next choice.
+            With these fields:
+
+            * ``stride[bundle]``: the strides, 0 for none;
+            * ``load[n]``: how many blocks the busiest chord carries in an all-to-all of n members,
+              each hop counted. It is infinite where the chords do not lead to all members.
+
+            Loads are answers of linear programmes, and are kept for other choices with these
+            strides.
         """
         strides = choice.strides or (0,) * len(choice.widths)
         if strides not in self._chords_of:
@@ -416,27 +421,31 @@ class Decoder:
 
     @staticmethod
     def route_exchange(strides: Sequence[int], n_members: int) -> ChordRoutes | None:
-        """Return the routes of an all-to-all over chords.
+        """Return the routes of an all-to-all over circuits that stay.
 
-        A chord is one port of every GPU whose circuit leads to the member a fixed number of places
-        further on, its stride. A route is how often the data of one member for one other pass each
-        chord.
+        One port of every GPU has a circuit that leads to the member a fixed number of places
+        further on in its group; this number is the *stride* of the port, which is called a chord.
+        A *route* is how often data from a member to another one pass each chord.
 
         Parameters
         ----------
         strides
-            By bundle the stride of its chord, 0 if it is none. A stride that is a multiple of
-            `n_members` leads back to the sender and does not count.
+            By number of the port (bundle) the stride of its chord, 0 if it is none. A stride that
+            is a multiple of `n_members` leads back to the sender and does not count.
         n_members
             The members of the all-to-all, at least 3.
 
         Returns
         -------
         ChordRoutes or None
-            By route the distance that it serves, its hops over each chord, and the share of the
-            data for this distance that takes it. None if the strides do not lead everywhere: all
-            have a divisor in common with the number of members, as strides 2 and 4 among 8
-            members.
+            With these fields:
+
+            * ``distance[route]``: the route is for receivers so many places further on;
+            * ``hops[route, chord]``: how often it passes each chord;
+            * ``share[route]``: the part of the data for this distance that takes it.
+
+            None if the strides do not lead everywhere: all have a divisor in common with the
+            number of members, as strides 2 and 4 among 8 members.
         """
         used = tuple(stride % n_members for stride in strides if stride % n_members)
         if not used or gcd(n_members, *used) > 1:
@@ -1444,13 +1453,16 @@ def _has_same_rings(choice: RailChoice, other: RailChoice) -> bool:
 def _keep_best(starts: list[TimedChoice], timed: TimedChoice) -> None:
     """Put a choice into a list of the best ones, each with other circuits on its rings.
 
+    A *choice* is all that a schedule follows; its *rings* are circuits that lead from each GPU to
+    a next one. Of choices with the same rings only the better one stays.
+
     Parameters
     ----------
     starts
-        At most `_STARTS` choices with the times of their steps, the best one first; changed. Of
-        choices with the same rings the better one stays.
+        At most `_STARTS` choices with the times of their steps in seconds, the best one first;
+        changed.
     timed
-        The choice.
+        The choice, with the time of its step.
     """
     # A worse choice with the same rings makes room for this one; a better one stays instead.
     for place, start in enumerate(starts):

@@ -1113,15 +1113,17 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
 def _light_homes(plan, ports):
     """Put up the circuits with which the step begins, and let all ports be free at 0 s.
 
-    A bundle is some ports of every GPU that always hold the same circuits. Its home is the ring of
-    circuits that it holds when the step begins and ends.
+    A *bundle* is some ports of every GPU (called a seat) that always hold the same circuits. When
+    the step begins, bundle b holds the circuits of ring b.
 
     Parameters
     ----------
     plan : PlanChoice
-        Ring b is the home of bundle b.
+        ``next_seat[ring, seat]`` is used: the seat to which a ring leads, -1 for none.
     ports : BundlePorts
-        Overwritten.
+        Overwritten, four arrays of shape (bundles, seats): `receiver`, the seat to which a port
+        leads; `sender`, the seat from which a port is lit; and `send_free_s` and `receive_free_s`,
+        when ports are free, in seconds.
     """
     for bundle in range(len(plan.rate)):
         for seat in range(ports.receiver.shape[1]):
@@ -1130,7 +1132,7 @@ def _light_homes(plan, ports):
             ports.send_free_s[bundle, seat] = 0.0
             ports.receive_free_s[bundle, seat] = 0.0
 
-        # The home is a permutation of some seats: its inverse says from whom each is lit.
+        # These circuits are a permutation of some seats: its inverse says from whom each is lit.
         for seat in range(ports.receiver.shape[1]):
             receiver = ports.receiver[bundle, seat]
             if receiver >= 0:
@@ -1141,17 +1143,18 @@ def _light_homes(plan, ports):
 def _restore_homes(plan, ports, result, n_changes):
     """Set up the circuits again with which the step began, each as soon as its ports are free.
 
-    A bundle is some ports of every GPU that always hold the same circuits. Its home is the ring of
-    circuits that it holds when the step begins; it has to hold it again when the step ends.
+    The next step needs them. A *bundle* is some ports of every GPU (called a seat) that always
+    hold the same circuits; when the step began, bundle b held the circuits of ring b.
 
     Parameters
     ----------
     plan : PlanChoice
-        Ring b is the home of bundle b.
+        These are used: ``next_seat[ring, seat]``, the seat to which a ring leads, -1 for none; and
+        `change_s`, the seconds that it takes to set up a circuit.
     ports : BundlePorts
-        Changed: they hold the homes.
+        Changed: the circuits are those of the beginning.
     result : Result
-        Where changes are written.
+        Each new circuit is written into its `change` and `change_start_s` if there is room for it.
     n_changes : int
         How many circuits were set up before.
 

@@ -172,20 +172,22 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
 def plan_static(transfers: Transfers) -> Draft | None:
     """Plan a step in which no circuit changes: ports are divided once among the communications.
 
-    A lane is the port of one number at all GPUs. Communications that can share circuits are one
-    kind. Each kind gets lanes in proportion to the square root of its traffic, rounded to whole
+    A *lane* is the port of one number at all GPUs. Communications that can share circuits are one
+    *kind*. Each kind gets lanes in proportion to the square root of its traffic, rounded to whole
     lanes and at least one. This makes the sum of the times of all kinds least.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step, in which ranks that do the same are one class.
+        The communications of the folded step, in which one rank stands for all ranks that do the
+        same.
 
     Returns
     -------
     Draft or None
-        The plan of the folded step; None if there are more kinds than lanes, or collectives whose
-        rounds need changes.
+        The plan of the folded step: start and end of each node, lanes of each communication, and
+        where ports lead when the step begins. None in two cases: there are more kinds than lanes,
+        or a collective has rounds that need changes of circuits.
     """
     n_lanes = transfers.lanes.number
 
@@ -275,19 +277,22 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
-    """Return the most bytes that some communications send over one end.
+    """Return the most bytes that some communications send over the ports of one GPU.
+
+    One rank stands for all ranks that do the same. An *end* is its sending or its receiving side,
+    with all ports.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step, in which ranks that do the same are one class.
+        The communications of the folded step.
     nodes
-        Those that count, at least one.
+        The numbers of those that count, at least one.
 
     Returns
     -------
     float
-        Bytes in a step, over all lanes of the end (side of the ports of a class of ranks).
+        The greatest sum of bytes at an end, in a step.
     """
     sent: dict[int, float] = {}
     for node in nodes:
@@ -737,17 +742,18 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
 
     Each port serves communications one after another, and changes its circuit between two that
     need different ones. Several orders of communications are tried: by when each could start with
-    all circuits there, and the orders of known plans. For each order the step begins with the
-    circuits that ports use last, or with those that they use first. The fastest of these plans is
-    returned.
+    all circuits there, and the orders of known plans. For each order two plans are timed: the step
+    begins with the circuits that ports use last, or with those that they use first. The fastest of
+    all plans is returned.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step, in which ranks that do the same are one class.
+        The communications of the folded step, in which one rank stands for all ranks that do the
+        same.
     starts
-        By known plan the starts of the nodes (operations and communications of the folded step) in
-        seconds; each of shape (nodes,).
+        For each known plan the starts of its nodes (operations and communications of the folded
+        step), in seconds; each of shape (nodes,). Empty if none is known.
 
     Returns
     -------
@@ -972,20 +978,23 @@ def stopping_paths(
 def _stop(rail: _Rail, now_s: float, delay_s: float, end_s: list[float]) -> None:
     """Begin to change the circuits of a rail, and stop the communications under way on it.
 
-    A change that begins at the same moment as another one is the same; one that comes while
-    another is under way begins when that has ended.
+    The whole rail is dark during a change. Three cases:
+
+    * another change begins at the same moment: both are one change, and nothing is left to do;
+    * another change is under way: this one begins when that has ended;
+    * else it begins now.
 
     Parameters
     ----------
     rail
-        The rail; `since_s` and `until_s` of its last change become those of this change.
+        The rail; `since_s` and `until_s`, when its last change begins and ends, become those of
+        this change.
     now_s
         When the change could begin, in seconds from the start of the step.
     delay_s
         How long a change takes, in seconds.
     end_s
-        ``end_s[node]`` in seconds, of all nodes: the ends of those in ``rail.running`` move back
-        by the delay.
+        ``end_s[node]`` in seconds, of all nodes: those in ``rail.running`` end later by the delay.
     """
     # The rail already changes at this moment, or is going to: what runs has been delayed by that.
     if rail.since_s >= now_s:
