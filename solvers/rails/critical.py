@@ -106,6 +106,9 @@ class CriticalPaths:
         # Communications by their ends, so that the one that ends at a moment is found by search.
         riding = self.seats.riding
         by_end = riding[np.argsort(times.end_s[riding], kind="stable")]
+
+        # At most as many pairs as communications are written. An infinite delay becomes a finite
+        # one, longer than any step: the kernel subtracts it from times.
         tie_s = _TIE * float(times.end_s.max(initial=0.0))
         pairs = np.empty((len(riding), 2), np.int64)
         ready_s = np.empty(len(riding))
@@ -182,7 +185,8 @@ def _walk_back(times, formers, members, communications, limits, blocked):
     # The path ends with the node that ends last.
     node = end_s.argmax()
     while True:
-        # The latest of the nodes that it waits for.
+        # The latest of the nodes that it waits for. If it ends when this one starts, the path goes
+        # on there.
         latest = -1
         latest_s = 0.0
         for place in range(first_former[node], first_former[node + 1]):
@@ -202,6 +206,7 @@ def _walk_back(times, formers, members, communications, limits, blocked):
         blocker = -1
         has_common_seat = False
         for gap_s in (0.0, delay_s):
+            # `freed_s` is when its ports would have become free, with or without a change.
             freed_s = start_s[node] - gap_s
             place = np.searchsorted(sorted_ends_s, freed_s + tie_s, side="right") - 1
             while place >= 0 and abs(sorted_ends_s[place] - freed_s) <= tie_s:

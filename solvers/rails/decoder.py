@@ -1093,6 +1093,8 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
         if not _serves_as_chord(plan.chords.stride[bundle], node.how == EXCHANGE, n):
             continue
         stride = plan.chords.stride[bundle] % n
+
+        # Circuits that are missing are set up as soon as their two ports are free.
         for index in range(n):
             sender = members[index]
             receiver = members[(index + stride) % n]
@@ -1316,8 +1318,8 @@ def decode(graph, plan, limits, scratch, result):
         The schedule is given up if the step would last `step_s` seconds or longer, or if more than
         `forwarding_seats` GPUs pass on data of others, added up over all nodes.
     scratch : Scratch
-        Arrays to work in: the circuits at the moment, and the queue. What they contain at first
-        does not matter.
+        Arrays to work in: the circuits at the moment, and the queue. Their first contents do not
+        matter.
     result : Result
         Overwritten: ``start_s[node]`` and ``end_s[node]`` in seconds, the way that each node takes
         (``taken[node]``), and the new circuits. If a schedule was given up, only a part is

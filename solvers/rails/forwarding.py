@@ -261,6 +261,8 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     ports_of_node = _list_masks(decoder, choice, ports_of_bundle)
     rides = seats.job.step().rail[folded.own] >= 0
     ports_of_row = np.where(rides, ports_of_node[folded.nodes], 0).astype(np.int32)
+
+    # Values by row, of one rank for all that do the same, are copied to the operations of all.
     return RailPlan(
         rails=_list_timelines(seats, result, choice, next_seat),
         start_s=folded.spread(result.start_s[folded.nodes]),
@@ -468,6 +470,8 @@ def _list_timelines(
         on_rail = on_rail[np.argsort(seats.number[on_rail])]
         changed_here = seats.rail[sender] == rail
         homes = next_seat[: len(choice.widths), on_rail]
+
+        # Index -1 (no circuit) is valid but has no meaning, and becomes `IDLE`.
         first_state = np.where(homes >= 0, seats.number[homes], IDLE)
         states, times = _list_states(
             first_state,

@@ -263,6 +263,8 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
     for node, transfer in sorted(transfers.by_node.items()):
         peers_at_end = {point.end: point.peers for point in transfer.endpoints}
         is_message = transfer.kind >= SEND
+
+        # At an end that the kind has not used yet, the default lets the communication fit.
         for kind in kinds:
             fits = all(
                 kind.peers_at_end.get(end, peers) == peers for end, peers in peers_at_end.items()
@@ -417,7 +419,7 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     Parameters
     ----------
     lines
-        Who uses each port, one after another: a table with a row for each use. It has
+        The uses of each port, one after another: a table with a row for each use. It has
         ``uses.peer[row]``, the peer that is needed; ``place[row]``, where the communication
         stands; and ``before[row]``, which is -1 for the first use of a port.
     n_places
@@ -488,7 +490,7 @@ def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
     Parameters
     ----------
     lines
-        Who uses each port, one after another: a table with a row for each use. It has by row
+        The uses of each port, one after another: a table with a row for each use. It has by row
         ``uses.peer[row]``, the rank to which the port has to lead, and ``place[row]``. Places
         count the communications of all classes, one class behind another.
     order
@@ -850,6 +852,8 @@ def _change_early(
         np.stack([former_node[has_former], change[has_former]], axis=1),
         np.stack([change_of_use, node[needs_turn]], axis=1),
     )
+
+    # The starts are longest paths; there are none if the pairs make a circle.
     delays_s = np.full(len(turned), transfers.job.network.delay_s)
     timed = longest_paths(np.concatenate([duration_s, delays_s]), np.concatenate(pairs))
     if timed is None:
@@ -911,7 +915,7 @@ def stopping_paths(
         By node `start_s` and `end_s`, in seconds from the start of the step, and its place in the
         order in which nodes end. None if nodes wait for each other in a circle.
     """
-    # Who waits for each node, and for how many nodes each still waits.
+    # By node those that wait for it, and for how many it still waits itself.
     n_nodes = len(duration_s)
     successors: list[list[int]] = [[] for _ in range(n_nodes)]
     n_waiting_for = [0] * n_nodes
@@ -970,6 +974,8 @@ def stopping_paths(
         if node >= first_change:
             end_s[node] = rail_state.until_s
         heappush(queue, (end_s[node], _END, node))
+
+    # Nodes on a circle are never queued.
     if n_ended < n_nodes:
         return None
     return Timed(np.array(start_s), np.array(end_s), np.array(place))
@@ -980,7 +986,8 @@ def _stop(rail: _Rail, now_s: float, delay_s: float, end_s: list[float]) -> None
 
     The whole rail is dark during a change. Three cases:
 
-    * another change begins at the same moment: both are one change, and nothing is left to do;
+    * another change begins at this moment, or waits for its beginning: both are one change, and
+      nothing is left to do;
     * another change is under way: this one begins when that has ended;
     * else it begins now.
 

@@ -365,6 +365,8 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
     for rail, ranks in ranks_on_rail.items():
         pattern = _pattern(draft.transfers, rail, ranks)
         rails_of_pattern.setdefault(pattern, []).append(rail)
+
+    # One timeline for each pattern, with the numbers of all its rails.
     timelines = []
     for rails in rails_of_pattern.values():
         states = _list_states(draft, ranks_on_rail[rails[0]])
