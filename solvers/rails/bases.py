@@ -308,6 +308,8 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
     step = seats.job.step()
     first_rank = np.array(seats.folded.first)
     yield np.arange(len(first_rank))
+
+    # The dimension of a group is its name up to the first dot, as dp of dp.0.
     dimension_of_group = [group.name.partition(".")[0] for group in step.groups]
     on_rails = {
         dimension

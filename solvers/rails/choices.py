@@ -340,8 +340,7 @@ class Decoder:
         Parameters
         ----------
         choice
-            What the plan follows (circuits, and who goes first); only its `delay_s` is used, the
-            delay of a change in seconds.
+            The plan that is timed; only its `delay_s` is used, the delay of a change in seconds.
 
         Returns
         -------
@@ -356,8 +355,8 @@ class Decoder:
         """Return the arrays in which the kernel works, for choices with so many bundles of ports.
 
         A bundle is some ports of every GPU that hold the same circuits. The same memory is used
-        for all numbers of bundles: with 2 bundles, the first 2 rows of each array. What it
-        contains does not matter, as the kernel writes it before it reads it.
+        for all numbers of bundles: with 2 bundles, the first 2 rows of each array. Its
+        contents do not matter, as the kernel writes them before it reads them.
 
         Parameters
         ----------
@@ -583,7 +582,7 @@ class Search:
         # A choice at the bound, up to rounding, ends the search.
         self.bound_s = bound_step(seats) * (1 + 1e-9)
 
-        # What choices are made of:
+        # Choices are made of these:
         #
         # - component: by seat the least seat with which it communicates, also through others;
         # - families: the groups of each kind, as all groups of data parallelism;
@@ -1102,6 +1101,8 @@ class Search:
             ways = self._fit(rings)
         if haste_s is None:
             haste_s = np.zeros(n_nodes)
+
+        # Nobody has to wait for a turn: others may overtake those whose circuits are busy.
         return RailChoice(
             rings=tuple(rings),
             widths=widths,
@@ -1454,7 +1455,8 @@ def _keep_best(starts: list[TimedChoice], timed: TimedChoice) -> None:
     """Put a choice into a list of the best ones, each with other circuits on its rings.
 
     A *choice* is all that a schedule follows; its *rings* are circuits that lead from each GPU to
-    a next one. Of choices with the same rings only the better one stays.
+    a next one. Only the better one of two
+    choices with the same rings stays.
 
     Parameters
     ----------

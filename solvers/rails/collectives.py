@@ -206,8 +206,8 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
         return []
 
     # One rank after another, with its messages, whose partner is `step.peer`, and its collectives,
-    # whose partners are looked up in the table of their group and kind. Of collectives with the
-    # same table (the same key) only the first one, at `first`, has to be looked up.
+    # whose partners are looked up in the table of their group and kind. Collectives of
+    # the same group and kind have one key; only the first one of them, at `first`, is looked up.
     descriptions = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
         program = np.arange(start, int(step.rank_start[rank + 1]))
