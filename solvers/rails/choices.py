@@ -355,8 +355,8 @@ class Decoder:
         """Return the arrays in which the kernel works, for choices with so many bundles of ports.
 
         A bundle is some ports of every GPU that hold the same circuits. The same memory is used
-        for all numbers of bundles: with 2 bundles, the first 2 rows of each array. Its
-        contents do not matter, as the kernel writes them before it reads them.
+        for all numbers of bundles: with 2 bundles, the first 2 rows of each array. Its contents
+        do not matter, as the kernel writes them before it reads them.
 
         Parameters
         ----------
@@ -1455,8 +1455,7 @@ def _keep_best(starts: list[TimedChoice], timed: TimedChoice) -> None:
     """Put a choice into a list of the best ones, each with other circuits on its rings.
 
     A *choice* is all that a schedule follows; its *rings* are circuits that lead from each GPU to
-    a next one. Only the better one of two
-    choices with the same rings stays.
+    a next one. Only the better one of two choices with the same rings stays.
 
     Parameters
     ----------

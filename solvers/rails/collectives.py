@@ -110,8 +110,6 @@ def choose_rounds(
     """
     # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
     # of all its blocks for others.
-    # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
-    # of all its blocks for others.
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:

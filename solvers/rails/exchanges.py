@@ -68,8 +68,9 @@ def list_menu(sizes: Iterable[int]) -> Menu:
     further on takes a hop in the first stage; that for 2 places a hop in the second stage; that
     for 3 places a hop in each. Each circuit therefore carries 2 blocks in either stage.
 
-    For each number of stages there is one way, with the strides for which blocks take the fewest
-    hops, and the same way with its stages in reverse.
+    There is one way for each number of stages from 2 to `_MOST_STAGES`, with the strides for which
+    blocks take the fewest hops, and one way with a stage for each stride from 1 to n - 1. Each way
+    is also listed with its stages in reverse.
 
     Parameters
     ----------
