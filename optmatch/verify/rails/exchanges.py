@@ -197,26 +197,29 @@ def _replay_rounds(
     members: Places,
     start_s: Seconds,
 ) -> _Rounds:
-    """Replay collectives round by round: find when they end, and which circuits are missing.
+    """Work out when collectives end that are done in rounds, and which circuits they lack.
 
-    In a round some members of each group send, each to one other. It begins when the circuits of
-    all who send are up and the round before has ended, and lasts as long as its longest send.
-    While the whole rail stops to change circuits, sends rest.
+    In a round some members of a collective send, each to one other. A round begins when the one
+    before has ended and the circuits of all who send in it are up. It lasts as long as its longest
+    send. The collective ends with its last round.
+
+    Some switches stop all circuits at once to change them, and data rest during a stop. If a round
+    is over at the very moment at which a stop begins, it may count as ended before the stop, or
+    after it. If the last round is over at 7 s and a stop lasts from 7 s to 9 s, both 7 s and 9 s are
+    right, and both are returned. Earlier rounds end before such a stop.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan, with the start of each operation in seconds, and the rates of ports.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s` and
+        `until_s` are when it begins and ends, in seconds. A circuit is up `delay_s` after that.
     rounds
-        The sends of each round, by places; the same for all collectives.
+        By round its sends, each from a place of a group to another; the same for all collectives.
     senders
-        The ports over which members send, an entry for each port of each operation: the operation
-        of the rank, its collective (numbered from 0), its place, the port of the switch, and how
-        many ports the operation uses.
+        An entry for each port of each member. Used here are `operation` (what the member does),
+        `collective` (the row of `members`), and `port` (that of the switch).
     members
         ``members[collective, place]``: the rank at each place of its group.
     start_s
@@ -225,11 +228,14 @@ def _replay_rounds(
     Returns
     -------
     _Rounds
-        ``end_s[collective]``, when its last round ends, in seconds, if a round that is over just
-        as the rail stops ends before the stop; ``end_after_stop_s[collective]``, the same if the
-        last round has to wait for such a stop; and ``lacks_circuit[sender]``, by entry of
-        `senders`, whether a circuit was missing or given up too early.
+        With these fields:
+
+        * ``end_s[collective]``: when its last round ends, in seconds, before a stop that begins then;
+        * ``end_after_stop_s[collective]``: the same, after a stop that begins then;
+        * ``lacks_circuit[sender]``: for each entry of `senders`, whether in some round it had no
+          circuit to its receiver, or one that was given up before the round had ended.
     """
+    # By sender the spell of its port, at first that in which its operation starts.
     slack_s = context.slack_s
     spell = rail.spell_at(context.plan.start_s[senders.operation], senders.port)
     lacks_circuit = np.zeros(len(spell), dtype=bool)
@@ -239,7 +245,8 @@ def _replay_rounds(
         sends = _list_sends(context, transfers, senders, members)
         collective = sends.collective
 
-        # The round waits for the circuits of all who send.
+        # The round waits for the circuits of all who send: for each the first one that leads to
+        # its receiver and lasts long enough. A circuit that is missing holds up nobody.
         earliest_end_s = now_s[collective] + sends.lasts_s - slack_s
         in_use = _seek_circuit(rail, spell[sends.sender], sends.receiver, earliest_end_s)
         spell[sends.sender] = in_use
@@ -247,14 +254,15 @@ def _replay_rounds(
         up_s = np.where(missing, -np.inf, rail.since_s[in_use] + rail.delay_s)
         np.maximum.at(now_s, collective, up_s)
 
-        # It lasts as long as its longest send. The next one begins before a stop that begins just
-        # then (times that differ by the slack are the same, hence its sign); only of the last
-        # round the end after the stop is of interest.
+        # The round lasts as long as its longest send. Its end is worked out twice: after a stop
+        # that begins just then (-slack_s), and before it (slack_s). The next round goes on from
+        # the second; the first is overwritten in each round but the last.
         round_s = np.zeros(len(members))
         np.maximum.at(round_s, collective, sends.lasts_s)
         end_after_stop_s = _advance(rail, now_s, round_s, -slack_s)
         now_s = _advance(rail, now_s, round_s, slack_s)
 
+        # A circuit has to stay to the end of the round.
         missing |= rail.until_s[in_use] < now_s[collective] - slack_s
         lacks_circuit[sends.sender[missing]] = True
     return _Rounds(now_s, end_after_stop_s, lacks_circuit)

@@ -80,28 +80,34 @@ def verify_rails(
 
 
 def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
-    """Check a plan by all rules, from simple ones to those that rely on them.
+    """Check a plan by all rules: is it complete, are its times right, do its circuits carry the data?
 
-    First the form of the plan, then the times of operations, then the states of the switches, and
-    at last the circuits over which each operation sends. Where a rule is broken that later ones
-    rely on, the replay ends, and the findings say what was skipped.
+    A plan says when each operation of a training step starts and ends, and which circuits the switch
+    of each rail has when. The rules are checked in this order; the replay ends where later ones
+    would have nothing to apply to:
+
+    1. form: it is a plan, with times for each operation and a timeline for each rail;
+    2. times: operations wait for each other, and last as long as their work needs;
+    3. switches: each state is a matching of ports, and has the time to be set up;
+    4. circuits: the data of each operation on a rail arrive over circuits that are up.
 
     Parameters
     ----------
     job
-        The job.
+        The job: its step, which is all operations, and its network.
     plan
         A `RailPlan`; anything else is refused.
     findings
-        Violations, figures and what was skipped are added to it.
+        Broken rules, figures (such as the step time) and the names of skipped checks are added.
 
     Returns
     -------
     bool
-        False if a rule is broken without which later ones have nothing to apply to: the objective
-        cannot be recomputed.
+        False if the replay ended before the circuits were checked; the reason is among the findings.
+        True does not mean that no rule is broken.
     """
-    # All rules rely on a plan with times for every operation and a timeline for every rail.
+    # Form. A timeline is the states of a switch over time; rails that do the same share one, and
+    # together the timelines name each rail once.
     step = job.step()
     if not isinstance(plan, RailPlan):
         findings.refuse(ANSWER_IS_PLAN, "answer", type(plan).__name__, "RailPlan")
@@ -114,12 +120,13 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
     if not findings.expect(EVERY_RAIL_HAS_TIMELINE, "rails", planned, list(ranks_of_rail)):
         return False
 
+    # Times. An operation with rail -1 is beside all rails, and may use no port.
     context = Context(job, step, plan, findings)
     check_times(context)
     wrong = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
     context.refuse(NO_RAIL_NO_PORT, wrong, np.ones(len(wrong), bool), plan.ports[wrong], 0)
 
-    # All timelines are checked, also after a wrong one.
+    # Switches. All timelines are checked, also after a wrong one.
     fits = [
         check_timeline(context, number, len(ranks_of_rail[timeline.rails[0]]))
         for number, timeline in enumerate(plan.rails)
@@ -128,17 +135,19 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
     if not all(fits):
         findings.skipped.append("circuits: states that are no matchings of a rail define none")
         return False
+    # In a pooled plan data change rail inside a server: each GPU sends over all ports of its
+    # server, of which it has equal shares. This is allowed only if all rails do the same.
     if plan.pooled and not check_pooled(context, ranks_of_rail):
         findings.skipped.append("circuits: rails that may not be used together")
         return False
     if plan.pooled:
-        # The rail of shares that stands for all: its GPUs have the ports of all rails.
+        # From here on the job is one in which these shares are ports of the GPU itself.
         context = Context(pool_job(job), step, plan, findings)
     if not check_forwarded(context) or not check_chord_routes(context):
         findings.skipped.append("circuits: what is forwarded has no route")
         return False
 
-    # Circuits: of pooled rails, one rail of shares stands for all.
+    # Circuits. Of a pooled plan rail 0 is checked, with the ports of all rails: all do the same.
     if plan.pooled:
         rail = open_rail(context.job, ranks_of_rail[0], pool_timelines(job, plan))
         _check_rail(context, rail, np.flatnonzero(step.rail == 0))

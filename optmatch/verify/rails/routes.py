@@ -108,31 +108,40 @@ def check_forwarded(context: Context) -> bool:
 
 
 def check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
-    """Follow the data of operations along their circuits to where they arrive.
+    """Check that data which go over circuits that stay arrive where they should, and in time.
 
-    A hop is what one rank on the way of an operation sends: the rank of the operation itself, and
-    each rank that forwards its data. A direct send has one hop. All circuits have to stay from
-    start to end. Messages have to reach their receivers, collectives have to go around rings of
-    their groups, and all have to last as long as their bytes need.
+    An operation is what one rank does in a communication, such as to send a message. Its data go
+    straight to the receiver, or other ranks forward them. Each rank that sends them is a hop: if
+    rank 5 forwards data of rank 2, there are two hops, from rank 2 to 5 and from 5 to the receiver.
+    What is checked, in this order:
+
+    1. each rank that sends is on this rail;
+    2. the circuits of a hop are up from the start of the operation to its end, and lead to the rank
+       that forwards next, if there is one;
+    3. the last hop of a message leads to its receiver;
+    4. the last hops of a collective (such as an all-reduce) lead once around all its members;
+    5. each operation lasts as long as its bytes need.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The job, its step, the plan with start and end of all operations in seconds, and the
+        findings, to which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The ranks of one rail, and over time which port of its switch has a circuit to which rank.
     riding
-        All operations on the rail, ascending.
+        All operations that communicate over this rail, sends and receives: their numbers in the
+        step, ascending; int64. Receives are compared with the messages that arrive.
     operations
-        Those that send over the rail while their circuits stay, ascending.
+        Those of `riding` that are checked here: they send, over circuits that do not change before
+        their end; ascending.
 
     Returns
     -------
     Sent
-        An entry for each port that they send over, also at ranks that forward: the operation, and
-        the port of the switch. Empty if data leave the rail.
+        An entry for each port over which data of `operations` are sent, also at ranks that forward:
+        the `operation`, and the `port` of the switch. Empty if a rank that forwards is not on this
+        rail: then nothing more is checked.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -141,9 +150,12 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
         _refuse_hops(context, OWN_RAIL, hops, np.flatnonzero(off_rail))
         return Sent(operations[:0], operations[:0])
 
-    # Circuits first, then where they lead: messages to receivers, collectives around rings.
+    # One entry of `used` is one port of one hop. `used.next_rank` is -1 at the last hop of a
+    # route, and `used.reached.rank` is -1 for a port without a circuit.
     used = _list_hop_ports(context, rail, hops)
     _check_circuits(context, rail, hops, used)
+
+    # Where the last hops lead: those of messages to receivers, those of collectives around rings.
     is_last = used.next_rank < 0
     arrives = is_last & (used.reached.rank >= 0)
     is_message = step.kind[used.operation] == SEND
@@ -154,25 +166,29 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 
 
 def _list_hops(context: Context, operations: Places) -> Hops:
-    """List the way of each operation: its own rank, then the ranks that forward its data.
+    """List for each operation the ranks that send its data, one after another.
 
-    A hop is one rank of such a way, which sends on to the next one over some ports. The plan has a
-    row (operation, rank that forwards, ports) for each rank that forwards. If ranks 5 and 7
-    forward an operation of rank 2, its hops are 2, 5 and 7, with the next ranks 5, 7 and -1.
+    An operation is sent by its own rank; other ranks may forward it. The plan has a row (operation,
+    rank that forwards, ports) for each of them. If ranks 5 and 7 forward an operation of rank 2, the
+    result has three entries for it, with the ranks 2, 5 and 7 and the next ranks 5, 7 and -1.
 
     Parameters
     ----------
     context
-        The plan with the times of all operations in seconds, and the findings, to which what is
-        wrong is added.
+        The step, with the rank of each operation, and the plan, with the ports of each operation and
+        its rows of ranks that forward.
     operations
-        Operations that send over one rail, ascending.
+        Operations that send over one rail, ascending; int64.
 
     Returns
     -------
     Hops
-        By hop its `operation`, `rank`, `ports` as bits, and `next_rank`, to which it sends on (-1
-        at the last hop); by operation, and then in the order of its route.
+        An entry for each rank that sends, by operation and then in the order of the route:
+
+        * `operation`: the operation whose data it sends;
+        * `rank`: the rank itself;
+        * `ports`: the ports that it sends over, bit p for port p;
+        * `next_rank`: the rank that forwards next, -1 if none does.
     """
     step = context.step
     plan = context.plan
@@ -197,27 +213,30 @@ def _list_hops(context: Context, operations: Places) -> Hops:
 def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
     """Find where each port leads over which an operation, or a rank that forwards for it, sends.
 
-    A hop is one rank on the way of an operation, which sends on to the next one, over one port or
-    several. A spell is a time in which a port keeps one circuit; the spell at the start of the
-    operation is looked up.
+    Each rank that sends the data of an operation is a hop, and it sends over one port or several. A
+    port keeps one circuit for a time, which is called a spell. Looked up is the spell of the port at
+    the start of the operation.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan, with the start of each operation in seconds.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of the rail over time: by spell when it begins and ends, in seconds, and where
+        the circuit leads.
     hops
-        Hops whose ranks are all on this rail.
+        An entry for each rank that sends, all on this rail: the operation, the rank, its ports as
+        bits, and the rank that forwards next (-1 if none does).
 
     Returns
     -------
     _HopPorts
-        An entry for each port of each hop: the place of the hop in `hops`, the number of the port
-        at its GPU and on the rail, operation and next rank of the hop, the spell of the port when
-        the operation starts, and the rank and port that are reached.
+        An entry for each port of each hop:
+
+        * `hop`: the place of the hop in `hops`, with its `operation` and `next_rank`;
+        * `number` and `port`: the number of the port at its GPU, and on the switch;
+        * `spell`: the number of its spell when the operation starts;
+        * `reached`: the rank to which it leads then (-1 for none), and the port there.
     """
     used: UsedPorts = rail.list_ports(hops.rank, hops.ports)
     operation = hops.operation[used.row]
@@ -273,21 +292,22 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
     """Check that messages reach their receivers, at the ports that the receivers name.
 
-    A message may be forwarded by other GPUs; only the last circuit of its way is looked at here.
-    In the plan a receive names the ports at which its message arrives.
+    A message is two operations: the send of one rank and the receive of another. Both have the same
+    number in ``step.match``. The plan states for a receive the ports at which its message arrives.
 
     Parameters
     ----------
     context
-        The plan with the times of all operations in seconds, and the findings, to which what is
-        wrong is added.
+        The step, the plan with the ports of each operation as bits, and the findings, to which
+        broken rules are added.
     riding
-        All operations on the rail, ascending.
+        All operations on the rail, ascending; the receives among them are compared.
     used
-        The circuits of hops, an entry for each port: the operation that sends, and the rank and
-        its port that the circuit leads to.
+        An entry for each port over which data are sent: `operation` is the send, and `reached` the
+        rank to which the circuit leads (`rank`) and the port there (`number`).
     rows
-        The entries of `used` for the last hops of messages, where these arrive somewhere.
+        The entries of `used` that are looked at: those of the rank that sends a message last, with a
+        circuit to some rank.
     """
     step = context.step
     sends = used.operation[rows]
@@ -313,30 +333,34 @@ def _check_collectives(
 ) -> None:
     """Check that the circuits of each collective lead around rings of its members.
 
-    The data of a collective go around a ring, from member to member. Each port of a member has a
-    ring of its own, called a lane: the ports number 2 of all members make lane 2. If other GPUs
-    forward the data, there is one ring only, lane 0. A hop is one rank on the route of an
-    operation: its own rank, or one that forwards its data.
+    In a collective, such as an all-reduce, data go around a ring from member to member. With two
+    ports a member is on two rings: the ports number 0 of all members make one, the ports number 1
+    another. Such a ring is called a lane. If other GPUs forward the data, there is one ring only,
+    lane 0, and all ports of a member lead to the same next one.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The job, its step, the plan with start and end of all operations in seconds, and the
+        findings, to which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The rail; only its number of ports for each GPU is used here.
     operations
-        Those that send over the rail while their circuits stay, ascending.
+        Operations that send over the rail while their circuits stay, ascending; messages among them
+        are left out. An operation is what one rank does in a collective.
     hops
-        Their hops, an entry for each rank on a route.
+        An entry for each rank that sends their data: the rank of the operation, and ranks that
+        forward for it.
     used
-        The circuits of these hops, an entry for each port: its hop and operation, its number at
-        the GPU, the rank that it leads to (-1 for none), and the rank that forwards next (-1 at
-        the last hop).
+        An entry for each port of each hop:
+
+        * `hop` and `operation`: the place of the hop in `hops`, and its operation;
+        * `number`: the number of the port at its GPU;
+        * `next_rank`: the rank that forwards next, -1 at the last hop;
+        * `reached.rank`: the rank that the circuit leads to, -1 if there is none.
     """
-    # Each lane of each operation has a key, ``place in operations * ports of a GPU + lane``. A hop
-    # is the last of its route if nobody forwards after it.
+    # A lane of an operation is one integer, ``place in operations * ports of a GPU + lane``: with
+    # 2 ports, lane 1 of the operation at place 3 is 7.
     step = context.step
     is_forwarded = np.isin(step.match[used.operation], step.match[context.plan.relays[:, 0]])
     lane = np.where(is_forwarded, 0, used.number)
@@ -344,7 +368,8 @@ def _check_collectives(
     is_last = used.next_rank < 0
     arrives = is_last & (used.reached.rank >= 0)
 
-    # All ports of the last hop of a lane lead to one rank, the next member of the ring.
+    # By lane of an operation the rank that it leads to: the next member of the ring. -1 stands
+    # for no circuit.
     leads_to = np.full(len(operations) * rail.ports_per_gpu, -1)  # by key of operation and lane
     leads_to[key[arrives]] = used.reached.rank[arrives]
     # Where several ports lead to different ranks, one of them is written last, and others differ.
@@ -362,24 +387,26 @@ def _check_collectives(
 def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
     """Check that the circuits of each collective make one ring over its whole group.
 
-    On a ring each member is reached once, and all are on one cycle: 0 -> 2 -> 1 -> 0 is one ring,
-    but 0 -> 1 -> 0 and 2 -> 3 -> 2 are two. A lane is the ports of one number at all members, or
-    all ports where other GPUs forward the data. Each lane has a ring of its own.
+    On a ring each member is reached once, and all are on one cycle: 0 -> 2 -> 1 -> 0 is a ring of
+    three members, but 0 -> 1 -> 0 and 2 -> 3 -> 2 are two cycles of four. A collective may have
+    several rings, called lanes: one for each port number, or one in all if other GPUs forward the
+    data. Each of them is checked.
 
-    Cycles are found by pointer doubling: `lowest` is the lowest entry within 1, 2, 4, ... steps
-    along the circuits. At the end all entries of a cycle have the same one.
+    Cycles are told apart by pointer doubling: each entry learns the lowest entry that is 1, then 2,
+    then 4 steps further along the circuits, and so on. In the end all entries of a cycle know the
+    same one.
 
     Parameters
     ----------
     context
-        The plan with the times of all operations in seconds, and the findings, to which what is
-        wrong is added.
+        The job, its step with the groups, and the findings, to which broken rules are added.
     operation, lane, reached
-        An entry for each lane of each operation: the operation, the number of the lane, and the
-        rank that the lane leads to from the rank of the operation, -1 for none; int64, shape
-        (lanes,).
+        An entry for each lane of each operation: the operation (what one rank does in a collective),
+        the number of the lane, and the rank that the lane leads to from the rank of the operation,
+        -1 for none; int64, shape (lanes,).
     """
-    # `ring` is one integer for a lane of a collective, the same at all of its members.
+    # `ring` is one integer for a lane of a collective, the same at all of its members: `match` is
+    # a number that all operations of one collective share.
     step = context.step
     n_members = context.group_size[step.group[operation]]
     ports_per_gpu = context.job.network.ports_per_gpu
@@ -407,7 +434,8 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     lowest_of_ring = np.full(len(n_entries), len(entries))
     np.minimum.at(lowest_of_ring, ring_number, entries)
 
-    # One cycle through all members: all have the same lowest entry, and none is missing.
+    # One cycle through all members: on each entry's cycle the lowest entry is the lowest one of
+    # the whole ring, and there are as many entries as members.
     one_cycle = lowest == lowest_of_ring[ring_number]
     has_all = n_entries[ring_number] == n_members
     makes_ring = leads_inside & reached_once & one_cycle & has_all
@@ -415,25 +443,26 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
 
 
 def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
-    """Check that operations last as long as their bytes need on their way.
+    """Check that each operation lasts as long as its bytes need on their way.
 
-    A hop is one rank on the route of an operation: its own rank, or one that forwards its data.
-    The whole communication goes at the rate of its narrowest hop, which has the fewest ports, and
-    has the latency of its longest route.
+    Data of an operation are sent by its own rank, and then by each rank that forwards them; each of
+    these is a hop. All parts of one communication last equally long:
+
+    * its bytes go at the rate of the hop with the fewest ports, of all its members;
+    * each message has the latency of every hop of the longest route, of all its members;
+    * while the whole rail is dark to change circuits, data rest.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The job, its step, the plan with start and end of all operations in seconds, and the
+        findings, to which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The rail: its number of ports for each GPU, and when it is dark as a whole.
     operations
         Those that send over the rail while their circuits stay, ascending.
     hops
-        Their hops, an entry for each rank on the route of an operation, with the ports that it
-        sends over as bits.
+        An entry for each hop: the `operation`, and the `ports` that it sends over as bits.
     """
     step = context.step
     work = measure_work(context.job, operations)
@@ -441,7 +470,8 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
     end_s = context.plan.end_s[operations]
     match = step.match[operations]
 
-    # By communication, over all its parts: ports of the narrowest hop, hops of the longest route.
+    # By communication (its number in `match`), over all members: the ports of the hop with the
+    # fewest ports, and the hops of the longest route.
     n_matches = int(match.max(initial=-1)) + 1
     width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)
     narrowest = np.full(n_matches, rail.ports_per_gpu)
@@ -452,7 +482,8 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
     most_hops = np.zeros(n_matches, np.int64)
     np.maximum.at(most_hops, match, hops_per_operation)
 
-    # An all-to-all that goes around a ring passes half of all others on the way.
+    # Around a ring of n members the parts of an all-to-all go 1, 2, ... or n - 1 hops, n / 2 on
+    # average, and a circuit carries as many times the bytes that a member sends.
     n_members = context.group_size[step.group[operations]]
     around = np.where(step.kind[operations] == ALL_TO_ALL, n_members / 2, 1.0)
     rate = narrowest[match] * context.job.network.port_bytes_per_s

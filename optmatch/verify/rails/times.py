@@ -486,18 +486,20 @@ def bound_changes(job: RailJob) -> float:
 
 
 def bound_staying(job: RailJob) -> float:
-    """Return the least step time of plans in which no circuit changes, with one port for each GPU.
+    """Bound the step time from below for plans in which no circuit changes, with one port a GPU.
 
-    Each GPU then sends to one other and receives from one, so that all who communicate, directly
-    or through others, are on one ring. A collective uses its whole ring, since each member passes
-    data on to the next one. The collectives of a ring therefore go one after another, like the
-    jobs of one machine. With N ports on the ring and n members, data make N / n hops at least on
-    the longest way from one member to the next, and each message waits for the latency of these.
+    Each GPU then has one circuit to another GPU, and one from another. All GPUs that communicate,
+    directly or through others, are therefore on one ring of circuits. This has two consequences:
 
-    One-machine bound (Jackson 1955, Carlier 1982): for every set S of collectives, ``step >= min
-    head(S) + sum duration(S) + min tail(S)``. The head of a collective is its earliest start, its
-    tail the least time from its end to the end of the step. It suffices to try ``S = {head >= r
-    and tail >= q}`` for all r and q.
+    1. Collectives of a ring go one after another. In a collective, such as an all-reduce, data go
+       around the whole ring, and use all of its circuits. The ring is like a machine that does one
+       job at a time.
+    2. Messages are late. On a ring of 64 GPUs the ways from each of 8 members to the next one are 64
+       hops in all. The longest of them is 8 hops at least, and each message has the latency of all.
+
+    The time of such a machine is bounded as by Jackson (1955) and Carlier (1982). The head of a job
+    is its earliest start; its tail is the least time from its end to the end of the step. Some jobs
+    together take no less than the least head, plus all durations, plus the least tail.
 
     Parameters
     ----------
@@ -507,8 +509,11 @@ def bound_staying(job: RailJob) -> float:
     Returns
     -------
     float
-        The bound in seconds.
+        Seconds: the greatest bound of all rings; 0 if no collective goes over a rail.
     """
+    # An event is a computation, or a communication as a whole, of which each operation is the
+    # part of one rank: ``graph.event[operation]``. Heads and tails are longest paths with all
+    # circuits up.
     step = job.step()
     operations = np.arange(step.n_operations)
     work = measure_work(job, operations)
@@ -517,14 +522,16 @@ def bound_staying(job: RailJob) -> float:
     head_s = _find_earliest(graph.lasts_s, graph.before, graph.after)
     tail_s = _find_earliest(graph.lasts_s, graph.after, graph.before)
 
-    # Ports that take part in one communication are on one ring. A port is a pair of rail and rank,
-    # numbered among those that are used.
+    # `riding` are the operations on rails, and ``port[row]`` is the port that ``riding[row]``
+    # uses, from 0 on: a pair of rail and rank is one port. Ports that take part in one
+    # communication are on one ring, which also is the ring of the event.
     riding = np.flatnonzero(step.rail >= 0)
     port_key = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
     _, first_of_port, port = np.unique(port_key, return_index=True, return_inverse=True)
     ring_of_event = _join_rings(port, graph.event[riding], n_events)
 
-    # An all-to-all passes half of its members on the way around a ring.
+    # By event its duration on the ring. In an all-to-all of n members, parts go 1, 2, ... or
+    # n - 1 hops around the ring: a circuit carries n / 2 times the bytes that a member sends.
     n_members = np.array([len(group.ranks) for group in step.groups])[step.group[riding]]
     is_all_to_all = step.kind[riding] == ALL_TO_ALL
     around_bytes = work.sent_bytes[riding] * n_members / 2
@@ -532,8 +539,9 @@ def bound_staying(job: RailJob) -> float:
     duration_s = graph.lasts_s.copy()
     duration_s[graph.event[riding[is_all_to_all]]] = around_s[is_all_to_all]
 
-    # Once around the ring, the ways between members have as many hops as the ring has ports. The
-    # longest way has the mean number of them at least, and each message waits for its latency.
+    # The longest way between members has (ports of the ring) / (members) hops at least. One hop
+    # is in the duration already; each further one adds its latency to every message. To count the
+    # ports of a ring, each port is looked up once, by the first operation that uses it.
     ring_of_port = ring_of_event[graph.event[riding[first_of_port]]]
     n_ports_of_ring = np.bincount(ring_of_port)
     least_hops = np.ceil(n_ports_of_ring[ring_of_event[graph.event[riding]]] / n_members)
@@ -541,6 +549,7 @@ def bound_staying(job: RailJob) -> float:
     added_latency_s[graph.event[riding]] = (least_hops - 1) * work.latency_s[riding]
     duration_s += added_latency_s
 
+    # Each ring is a machine, and its collectives are the jobs. Messages have kinds from `SEND` on.
     collectives = np.unique(graph.event[riding[step.kind[riding] < SEND]])
     bound_s = 0.0
     for ring in np.unique(ring_of_event[collectives]).tolist():
