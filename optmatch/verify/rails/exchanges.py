@@ -205,16 +205,17 @@ def _replay_rounds(
 
     Some switches stop all circuits at once to change them, and data rest during a stop. If a round
     is over at the very moment at which a stop begins, it may count as ended before the stop, or
-    after it. If the last round is over at 7 s and a stop lasts from 7 s to 9 s, both 7 s and 9 s are
-    right, and both are returned. Earlier rounds end before such a stop.
+    after it. If the last round is over at 7 s and a stop lasts from 7 s to 9 s, both 7 s and 9 s
+    are right, and both are returned. Earlier rounds end before such a stop.
 
     Parameters
     ----------
     context
         The plan, with the start of each operation in seconds, and the rates of ports.
     rail
-        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s` and
-        `until_s` are when it begins and ends, in seconds. A circuit is up `delay_s` after that.
+        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
+        and `until_s` are when it begins and ends, in seconds. A circuit is up `delay_s` after
+        that.
     rounds
         By round its sends, each from a place of a group to another; the same for all collectives.
     senders
@@ -230,7 +231,8 @@ def _replay_rounds(
     _Rounds
         With these fields:
 
-        * ``end_s[collective]``: when its last round ends, in seconds, before a stop that begins then;
+        * ``end_s[collective]``: when its last round ends, in seconds, before a stop that begins
+          then;
         * ``end_after_stop_s[collective]``: the same, after a stop that begins then;
         * ``lacks_circuit[sender]``: for each entry of `senders`, whether in some round it had no
           circuit to its receiver, or one that was given up before the round had ended.

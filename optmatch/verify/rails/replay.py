@@ -80,11 +80,11 @@ def verify_rails(
 
 
 def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
-    """Check a plan by all rules: is it complete, are its times right, do its circuits carry the data?
+    """Check a plan by all rules: its form, its times, its switches, and its circuits.
 
-    A plan says when each operation of a training step starts and ends, and which circuits the switch
-    of each rail has when. The rules are checked in this order; the replay ends where later ones
-    would have nothing to apply to:
+    A plan says when each operation of a training step starts and ends, and which circuits the
+    switch of each rail has when. The rules are checked in this order; the replay ends where later
+    ones would have nothing to apply to:
 
     1. form: it is a plan, with times for each operation and a timeline for each rail;
     2. times: operations wait for each other, and last as long as their work needs;
@@ -103,8 +103,8 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
     Returns
     -------
     bool
-        False if the replay ended before the circuits were checked; the reason is among the findings.
-        True does not mean that no rule is broken.
+        False if the replay ended before the circuits were checked; the reason is among the
+        findings. True does not mean that no rule is broken.
     """
     # Form. A timeline is the states of a switch over time; rails that do the same share one, and
     # together the timelines name each rail once.

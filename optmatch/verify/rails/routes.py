@@ -112,12 +112,12 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 
     An operation is what one rank does in a communication, such as to send a message. Its data go
     straight to the receiver, or other ranks forward them. Each rank that sends them is a hop: if
-    rank 5 forwards data of rank 2, there are two hops, from rank 2 to 5 and from 5 to the receiver.
-    What is checked, in this order:
+    rank 5 forwards data of rank 2, there are two hops, from rank 2 to 5 and from 5 to the
+    receiver. What is checked, in this order:
 
     1. each rank that sends is on this rail;
-    2. the circuits of a hop are up from the start of the operation to its end, and lead to the rank
-       that forwards next, if there is one;
+    2. the circuits of a hop are up from the start of the operation to its end, and lead to the
+       rank that forwards next, if there is one;
     3. the last hop of a message leads to its receiver;
     4. the last hops of a collective (such as an all-reduce) lead once around all its members;
     5. each operation lasts as long as its bytes need.
@@ -139,9 +139,9 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
     Returns
     -------
     Sent
-        An entry for each port over which data of `operations` are sent, also at ranks that forward:
-        the `operation`, and the `port` of the switch. Empty if a rank that forwards is not on this
-        rail: then nothing more is checked.
+        An entry for each port over which data of `operations` are sent, also at ranks that
+        forward: the `operation`, and the `port` of the switch. Empty if a rank that forwards is
+        not on this rail: then nothing more is checked.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -168,15 +168,16 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 def _list_hops(context: Context, operations: Places) -> Hops:
     """List for each operation the ranks that send its data, one after another.
 
-    An operation is sent by its own rank; other ranks may forward it. The plan has a row (operation,
-    rank that forwards, ports) for each of them. If ranks 5 and 7 forward an operation of rank 2, the
-    result has three entries for it, with the ranks 2, 5 and 7 and the next ranks 5, 7 and -1.
+    An operation is sent by its own rank; other ranks may forward it. The plan has a row
+    (operation, rank that forwards, ports) for each of them. If ranks 5 and 7 forward an operation
+    of rank 2, the result has three entries for it, with the ranks 2, 5 and 7 and the next ranks 5,
+    7 and -1.
 
     Parameters
     ----------
     context
-        The step, with the rank of each operation, and the plan, with the ports of each operation and
-        its rows of ranks that forward.
+        The step, with the rank of each operation, and the plan, with the ports of each operation
+        and its rows of ranks that forward.
     operations
         Operations that send over one rail, ascending; int64.
 
@@ -213,9 +214,9 @@ def _list_hops(context: Context, operations: Places) -> Hops:
 def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
     """Find where each port leads over which an operation, or a rank that forwards for it, sends.
 
-    Each rank that sends the data of an operation is a hop, and it sends over one port or several. A
-    port keeps one circuit for a time, which is called a spell. Looked up is the spell of the port at
-    the start of the operation.
+    Each rank that sends the data of an operation is a hop, and it sends over one port or several.
+    A port keeps one circuit for a time, which is called a spell. Looked up is the spell of the
+    port at the start of the operation.
 
     Parameters
     ----------
@@ -292,8 +293,9 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
     """Check that messages reach their receivers, at the ports that the receivers name.
 
-    A message is two operations: the send of one rank and the receive of another. Both have the same
-    number in ``step.match``. The plan states for a receive the ports at which its message arrives.
+    A message is two operations: the send of one rank and the receive of another. Both have the
+    same number in ``step.match``. The plan states for a receive the ports at which its message
+    arrives.
 
     Parameters
     ----------
@@ -306,8 +308,8 @@ def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Pla
         An entry for each port over which data are sent: `operation` is the send, and `reached` the
         rank to which the circuit leads (`rank`) and the port there (`number`).
     rows
-        The entries of `used` that are looked at: those of the rank that sends a message last, with a
-        circuit to some rank.
+        The entries of `used` that are looked at: those of the rank that sends a message last, with
+        a circuit to some rank.
     """
     step = context.step
     sends = used.operation[rows]
@@ -346,8 +348,8 @@ def _check_collectives(
     rail
         The rail; only its number of ports for each GPU is used here.
     operations
-        Operations that send over the rail while their circuits stay, ascending; messages among them
-        are left out. An operation is what one rank does in a collective.
+        Operations that send over the rail while their circuits stay, ascending; messages among
+        them are left out. An operation is what one rank does in a collective.
     hops
         An entry for each rank that sends their data: the rank of the operation, and ranks that
         forward for it.
@@ -392,18 +394,18 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     several rings, called lanes: one for each port number, or one in all if other GPUs forward the
     data. Each of them is checked.
 
-    Cycles are told apart by pointer doubling: each entry learns the lowest entry that is 1, then 2,
-    then 4 steps further along the circuits, and so on. In the end all entries of a cycle know the
-    same one.
+    Cycles are told apart by pointer doubling: each entry learns the lowest entry that is 1, then
+    2, then 4 steps further along the circuits, and so on. In the end all entries of a cycle know
+    the same one.
 
     Parameters
     ----------
     context
         The job, its step with the groups, and the findings, to which broken rules are added.
     operation, lane, reached
-        An entry for each lane of each operation: the operation (what one rank does in a collective),
-        the number of the lane, and the rank that the lane leads to from the rank of the operation,
-        -1 for none; int64, shape (lanes,).
+        An entry for each lane of each operation: the operation (what one rank does in a
+        collective), the number of the lane, and the rank that the lane leads to from the rank of
+        the operation, -1 for none; int64, shape (lanes,).
     """
     # `ring` is one integer for a lane of a collective, the same at all of its members: `match` is
     # a number that all operations of one collective share.
@@ -445,8 +447,8 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
 def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
     """Check that each operation lasts as long as its bytes need on their way.
 
-    Data of an operation are sent by its own rank, and then by each rank that forwards them; each of
-    these is a hop. All parts of one communication last equally long:
+    Data of an operation are sent by its own rank, and then by each rank that forwards them; each
+    of these is a hop. All parts of one communication last equally long:
 
     * its bytes go at the rate of the hop with the fewest ports, of all its members;
     * each message has the latency of every hop of the longest route, of all its members;

@@ -494,12 +494,13 @@ def bound_staying(job: RailJob) -> float:
     1. Collectives of a ring go one after another. In a collective, such as an all-reduce, data go
        around the whole ring, and use all of its circuits. The ring is like a machine that does one
        job at a time.
-    2. Messages are late. On a ring of 64 GPUs the ways from each of 8 members to the next one are 64
-       hops in all. The longest of them is 8 hops at least, and each message has the latency of all.
+    2. Messages are late. On a ring of 64 GPUs the ways from each of 8 members to the next one are
+       64 hops in all. The longest of them is 8 hops at least, and each message has the latency of
+       all.
 
-    The time of such a machine is bounded as by Jackson (1955) and Carlier (1982). The head of a job
-    is its earliest start; its tail is the least time from its end to the end of the step. Some jobs
-    together take no less than the least head, plus all durations, plus the least tail.
+    The time of such a machine is bounded as by Jackson (1955) and Carlier (1982). The head of a
+    job is its earliest start; its tail is the least time from its end to the end of the step. Some
+    jobs together take no less than the least head, plus all durations, plus the least tail.
 
     Parameters
     ----------
