@@ -161,34 +161,30 @@ class _OverChords(NamedTuple):
 def _find_over_chords(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> _OverChords:
-    """Find the all-to-alls whose circuits lead as far as a given table of routes says.
+    """Find the all-to-alls whose circuits lead as far as a table of routes says.
 
-    The members of a group stand on a circle, each at its place. The stride of a circuit is how
-    many places further on it leads: from place 3 to place 1 of 8 it is 6. The table names a stride
-    for each port. An all-to-all is found if it has as many members, uses as many ports, and each
-    port has the stride of the table. A spell is the time in which a port keeps one circuit.
+    The ranks of a group stand on a circle, in the order of the group. The stride of a circuit is
+    how many places further on it leads: from place 3 to place 1 of 8 it is 6. An all-to-all
+    belongs to the table if it has as many members, uses as many ports, and each port has its
+    stride.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with the start of all operations in seconds, and the ports of each as bits.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail. A spell is a time in which a port keeps one circuit.
     operations
-        All-to-alls of more than two that are not forwarded, ascending: one operation for each
-        member.
+        The part of each rank in all-to-alls of more than two ranks that no other GPU forwards:
+        numbers in the step, ascending, int64.
     routes
-        The number of members (`n_members`), and a stride for each port (`strides`), in the order
-        of the ports.
+        The table: the number of members (`n_members`), and the stride of each port (`strides`).
 
     Returns
     -------
     _OverChords
-        ``operation``, int64, shape (rows,): those in groups of as many members that use as many
-        ports, each port with its stride. ``spell[row, port]``, int64: the circuit of each of these
-        ports when the operation starts, as the number of its spell in `rail`.
+        Those that belong to the table: ``operation[row]``, and ``spell[row, port]``, the number of
+        the spell of each port that it uses, at its start; int64, shapes (rows,) and (rows, ports).
     """
     step = context.step
     plan = context.plan

@@ -185,31 +185,37 @@ class Rail(NamedTuple):
 
 
 def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
-    """Find when each circuit of a rail is set up and given up, from the states of its switch.
+    """Find when each port of a rail's switch gets and gives up each of its circuits.
 
-    A state is all circuits of the switch at a time. A spell is a time in which one port keeps one
-    circuit, over one state or several in a row. If a port leads to 4, 4, 7 in three states that
-    begin at 0, 3 and 5 s, its spells are: to 4 until 5 s, and to 7 from then on.
+    A plan has the states of the switch: in each, every port leads to one other port or to none. A
+    port often keeps its circuit over several states. Such a time is a spell. If a port leads to 4,
+    4 and 7 in three states that begin at 0, 3 and 5 s, it has two spells: to 4 until 5 s, and to 7
+    from then on.
 
     Parameters
     ----------
     job
-        Has the switch and its delay.
+        The job, whose network has the switch and the delay of a change.
     ranks
         The ranks on the rail, ascending.
     timeline
-        The states of the switch of the rail.
+        The states of the switch: ``matchings[state, port]`` is the port that a port leads to, -1
+        for none, and ``starts_s[state]`` when the change to the state starts, in seconds.
 
     Returns
     -------
     Rail
-        The ranks, when each state starts, which ports of the switch are those of the GPUs, and
-        when the rail stops as a whole, if it does. By spell, sorted by port and state:
+        By spell, sorted by port and then by time:
 
-        * `spell_key`: the port times the number of states, plus the first state of the spell;
-        * `since_s`, `until_s`: when it begins and ends, in seconds; the first spell of a port
-          begins at minus infinity, and the last one ends at infinity;
-        * `gpu_port`: the port of a GPU that it leads to, -1 for none.
+        * `spell_key`: ``port * number of states + first state of the spell``, by which spells are
+          searched;
+        * `since_s`, `until_s`: when it begins and ends, in seconds; minus infinity for the first
+          spell of a port, infinity for its last one;
+        * `gpu_port`: the port that it leads to, as ``GPU * ports of a GPU + port``; -1 for none.
+
+        And for the whole rail: `ranks`, `state_starts_s`, `switch_port` (by port of a GPU the port
+        of the switch), `ports_per_gpu`, `delay_s`, and `stops_s`, when all circuits go dark for a
+        change (empty if only single ports do).
     """
     network = job.network
     matchings = timeline.matchings

@@ -146,32 +146,36 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
 def _list_senders(
     context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
 ) -> _Senders:
-    """List the ports over which collectives send: one entry for each port of each operation.
+    """List the ports over which collectives send: one entry for each port of each member.
 
-    A collective is done by the ranks of a group; the part of one rank is an operation. The place
-    of a rank is its position in the group, from 0. An operation that uses two ports has two
-    entries.
+    A collective, such as an all-reduce, is done by all ranks of a group. An operation is what one
+    rank does in it. The place of a rank is its position in the group, from 0. A rank that uses two
+    ports has two entries.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan, with the ports of each operation as bits, and its step.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The rail, with the numbers of its ports.
     group
-        The operations, and the number of members of each collective.
+        The operations of some collectives (`operations`, shape (rows,)), and the number of members
+        of each collective (`n_members`).
     collective_of
-        ``collective_of[row]``: the collective, from 0, that an operation of `group` is part of.
+        ``collective_of[row]``: the row of `members` that the operation belongs to.
     members
         ``members[collective, place]``: the rank at each place of its group.
 
     Returns
     -------
     _Senders
-        An entry for each port of each operation: the operation, its collective, the place of its
-        rank in the group, the port of the switch, and how many ports the operation uses.
+        An entry for each port of each operation:
+
+        * `operation`: its number in the step;
+        * `collective`: the row of `members`;
+        * `place`: the place of its rank in the group;
+        * `port`: the port of the switch;
+        * `n_ports`: how many ports the operation uses.
     """
     step = context.step
     used = rail.list_ports(step.rank[group.operations], context.plan.ports[group.operations])
@@ -445,40 +449,42 @@ class _AllToAlls(NamedTuple):
 
 
 def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
-    """Check all-to-alls that are done in rounds, and sort out those that are done in stages.
+    """Check all-to-alls that are done in rounds, and tell which others are done in stages.
 
-    In an all-to-all each member has data for each other one, a part. There are three ways to do
-    it:
+    In an all-to-all of several ranks each sends a part of its data to each other one. A plan may
+    do it in three ways:
 
-    * in rounds: each pair of members has a circuit of its own for a while, as long as its part
-      needs;
-    * in stages: there are fewer circuits than pairs, and a part takes several hops;
+    * in rounds: each rank has a circuit to each other one for a while, as long as one part needs;
+    * in stages: a rank has circuits to few others, and parts take several hops;
     * around a ring: no circuit changes.
 
-    In rounds, the ports of a member serve so many others at a time. With 2 ports and 7 other
-    members there are 4 rounds, and a reconfiguration between each two. The operation has to last
-    as long as its rounds and these reconfigurations; the latency of all messages is spread over
-    the rounds.
+    In rounds, all ports of a rank send at once. With 2 ports and 7 others there are 4 rounds, and
+    a change of circuits between each two. The operation has to last as long as all of these. The
+    latency of all messages is spread evenly over the rounds.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with start and end of all operations in seconds, the network, and the findings, to
+        which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
+        and `until_s` are when it begins and ends, in seconds.
     operations
-        All-to-alls of more than two on this rail, neither forwarded nor over chords, ascending.
+        The part of each rank in each all-to-all on this rail of more than two ranks, without those
+        that other GPUs forward and those whose routes over fixed circuits the plan states
+        (chords); numbers in the step, ascending, int64.
 
     Returns
     -------
     Exchanges
-        `in_rounds`, the operations that were checked, and `in_stages`, those in stages, which
-        `check_stages` checks. The others go around a ring.
+        `in_rounds`: the operations that were checked; `in_stages`: those in stages, which the
+        caller has to check. The others go around a ring.
     """
-    # An entry of `used` is one port of one operation: `row` is the place of the operation, `spell`
-    # the time in which the port keeps the circuit with which the operation starts.
+    # An entry of `used` is one port of one operation. By entry, `row` is the place of the
+    # operation in the list, `spell` the spell of the port when it starts, and `reached` the rank
+    # to which the port leads then. `all_to_one` is by operation: do all its ports lead to one
+    # rank?
     used = rail.list_ports(context.step.rank[operations], context.plan.ports[operations])
     exchanges = _measure_rounds(context, rail, operations, used.row)
     row = used.row
@@ -486,35 +492,36 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     reached = rail.arrival(spell).rank
     all_to_one = _is_single_valued(row, reached, len(operations))
 
-    # First taken for rounds: what changes circuits, and what has a port for everyone and lasts one
-    # round.
+    # Two kinds of operations are taken for rounds at first. One has a port for each other rank and
+    # lasts one round; no circuit changes.
     duration_s = exchanges.end_s - exchanges.start_s
     one_round = exchanges.n_rounds == 1
     lasts_a_part = np.abs(duration_s - exchanges.dark_s - exchanges.part_s) <= context.slack_s
     in_rounds = one_round & lasts_a_part & ~all_to_one
-    # Around a ring nothing changes; if no operation is in rounds, all go around rings.
+    # The other kind gives up a circuit before its end. If there is neither, all go around rings.
     changes = rail.until_s[spell] < exchanges.end_s[row] - context.slack_s
     in_rounds[row[changes]] = True
     if not in_rounds.any():
         return Exchanges(operations[:0], operations[:0])
 
-    # Of these, in stages: several ports that all lead to one rank, or one port that has fewer
-    # circuits from start to end than there are other members.
+    # Some of these are in stages instead: those with several ports that all lead to one rank, and
+    # those with one port that has fewer circuits from start to end than there are other ranks.
     last_spell = rail.spell_at(exchanges.end_s[row] - context.slack_s, used.port)
     n_circuits = np.zeros(len(operations), np.int64)
     np.maximum.at(n_circuits, row, 1 + last_spell - spell)
-    # A port has as many circuits as spells from its first to its last one.
+    # (Spells of a port have consecutive numbers, hence ``1 + last_spell - spell`` circuits.)
     n_ports = np.bincount(row, minlength=len(operations))
     in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < exchanges.n_others)
     in_rounds &= ~in_stages
 
-    # All entries of `used` whose operation is done in rounds.
+    # In rounds every other rank has to be served by a circuit of its own.
     of_rounds = in_rounds[row]
     n_served = _count_served(context, rail, exchanges, row[of_rounds], spell[of_rounds])
     wrong = in_rounds & (n_served != exchanges.n_others)
     context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, exchanges.n_others)
 
-    # With a switch that stops as a whole, the stops are the changes between rounds.
+    # The time is that of all rounds and of the changes between them. With a switch that stops as
+    # a whole, these changes are its stops.
     changes_s = (exchanges.n_rounds - 1) * rail.delay_s
     between_s = exchanges.dark_s if len(rail.stops_s) else changes_s
     needed_s = exchanges.n_rounds * exchanges.part_s + between_s
@@ -591,35 +598,41 @@ def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.boo
 def _count_served(
     context: Context, rail: Rail, exchanges: _AllToAlls, row: Places, spell: Places
 ) -> Places:
-    """Count for each all-to-all how many other members a rank has a circuit to for long enough.
+    """Count for each all-to-all how many other ranks get a circuit from one rank for long enough.
 
-    A part is the data of one member for one other; a circuit has to be up, while the operation
-    lasts, for as long as a part needs. A spell is a time in which a port keeps one circuit; the
-    spells of a port have consecutive numbers.
+    In an all-to-all of several ranks each sends a part of its data to each other one. A circuit
+    serves its receiver if it is up long enough for one part, within the time of the operation.
+    Circuits that are shorter do not count, and a receiver counts once.
 
     Parameters
     ----------
-    context, rail
-        The plan, and the circuits of the rail: of each spell, when it begins and ends, in seconds,
-        and the rank that it leads to.
+    context
+        The step with its groups of ranks.
+    rail
+        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
+        and `until_s` are when it begins and ends, in seconds. The spells of a port have
+        consecutive numbers.
     exchanges
-        The operations, ``operation[row]``, with their start and end and how long a part needs
-        (`part_s`), in seconds.
+        The part of each rank in some all-to-alls, an entry for each: `operation`, `start_s`,
+        `end_s`, and `part_s`, how long a circuit needs for one part, in seconds.
     row, spell
-        An entry for each port that is looked at: the row of its operation in `exchanges`, and the
-        spell of the port when the operation starts.
+        An entry for each port to look at: the place of its operation in `exchanges`, and the spell
+        of the port when the operation starts; int64, shape (entries,).
 
     Returns
     -------
     int64 array, shape (operations,)
-        The number of different other members, over all ports of the operation.
+        How many different ranks of the same group are served, over all ports of the operation.
     """
     step = context.step
+    # A pair (operation, rank served) is one integer, ``operation * key_base + rank + 1``; rank -1
+    # stands for no circuit.
     key_base = step.n_ranks + 1  # keys of (operation, rank + 1)
     served = []
     while len(row):
         # One spell of each port: how long is it up within the operation, without the time in which
-        # the rail is dark? Ports whose spell ends before the operation go on to the next one.
+        # the whole rail is dark? Ports whose spell ends before the operation go on to their next
+        # spell; the others are done.
         since_s = np.maximum(exchanges.start_s[row], rail.since_s[spell] + rail.delay_s)
         until_s = np.minimum(exchanges.end_s[row], rail.until_s[spell])
         dark_s = rail.dark_s(since_s, np.maximum(since_s, until_s))
@@ -629,8 +642,8 @@ def _count_served(
         row = row[goes_on]
         spell = spell[goes_on] + 1
 
-    # Each pair once: sorting and comparing is much quicker than `np.unique` on such keys. `row` is
-    # empty by now, and stands for an integer array if there is no other.
+    # Each pair is kept once: sorting and comparing is much quicker than `np.unique` here. `row` is
+    # empty by now, and keeps the type of the array if nothing was served.
     keys = np.sort(np.concatenate([*served, row]))
     keys = keys[np.diff(keys, prepend=-1) > 0]
     served_by = keys // key_base
@@ -667,23 +680,27 @@ class _Stages(NamedTuple):
 
 
 def check_stages(context: Context, rail: Rail, operations: Places) -> None:
-    """Check all-to-alls that are done in stages: that all parts arrive, and how long they take.
+    """Check all-to-alls that are done in stages: all data arrive, and it takes the right time.
 
-    In an all-to-all each member has data for each other one, a part. In a stage the circuits of
-    all members lead the same number of places further on in the group, the stride. A part may take
-    several hops, and takes as few as possible. A stage lasts as long as its circuits need for all
-    the parts that they carry; then all circuits change.
+    In an all-to-all of n ranks each has a part of data for each other one. The ranks stand on a
+    circle. In a stage each has circuits to the rank a fixed number of places further on, the
+    stride of the stage; then all circuits change. A part may take several hops: with the strides 1
+    and 2 of 4 ranks, the part for the rank 3 places further on takes one hop in each of two
+    stages.
+
+    Checked is that all ranks use the same strides, that each part can arrive, that circuits are
+    there, and that each stage lasts as long as a circuit needs for the parts that it carries.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with start and end of all operations in seconds, its step, and the findings, to
+        which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail over time.
     operations
-        The all-to-alls in stages on this rail, ascending.
+        The part of each rank in the all-to-alls in stages on this rail: numbers in the step,
+        ascending, int64.
     """
     stages = _list_stages(context, rail, operations)
     if not len(stages.row):
@@ -691,8 +708,9 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
     row = stages.row
     operation = operations[row]
 
-    # All ports of all members of a collective have the same strides, and parts get everywhere. The
-    # first entry of each collective (all operations with one number in `match`) sets its strides.
+    # An entry of `stages` is one port of one operation. All entries of a collective (operations
+    # with one number in `match`) need the strides of its first entry. Parts have to get
+    # everywhere, which -1 hops deny.
     _, first, collective = np.unique(
         context.step.match[operation], return_index=True, return_inverse=True
     )
@@ -712,29 +730,33 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
 
 
 def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
-    """Find how far the circuits of each all-to-all lead in its group, stage by stage.
+    """Find how far the circuits of each all-to-all lead, stage by stage.
 
-    In a stage a port keeps one circuit; a spell is such a time, and the spells of a port have
-    consecutive numbers. The stride of a stage is how many places further on in the group the
+    The ranks of a group stand on a circle, in the order of the group. A stage of an all-to-all is
+    a time in which each port keeps one circuit. Its stride is how many places further on the
     circuit leads: from place 3 to place 1 of 8 it is 6.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with start and end of all operations in seconds, and the ports of each as bits.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail. A spell is a time in which a port keeps one circuit; the spells
+        of a port have consecutive numbers.
     operations
-        The all-to-alls in stages on this rail, ascending.
+        The part of each rank in the all-to-alls in stages on this rail: numbers in the step,
+        ascending, int64.
 
     Returns
     -------
     _Stages
-        An entry for each port of each operation: the row of the operation, the spells of the port
-        at its start and at its end, the number of members, and the strides, of shape (entries,
-        stages): 0 past the last stage, -1 where the circuit leads to no member.
+        An entry for each port of each operation:
+
+        * `row`: the place of the operation in `operations`;
+        * `spell`, `last_spell`: the spells of the port at its start and at its end;
+        * `n_members`: how many ranks the group has;
+        * ``strides[entry, stage]``: 0 past the last stage of the port, -1 if the circuit leads to
+          no member of the group.
     """
     step = context.step
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
@@ -744,7 +766,8 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
     spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
     last_spell = rail.spell_at(context.plan.end_s[operation] - context.slack_s, used.port)
 
-    # The spells of a port have consecutive numbers, so stage s is spell `spell + s`.
+    # Stage s is spell `spell + s`. Ports with fewer stages than the longest one are looked up at
+    # their last spell, and then have stride 0.
     n_stages = 1 + int((last_spell - spell).max(initial=0))
     strides = np.zeros((len(operation), n_stages), np.int64)
     place = find_places(context, group, step.rank[operation].astype(np.int64))
@@ -821,36 +844,38 @@ def _count_hops_of_all(stages: _Stages) -> Places:
 def _replay_stages(
     context: Context, rail: Rail, operations: Places, stages: _Stages, n_hops: Places
 ) -> tuple[Seconds, NDArray[np.bool_]]:
-    """Replay all-to-alls stage by stage: find when they end, and which circuits are missing.
+    """Work out when all-to-alls end that are done in stages, and which circuits they lack.
 
-    In an all-to-all each member has data for each other one, a part. In a stage all circuits of
-    the group lead the same number of places further on, and each carries several parts, one after
-    the other. Then all circuits change, and the next stage begins. With stages of 5 s and 4 s and
-    a change of 2 s, the all-to-all ends 11 s after its start. A spell is a time in which a port
-    keeps one circuit; each stage of a port is one spell.
+    In a stage each port keeps one circuit, which carries several parts of the data one after the
+    other. Then all circuits change, and the next stage begins. With stages of 5 s and 4 s and a
+    change of 2 s, the all-to-all ends 11 s after its start.
 
     Parameters
     ----------
     context
-        The plan with the times of all operations in seconds, and the findings, to which what is
-        wrong is added.
+        The plan with the start of all operations in seconds, and the network.
     rail
-        The circuits: of each spell, when the change to it begins and when it is given up. A
-        circuit is up one delay after its change begins.
+        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
+        and `until_s` are when it begins and ends, in seconds. A circuit is up `delay_s` after its
+        spell begins.
     operations
-        ``operations[row]``: the all-to-alls in stages on this rail.
+        ``operations[row]``: the part of each rank in the all-to-alls; numbers in the step.
     stages
-        An entry for each port of each operation: the row of the operation, the spells of the port
-        at its start and at its end, and the number of members.
+        An entry for each port of each operation:
+
+        * `row`: the place of the operation in `operations`;
+        * `spell`, `last_spell`: the spells of the port at its start and at its end; stage s is
+          spell ``spell + s``;
+        * `n_members`: how many ranks take part.
     n_hops
-        ``n_hops[entry, stage]``: how many parts the circuit of this port carries in the stage.
+        ``n_hops[entry, stage]``: how many parts this port sends in the stage.
 
     Returns
     -------
-    end_s : float64 array
-        When the last stage ends, in seconds, by entry of `stages`.
-    lacks_circuit : bool array
-        Whether a circuit is not there for the whole of its stage, by entry of `stages`.
+    end_s : float64 array, shape (entries,)
+        When the last stage of each port ends, in seconds from the beginning of the step.
+    lacks_circuit : bool array, shape (entries,)
+        Whether some circuit is not up for the whole of its stage.
     """
     # By entry: how long one part needs over one hop. The ports of an operation share its parts
     # evenly, so that together they have the rate of all.
@@ -880,32 +905,36 @@ def _replay_stages(
 def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
     """Count how many parts a circuit carries in each stage of an all-to-all.
 
-    A part is the data of one member for one other. In a stage all circuits of the group lead the
-    same number of places further on, the stride. A part for the member d places further on makes
-    some hops in each stage, which together lead d places further on (modulo n). It takes the
-    fewest hops in all; of such ways the one with fewest hops in the last stage, then in the stage
-    before, and so on.
+    In an all-to-all of n members each has a part of data for each other one. The members stand on
+    a circle, and a stage is a time in which the circuit of each leads the same number of places
+    further on, its stride. A part for the member d places further on makes some hops in each
+    stage, which lead d places further on in all (modulo n).
 
-    With 4 members and strides 1 and 2, the parts for distances 1, 2 and 3 make the hops (1, 0),
-    (0, 1) and (1, 1). The counts are their sums, [2, 2].
+    With 4 members and the strides 1 and 2, the parts for d = 1, 2 and 3 make the hops (1, 0), (0,
+    1) and (1, 1). The counts are their sums, [2, 2].
+
+    A part takes a way of fewest hops. If there are several, it is the one with fewest hops in the
+    last stage, then in the stage before, and so on.
 
     Parameters
     ----------
     n
         The members.
     strides
-        How many places further on a hop leads, by stage; -1 where it leads to no member.
+        By stage the stride of its circuits, from 0 to n - 1; -1 if a circuit leads to no member.
+        int64, shape (stages,).
 
     Returns
     -------
     list of int
-        The hops of all parts of one member in each stage; all -1 if some part gets nowhere.
+        By stage the parts that each circuit carries; -1 for each stage if some part cannot arrive.
     """
     unreachable = [-1] * len(strides)
     if (strides < 0).any():
         return unreachable
 
-    # fewest[stage][distance]: the hops of the shortest way through the stages before.
+    # ``fewest[stage][distance]``: the fewest hops that lead so many places further on, with the
+    # stages before `stage` alone. Distances that cannot be reached have no entry.
     fewest: list[dict[int, int]] = [{0: 0}]
     for stride in strides.tolist():
         after: dict[int, int] = {}
@@ -918,8 +947,8 @@ def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
     if len(fewest[-1]) < n:
         return unreachable
 
-    # Follow the way of each part back, with as few hops as possible in each stage: from the last
-    # stage on, the fewest hops after which a shortest way through the stages before is left.
+    # Follow the way of each part back from the last stage to the first. In each stage it makes the
+    # fewest hops with which the stages before can still do the rest: 0, 1, 2, ... are tried.
     counts = [0] * len(strides)
     for destination in range(n):
         distance = destination

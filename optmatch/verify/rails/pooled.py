@@ -151,25 +151,27 @@ def pool_job(job: RailJob) -> RailJob:
 
 
 def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
-    """Put the switches of all rails together into one, as a plan with pooled rails uses them.
+    """Join the switches of all rails to one large switch, on which a GPU has all ports of its server.
 
-    With pooled rails each GPU has a share of every port of its server: a port of its own on one
-    large switch. With R rails and k ports of each GPU on its own rail, port ``g R k + q k + p`` of
-    this switch is port p of GPU g on rail q, which is port ``g k + p`` of the switch of that rail.
-    For 8 rails and 2 ports, port 21 is port 1 of GPU 1 on rail 2.
+    With pooled rails data change rail inside a server. A GPU then sends over all ports of its
+    server, and has a share of each. The shares are ports of its own on the large switch. They are
+    numbered by GPU (counted on its rail), then by rail, then by port. With 8 rails and 2 ports on
+    each, port 21 of the large switch is port 1 of GPU 1 on rail 2: 21 = 1 * 16 + 2 * 2 + 1. On the
+    switch of rail 2 this is port 1 * 2 + 1 = 3.
 
     Parameters
     ----------
     job
-        The job, with the ports of a GPU on its own rail.
+        The job, with the number k of ports that a GPU has on its own rail.
     plan
-        A plan with a timeline for every rail.
+        A plan whose timelines, the states of the switches over time, are those of all rails.
 
     Returns
     -------
     RailTimeline
-        The states of the rail of shares (``matchings[state, port]``, -1 where idle), and when each
-        starts, in seconds. They are asked for when they start.
+        The large switch: ``matchings[state, port]`` is the port that a port leads to, -1 where
+        idle; ``starts_s[state]`` is when the state starts, in seconds. It is asked for at the same
+        time.
     """
     n_rails = job.network.gpus_per_server
     k = job.network.ports_per_gpu

@@ -42,23 +42,27 @@ def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
 def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
     """List one rank of each kind, so that rules need to be checked for these few ranks only.
 
-    Ranks are of one kind if they have the same program and the same values in `columns`. The
-    program of a rank is its operations in order. Names do not matter: groups are compared by their
-    dimension, their size and whether they ride a rail, and the partner of a message by how far its
-    number is from that of the rank. With columns of start and end times, ranks of one kind do the
-    same at the same time.
+    Two ranks are of one kind if their operations are the same, in the same order, and have the
+    same values in `columns`. If these are start and end times, ranks of one kind do the same at
+    the same time. Two things are compared without their names, as they differ between ranks that
+    do the same:
+
+    * a group of ranks by its dimension (kind of parallelism), its size, and whether it is on a
+      rail;
+    * the partner of a message by how far its number is from that of the rank.
 
     Parameters
     ----------
     step
-        All operations.
+        All operations; those of rank r are numbers ``rank_start[r]`` to ``rank_start[r + 1]``, the
+        last one excluded.
     columns
         What has to be equal, too, such as times in seconds: ``column[operation]`` of each,
         float64, shape (operations,); at least one.
 
     Returns
     -------
-    int64 array, shape (kinds of ranks,)
+    int64 array, shape (kinds,)
         The first rank of each kind, ascending.
     """
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
@@ -95,30 +99,28 @@ def describe_load(
     riding: NDArray[np.int64],
     numbers_of_groups: dict[tuple[str, bytes], int],
 ) -> tuple[NDArray[np.generic], ...]:
-    """Describe all that happens on a rail, without names: equal descriptions, equal rails.
+    """Describe all that happens on a rail, so that rails can be compared: without names of ranks.
 
-    The load of a rail is the operations that communicate over it. Names are replaced by numbers
-    that are counted on the rail itself:
+    If 8 rails do the same, all 8 descriptions are equal, and only one rail has to be checked. For
+    this, each name is replaced by a number that is counted on the rail itself:
 
     * a GPU is the place of its rank among the ranks of the rail, from 0; -1 stands for no rank;
-    * a group is numbered by its dimension and the GPUs of its members;
+    * a group of ranks is numbered by its dimension (kind of parallelism) and the GPUs of its
+      members;
     * a communication is the place of its first operation in `riding`.
-
-    With 8 rails that do the same, all 8 descriptions are equal, and one rail needs to be checked.
 
     Parameters
     ----------
     context
-        The plan with the times of all operations in seconds, and the findings, to which what is
-        wrong is added.
+        The plan with start and end of all operations in seconds, and its step.
     ranks
         The ranks on the rail, ascending.
     riding
-        The operations on the rail, ascending.
+        The operations that communicate over the rail, ascending.
     numbers_of_groups
-        By dimension and members, the members as bytes of an array of GPUs: the numbers of groups
-        that were described before. New ones are added, so all rails that are compared have to
-        share this dictionary.
+        The numbers of groups that were described before, by dimension and GPUs of the members (the
+        bytes of an int64 array). New ones are added; rails that are compared have to share this
+        dictionary.
 
     Returns
     -------
@@ -128,8 +130,8 @@ def describe_load(
         * the GPUs of the rail, shape (GPUs,);
         * for each operation of `riding`, shape (riding,): kind, size in bytes, start and end in
           seconds, ports as bits, GPU, GPU of its peer, group, and communication;
-        * for each GPU that forwards data of one of these operations, shape (relays here,): the
-          place of the operation in `riding`, the GPU, and its ports as bits.
+        * for each GPU that forwards data of one of these operations, shape (forwards,): the place
+          of the operation in `riding`, the GPU, and its ports as bits.
     """
     step = context.step
     plan = context.plan
@@ -144,7 +146,8 @@ def describe_load(
         key = (group.dimension, gpu_of_rank[[*group.ranks]].tobytes())
         number_of_group[index] = numbers_of_groups.setdefault(key, len(numbers_of_groups))
 
-    # A relay belongs here if its operation is found among those that ride this rail.
+    # ``plan.relays`` has a row (operation, rank that forwards, ports) for each rank that forwards.
+    # A row belongs here if its operation is one of this rail.
     _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
     position = np.searchsorted(riding, plan.relays[:, 0])
     rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
@@ -345,31 +348,33 @@ def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
 
 
 def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
-    """Return how long all-to-alls last at least if a port has one circuit at a time.
+    """Return how long operations last at least if each port has one circuit at a time.
 
-    In an all-to-all of n members each has data for each other one, a part. It may go around a
-    ring, where each member passes n / 2 times its bytes. Or parts take several hops over circuits
-    of different strides: a stride is how many places further on in the group a circuit leads.
+    Only all-to-alls of three or more ranks over a rail take longer than with circuits to all. In
+    an all-to-all of n ranks each has a part of data for each other one. There are two ways to do
+    it, and the faster one counts:
 
-    How many hops: with m strides, no more than C(h + m - 1, h) parts can arrive after exactly h
-    hops, since that is the number of multisets of h strides. With 2 strides, 2 parts make one hop,
-    3 make two, and so on.
+    * Around a ring: parts go 1, 2, ... or n - 1 hops, and a circuit carries n / 2 times the bytes
+      that a rank sends.
+    * Over circuits that lead m different numbers of places further on (strides). After exactly h
+      hops no more than C(h + m - 1, h) parts can have arrived, which is the number of multisets of
+      h strides. With 2 strides, 2 parts make one hop, 3 make two, and so on.
 
-    How many strides: each of p ports has one without a change, and is dark for the delay before
-    each further one. The ports share this time, and m strides cost (m - p) / p delays. All numbers
-    of strides are tried, and the least time counts.
+    Each of the p ports of a GPU has one stride without a change, and is dark for one delay before
+    each further one. The ports share this time, so that m strides cost (m - p) / p delays. All m
+    are tried.
 
     Parameters
     ----------
     job
         The job.
     operations
-        ``operations[row]``: some of its operations, ascending.
+        ``operations[row]``: some of its operations, ascending; int64.
 
     Returns
     -------
     float64 array, shape (rows,)
-        Seconds. Operations that are no such all-to-all last as long as with all links.
+        Seconds. Other operations last as long as with all circuits there.
     """
     step = job.step()
     work = measure_work(job, operations)
@@ -390,9 +395,9 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
         part_s = work.full_s[rows] / (n - 1)  # one part over one hop, with its latency
         fastest_s = send_s * n / 2 + latency_s
 
-        # With several strides: n - 1 parts take the shortest ways that there are, so
-        # `n_ways[h - 1]` of them make h hops each until all parts have one. With 2 strides, 2
-        # parts make one hop, 3 make two, and so on. More strides than other members have no use.
+        # With several strides: the n - 1 parts take the shortest ways that there can be.
+        # ``n_ways[h - 1]`` of them make h hops, until each part has its way. With 2 strides and
+        # 5 members, the 4 parts make 1, 1, 2 and 2 hops. More than n - 1 strides are of no use.
         n_ports = job.network.ports_per_gpu
         for n_strides in range(max(n_ports, 2), max(n_ports + 1, n)):
             # Capped before they go into an array: from 35 members on, some exceed an int64.
@@ -405,27 +410,29 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
 
 
 def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
-    """Return when each event can begin at the earliest: the longest path to it (Kahn, by levels).
+    """Return when each event can begin at the earliest, if it waits for others: longest paths.
 
-    An event is a computation, or a communication of several ranks as one. The first level is all
-    events that wait for nothing. When a level is done, the next one is all events that now wait
-    for nothing more.
+    An event is a computation, or a communication of several ranks as a whole. The method is
+    Kahn's, level by level. The first level is all events that wait for nothing. The next one is
+    all events that wait for nothing more when the level before is done, and so on.
 
     Parameters
     ----------
     lasts_s
         ``lasts_s[event]``: how long it lasts, in seconds.
     before, after
-        ``before[edge]`` has to end before ``after[edge]`` begins. With both exchanged the result
-        is the least time from the end of each event to the end of all.
+        Pairs of events: ``before[pair]`` has to end before ``after[pair]`` begins; int64. If the
+        caller exchanges both, the result is the least time from the end of each event to the end
+        of all.
 
     Returns
     -------
     float64 array, shape (events,)
-        Seconds. Events on a circle, and what comes after them, keep what is known of them.
+        Seconds from the beginning of the first level. Events that wait for each other in a circle,
+        and those behind them, get a time that is too early.
     """
-    # Edges sorted by their first event, as compressed rows: those of event k begin at
-    # first_edge[k].
+    # Pairs are edges from the first event to the second. They are sorted by the first one: the
+    # edges from event k are ``after[first_edge[k]:first_edge[k + 1]]``.
     n_events = len(lasts_s)
     after = after[np.argsort(before, kind="stable")]
     n_edges = np.bincount(before, minlength=n_events)
@@ -435,7 +442,9 @@ def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
     level = np.flatnonzero(n_waiting_for == 0)
     position = np.zeros(n_events, np.int64)  # scratch, to list each event once
     while len(level):
-        # All edges that leave the events of this level, one after the other.
+        # `edge` lists the places of all edges that leave this level. If its events have the edges
+        # 4 to 5 and 9 to 11, it is [4, 5, 9, 10, 11]: a counter 0, 1, ... plus for each event its
+        # first edge less the number of edges listed before.
         end_s = begin_s[level] + lasts_s[level]
         n_level_edges = first_edge[level + 1] - first_edge[level]
         n_earlier = np.cumsum(n_level_edges) - n_level_edges

@@ -141,23 +141,28 @@ class Precedence(NamedTuple):
 def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     """Pair each operation with those that have to end before it starts.
 
-    These are its dependencies, and the operation before it in its stream. A stream is a queue of
-    one rank, in which one operation goes after another. A rank has one stream for computation; one
-    for the collectives of each dimension inside its server and one for those on its rail; and one
-    for the messages to, and one for those from, each other rank. Groups that name a stream have it
-    for themselves.
+    These are its dependencies, and the operation before it in the same stream. A stream is a queue
+    of one rank, in which one operation goes after another, as in CUDA. A rank has these streams:
+
+    * one for computation;
+    * for the collectives of each dimension (kind of parallelism) one inside its server, and one
+      over its rail;
+    * for the messages with each other rank one to send and one to receive.
+
+    Groups of ranks that name a stream have one of this name for themselves.
 
     Parameters
     ----------
     step
         All operations.
     operations
-        All operations of some ranks, ascending.
+        All operations of some ranks, ascending; int64, shape (rows,).
 
     Returns
     -------
     Precedence
-        Pairs of places in `operations`: that in `before` has to end before that in `after` starts.
+        Pairs of rows: the operation in row ``before[pair]`` has to end before that in row
+        ``after[pair]`` starts.
     """
     rank = step.rank[operations]
     kind = step.kind[operations]
@@ -182,8 +187,9 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
         before.append(rows[:-1][same_rank])
         after.append(rows[1:][same_rank])
 
-    # Dependencies: those of an operation k are dep[dep_start[k]:dep_start[k + 1]]. All of these
-    # rows are put one after the other: `entry` are their places in `dep`.
+    # Dependencies: those of operation k are ``dep[dep_start[k]:dep_start[k + 1]]``. `entry` lists
+    # the places in `dep` of all of them. If two operations have the places 4 to 5 and 9 to 11, it
+    # is [4, 5, 9, 10, 11], and `dependent` is [0, 0, 1, 1, 1].
     first = step.dep_start[operations]
     n_dependencies = step.dep_start[operations + 1] - first
     dependent = np.repeat(np.arange(len(operations)), n_dependencies)
