@@ -79,11 +79,11 @@ class Seats(NamedTuple):
 def seat_ranks(job: RailJob) -> Seats:
     """Write down once what many rails do alike, and list who communicates over a rail.
 
-    A rail is a switch with some of the GPUs; many rails do the same. With 8 rails of 16 GPUs that
-    do the same, the result has one rail of 16 *seats*: seat 3 stands for GPU 3 of each of the 8
-    rails. A *node* is a computation of a seat, or one communication of several seats, its
-    *members*: an all-gather of all GPUs of a rail is one node of 16 members. A *row* is one
-    operation of the rank that stands for its seat; a node of 16 members has 16 rows.
+    A rail is a switch with some of the GPUs. If 8 rails of 16 GPUs do the same, one rail of 16
+    seats stands for all: seat 3 is GPU 3 of each of the 8 rails. What happens is a list of nodes.
+    A node is a computation of one seat, or a communication of several, its members: an all-gather
+    of a whole rail is one node with 16 members. Each member does one operation in it, the part of
+    one rank.
 
     Parameters
     ----------
@@ -93,20 +93,20 @@ def seat_ranks(job: RailJob) -> Seats:
     Returns
     -------
     Seats
-        With these fields:
+        The `job`, its step as it is folded (`folded`), and these arrays:
 
-        * `job` and `folded`: the job, and its step folded;
-        * by node `duration_s` (its time with all links up, in seconds), `bytes_sent` (what a
-          member sends around a ring of the members; 0 if it rides no rail), `latency_s` (of all
-          its messages over one hop each, in seconds), and `how` it goes (`RING` around the
-          members, `MESSAGE` from one to another, `EXCHANGE` from each to each, -1 if it rides no
-          rail);
-        * the members of node k, ``member[begin[k]:begin[k + 1]]``, as seats in the order of the
-          group, and for each of them the `row` of its operation;
+        * by node, shape (nodes,): `duration_s` with all circuits up, in seconds; `bytes_sent` by
+          each member around a ring of the members (0 beside the rails); `latency_s` of all its
+          messages over one hop each, in seconds; `how` it goes (`RING` around the members,
+          `MESSAGE` from one to another, `EXCHANGE` from each to each, -1 beside the rails);
+        * members: those of node k are ``member[begin[k]:begin[k + 1]]``, as seats in the order of
+          the group, of a message the sender first; `row` is the place in `folded.own` of the
+          operation of each;
         * who waits: the nodes ``after[first[k]:first[k + 1]]`` wait for node k; `pairs` has the
           same as rows (waited for, waiting);
-        * by seat the first `rail` that it is on and the `number` of its GPU there, -1 if on none;
-          by rank `rail_of`, its rail, -1 if on none.
+        * by seat, shape (seats,): `rail`, the first one that it is on, and the `number` of its GPU
+          there; both -1 if it is on none;
+        * by rank, shape (ranks,): `rail_of`, its rail, -1 if it is on none.
     """
     step = job.step()
 
@@ -119,9 +119,9 @@ def seat_ranks(job: RailJob) -> Seats:
         rail_of_rank[ranks] = rail
     folded = fold(job, _describe_ranks(job, number_of_rank))
 
-    # Kind, number of members and duration of each node. `folded.part` has by node one of its
-    # operations, from which they are read. Durations are worked out only for the first rank of
-    # each seat; its operations are `own_operations`.
+    # By node its kind, its number of members and its duration, read from one of its operations,
+    # ``folded.part[node]``. Durations are worked out only for the first rank of each seat, whose
+    # operations are `own_operations`, ascending.
     first_operation = folded.part
     few_ranks, own_operations = pick_ranks(step, folded.first)
     duration_s = durations_s(few_ranks, job.network, job.collectives)
@@ -130,17 +130,18 @@ def seat_ranks(job: RailJob) -> Seats:
     n_members = group_sizes[step.group[first_operation]]
     rides = step.rail[first_operation] >= 0
 
-    # Latency counts the messages of a ring of the members, one after another: n - 1 of them, and
-    # twice as many for an all-reduce, which goes around twice. A message is one, and so is a
-    # broadcast, whose pieces follow each other closely.
+    # Latency counts the messages that follow one another around a ring: n - 1 of them, and twice
+    # as many in an all-reduce, which goes around twice. A message counts once, and so does a
+    # broadcast, whose pieces follow each other closely. (Kinds from `SEND` on are messages.)
     bytes_sent = ring_bytes(kind, step.size_bytes[first_operation], n_members)
     n_messages = np.where(kind == ALL_REDUCE, 2 * (n_members - 1), n_members - 1)
     n_messages = np.where((kind >= SEND) | (kind == BROADCAST), 1, n_messages)
     how = np.where(kind >= SEND, MESSAGE, RING)
     how = np.where((kind == ALL_TO_ALL) & (n_members > 2), EXCHANGE, how)
 
-    # Members of each node, in the order of its group; of a message the sender comes first, as its
-    # place is False. Rows sorted by node and place are the members, node after node.
+    # Members of each node. A member has a place: its position in the group, and in a message 0 for
+    # the sender and 1 for the receiver. Operations on rails, sorted by node and then by place, are
+    # the members of all nodes one after another.
     rows = np.flatnonzero(step.rail[folded.own] >= 0)
     operations = folded.own[rows]
     nodes = folded.nodes[rows]
@@ -154,8 +155,8 @@ def seat_ranks(job: RailJob) -> Seats:
     n_nodes = len(first_operation)
     n_members_here = np.bincount(nodes, minlength=n_nodes)
 
-    # Pairs (waited for, waiting) are sorted by who is waited for, so that all that wait for a node
-    # stand together. The first rank of a seat tells its rail and number.
+    # Node ``before[pair]`` is waited for by ``after[pair]``. Sorted by the former, all that wait
+    # for a node stand together. Rail and number of a seat are those of its first rank.
     by_predecessor = np.argsort(folded.before, kind="stable")
     first_rank = np.array(folded.first, np.int64)
     return Seats(

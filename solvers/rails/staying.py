@@ -22,28 +22,29 @@ Times = NDArray[np.float64]
 def bound_step(seats: Seats) -> float:
     """Return a lower bound on the step time, from what the circuits of a few ports allow.
 
-    The plain bound of a job takes all circuits to be up at all times. This one adds two arguments:
+    The plain bound of a job takes all circuits to be up at all times. Two arguments raise it:
 
-    1. All-to-alls take several hops, or changes of circuits, to reach all members over a few
-       ports.
-    2. With one port for each GPU, either some circuit changes: it changes back before the step
-       ends, and this takes two delays, whether the port or the whole switch stops for a change.
-       Or no circuit changes: then all GPUs that communicate, directly or through others, are on
-       one ring. A collective uses the whole ring, and the collectives of a ring go one after
-       another, like the jobs of one machine. The hops from member to member sum up to the whole
-       ring, so that the latency of a message is that of N / n hops at least, with N GPUs on the
-       ring of which n are members.
+    1. A port has one circuit at a time. An all-to-all therefore needs several hops, or changes of
+       circuits, to reach all members.
+    2. With one port for each GPU, one of two things is true. Either some circuit changes. It
+       changes back before the step ends, which takes two delays. Or no circuit changes. All GPUs
+       that communicate, directly or through others, are on one ring then, and each collective
+       (such as an all-reduce) goes around all of it. Collectives of a ring go one after another,
+       like the jobs of one machine.
 
     Parameters
     ----------
     seats
-        The folded step: its nodes (computations, and communications of several seats, the GPUs of
-        one rail) with durations in seconds, members, and who waits for whom.
+        The step, written down once for all rails that are alike. Its nodes are computations and
+        communications. By node: `duration_s` with all circuits up, in seconds; `latency_s` in
+        seconds; `how` it goes (`EXCHANGE`: all-to-all, `MESSAGE`, or around a ring; -1 if it is
+        beside the rails). Rows of `pairs` are (waited for, waiting). The GPUs that communicate in
+        node k are ``member[begin[k]:begin[k + 1]]``.
 
     Returns
     -------
     float
-        A lower bound of the step time, in seconds.
+        Seconds; no plan of the job is faster.
     """
     network = seats.job.network
     least_s = seats.job.lower_bound()
@@ -68,14 +69,16 @@ def bound_step(seats: Seats) -> float:
     if two_changes_s <= least_s:
         return least_s
 
-    # Else no circuit changes, or the step lasts two delays. Each ring is a machine that does one
-    # collective at a time. The head of a collective is the longest path from the start of the step
-    # to it, its tail that from its end to the end of the step.
+    # No circuit changes: each ring is a machine that does one collective at a time. The head of a
+    # collective is the least time from the start of the step to it. Its tail is the least time
+    # from its end to the end of the step, which is a longest path with all pairs reversed.
     from_start = longest_paths(seats.duration_s, seats.pairs)
     to_end = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
     assert from_start is not None
     assert to_end is not None
     lasts_s[is_exchange] = time_exchanges(seats, np.inf)
+    # ``ring[row]`` is the ring of a collective: GPUs that communicate, directly or through others,
+    # have the same number in `component`, and the first member stands for all.
     collectives = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
     component = list_components(seats)
     ring = component[seats.member[seats.begin[collectives]]]
@@ -96,25 +99,27 @@ def bound_step(seats: Seats) -> float:
 def time_exchanges(seats: Seats, delay_s: float) -> Times:
     """Return how long all-to-alls last at least, over the few ports of each GPU.
 
-    In an all-to-all of n members each has data for each other one, a part. A stride is how many
-    places further on in the group a circuit leads; with circuits of several strides, or around a
-    ring (one stride), a part takes several hops.
+    In an all-to-all of n members each has a part of data for each other one. There are two ways,
+    and the faster one counts:
 
-    How many hops: with m strides, no more than C(h + m - 1, h) parts can arrive after exactly h
-    hops, since that is the number of multisets of h strides. With 2 strides, 2 parts make one hop,
-    3 make two, and so on.
+    * Around a ring: parts go 1, 2, ... or n - 1 hops, and a circuit carries n / 2 times the bytes
+      that a member sends.
+    * Over circuits that lead m different numbers of places further on in the group (strides).
+      After exactly h hops no more than C(h + m - 1, h) parts can have arrived, which is the number
+      of multisets of h strides. With 2 strides, 2 parts make one hop, 3 make two, and so on.
 
-    How many strides: each of the p ports of a GPU has one at first, and is dark for the delay
-    before each further one. Ports are dark in turn, and m strides cost (m - p) / p delays. The
-    best m counts.
+    Each of the p ports of a GPU has one stride at first, and is dark for the delay before each
+    further one. Ports are dark in turn, so that m strides cost (m - p) / p delays. All m from p on
+    are tried (from 2 on, with one port).
 
     Parameters
     ----------
     seats
-        The folded step: its nodes, of which those that are all-to-alls count, with members, bytes
-        and latency; and the network.
+        The folded step with its nodes; those with ``how[node] == EXCHANGE`` are all-to-alls. By
+        node, `bytes_sent` is what a member sends, and `latency_s` the latency of all its messages
+        in seconds. Node k has ``begin[k + 1] - begin[k]`` members.
     delay_s
-        The time that a change of circuits takes, in seconds; infinite where they stay.
+        The time that a change of circuits takes, in seconds; infinite if they may not change.
 
     Returns
     -------
@@ -179,24 +184,26 @@ def _count_least_hops(n_members: int, n_strides: int) -> int:
 
 
 def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
-    """Return a lower bound for one machine: the best schedule in which jobs may be interrupted.
+    """Return a lower bound on the end of jobs that one machine does one at a time.
 
-    A machine does one job at a time. Each job is ready at a time (its head), lasts some time, and
-    after its end at least its tail passes until the step ends. Among the jobs that are ready, the
-    one with the longest tail goes first; one with a longer tail that becomes ready interrupts it
-    (Jackson 1955, Carlier 1982). No schedule without interruptions is faster.
+    A job is ready at a time (its head) and lasts some time. After its end at least its tail passes
+    until the step ends. For the bound, jobs may be interrupted: of those that are ready the one
+    with the longest tail always runs, and one with a longer tail that becomes ready interrupts it
+    (Jackson 1955, Carlier 1982). No schedule is faster, with or without interruptions.
 
     Parameters
     ----------
     head_s, duration_s, tail_s
-        By job, when it is ready, how long it lasts, and how much time passes at least from its end
-        to the end of the step; seconds, shape (jobs,).
+        By job, when it is ready, how long it lasts, and the least time from its end to the end of
+        the step, in seconds; shape (jobs,).
 
     Returns
     -------
     float
-        When the last job and its tail have ended, in seconds: no schedule is faster.
+        When the last job and its tail have ended, in seconds; 0 without jobs.
     """
+    # Jobs join a heap of ready jobs, earliest head first. The heap has (-tail, job), so that its
+    # first entry has the longest tail.
     by_head = np.argsort(head_s, kind="stable").tolist()
     left_s = duration_s.tolist()  # by job, how long it still takes
     ready = list[tuple[float, int]]()  # a heap: the longest tail first

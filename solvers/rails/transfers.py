@@ -132,18 +132,24 @@ class Transfers(NamedTuple):
     """How each communication is done, by its first node."""
 
     def uses(self) -> Uses:
-        """List the lanes of ends that each node uses: a row for each node, end and lane.
+        """List which ports each communication could use: a row for each node, side of ports and lane.
 
-        A node is a communication over a rail. An end is one side of the ports of a class (ranks
-        that do the same), where they transmit or receive; a lane is the port of one number at all
-        GPUs. Listed are all lanes that a node could use.
+        A node is a communication over a rail, or one round of it. Ranks that do the same are one
+        class, and the first of them stands for the others. A lane is the port of one number at all
+        GPUs. All lanes are listed, whether the communication will use them or not.
 
         Returns
         -------
         Uses
-            Columns of shape (rows,): node, end (``2 * class + side``), lane, peer (the rank that
-            the first rank of the class has to face), and the operation and round from which the
-            peers of the other ranks are looked up.
+            Columns of shape (rows,):
+
+            * `node`;
+            * `end`: ``2 * class`` for the ports that transmit, ``2 * class + 1`` for those that
+              receive;
+            * `lane`;
+            * `peer`: the rank to which the port of the first rank of the class has to lead;
+            * `place` and `turn`: the place of an operation in the program of the class, and a
+              round, from which the peers of the other ranks are looked up.
         """
         rows = [
             (node, point.end, lane, peer, *point.spot)
@@ -156,19 +162,20 @@ class Transfers(NamedTuple):
     def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
         """Order the nodes by times at which they start.
 
-        A communication in several rounds is a chain of nodes, which keep together.
+        A node is a computation, or one round of a communication. The rounds of a communication
+        keep together.
 
         Parameters
         ----------
         start
-            ``start[node]`` in seconds, by node of the folded step; rounds after the first go with
-            the first one.
+            ``start[node]`` in seconds; only first rounds are looked at, and further ones go with
+            them. Shape (nodes of the folded step,).
 
         Returns
         -------
         int array, shape (nodes,)
-            By node its place, from 0 on. Nodes that start at one time keep the order of `place`,
-            in which each comes after all that it waits for.
+            By node, further rounds too, its place from 0 on. Nodes that start at the same time
+            keep an order in which each comes after all that it waits for.
         """
         place_of_node = np.empty(len(self.first), np.int64)
         start_s = np.asarray(start)[self.first]
@@ -230,9 +237,9 @@ class Transfers(NamedTuple):
 def fold_transfers(job: RailJob) -> Transfers:
     """Write a step down once for all ranks that do the same, and list who communicates.
 
-    Ranks that do the same are one class, and the first of them stands for the others. A node is
-    one operation of a class, or one communication of several classes. Ranks are of one class only
-    if they also need the same changes of circuits.
+    Ranks that do the same are one class, and the first of them stands for the others. They also
+    have to need the same changes of circuits. What happens is a list of nodes: a node is one
+    operation of a class, or one communication of several classes.
 
     Parameters
     ----------
@@ -242,15 +249,18 @@ def fold_transfers(job: RailJob) -> Transfers:
     Returns
     -------
     Transfers
-        The nodes of the folded step: durations in seconds, who waits for whom, and for those on
-        rails the bytes, the ends (side of a class that transmits or receives) and the peers there
-        (the ranks to or from which the first rank of the class sends or receives).
+        The nodes of the step, with their durations in seconds (`duration_s`), and who waits for
+        whom (`pairs`). For each communication over a rail, `by_node` has
+
+        * the bytes that a member sends;
+        * which ports it uses: the transmitting or receiving side of the ports of each class;
+        * the ranks to which these have to lead.
 
     Raises
     ------
     InputError
-        On bidirectional ports, if a GPU has an odd number of them; and if ranks wait for each
-        other.
+        If a GPU has an odd number of bidirectional ports, as a ring needs two of them; and if
+        ranks wait for each other.
     """
     # The bound is only asked for as it refuses steps in which ranks wait for each other.
     job.lower_bound()
@@ -302,23 +312,24 @@ def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[
 def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
     """Split classes of ranks further where a switch stops as a whole to change circuits.
 
-    Ranks that do the same at the same time are a class and are planned as one. Such a switch stops
-    all ranks on its rail. Ranks of one class can only be planned as one if they are stopped by the
-    same others: the ranks on their rails have to be of the same classes, too.
+    Ranks that do the same at the same time are a class and are planned as one. If one rank on a
+    rail needs a change, such a switch stops all ranks of the rail. Two ranks of a class are
+    therefore stopped at the same times only if the other ranks on their rails are of the same
+    classes, too. Classes are split until this is true of all.
 
     Parameters
     ----------
     job
         The job.
     folded
-        Its step, folded without regard to rails.
+        Its step with the classes of ranks, found without regard to rails.
     labels
-        By rank, in what else the ranks of a class agree; empty if in nothing.
+        ``labels[rank]``: what else the ranks of a class have to agree in; empty if nothing.
 
     Returns
     -------
     Folded
-        The step with classes as few as can be.
+        The step with the fewest classes of which this is true.
     """
     ranks_on_rail = ranks_of_rails(job.step())
     while True:
@@ -408,37 +419,38 @@ def hold_circuits(transfers: Transfers) -> Transfers:
 def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
     """Decide for each communication over a rail how it is done, and list which ports it uses.
 
-    One rank stands for all ranks that do the same (a class). A node is a computation of a class,
-    or one communication of several classes. A communication is done in one round or several; in
-    each round its members send to certain others, and circuits may change before the next one. A
-    lane is the port of one number at all GPUs.
+    One rank stands for all ranks that do the same, a class. What happens is a list of nodes: a
+    node is a computation of a class, or one communication of several classes. A communication goes
+    in one round or several. In a round each member sends to one other over each of its ports;
+    circuits may change before the next round.
 
     Parameters
     ----------
     job
-        The job: its network, and the algorithm of each dimension.
+        The job: its network, and the algorithm of each dimension (kind of parallelism).
     folded
-        The classes and nodes of its step.
+        The classes of ranks, and the nodes of the step.
     lanes
-        How many lanes each GPU has, whether their ports are bidirectional, and whether circuits
-        are never changed.
+        The ports: how many lanes there are (a lane is the port of one number at all GPUs), whether
+        each is two bidirectional ports (`duplex`), and whether circuits never change (`fixed`).
     places
-        The place of each rank among the members of each of its groups.
+        The place of each rank in each of its groups.
 
     Returns
     -------
     Transfers
-        The nodes of the step and of all further rounds, with durations in seconds, who waits for
-        whom, and for those on rails bytes, ends (side of a class that transmits or receives) and
-        peers (the ranks at the other ends).
+        The nodes of the step, and one more for each further round: their durations in seconds, who
+        waits for whom, and for those on rails the bytes, the ports, and the ranks to which these
+        have to lead.
     """
     step = folded.step
     first_ranks, operations = pick_ranks(step, folded.first)
     operation_s = durations_s(first_ranks, job.network, job.collectives)
     duration_s = operation_s[np.searchsorted(operations, folded.part)]
 
-    # Micro-batches repeat their operations: each kind, group and size is decided once. The nodes
-    # on rails are taken class after class; one of several classes is met again and counts once.
+    # Each communication on a rail is one node, which all of its classes have in their order; it is
+    # taken once (`dict.fromkeys`). Many are repeated, one for each micro-batch: how it is done is
+    # decided once for each kind, group and size.
     rounds_of: dict[int, CommunicationRounds] = {}
     chosen_rounds: dict[tuple[int, int, float], CommunicationRounds] = {}
     for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
@@ -473,33 +485,32 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
 def _add_transfers(transfers: Transfers) -> Transfers:
     """Make each round of a communication a node of its own, and list which ports it uses.
 
-    One rank stands for all ranks that do the same (a class). A node is a computation of a class,
-    or one communication of several classes. A communication in three rounds becomes a chain of
-    three nodes: with 10 nodes, node 4 becomes 4, 10, 11, and what waited for node 4 waits for node
-    11.
-
-    An *end* is the transmitting side of the ports of a class (number ``2 * class``) or the
-    receiving side (``2 * class + 1``). A *peer* is the rank that the first rank of the class sends
-    to, or receives from, at an end; there is one for each port number.
+    The table has a node for each computation, and one for each communication. A communication may
+    go in several rounds, with other circuits in each. With 10 nodes, of which node 4 goes in three
+    rounds, the rounds become the nodes 4, 10 and 11. They follow each other, and what waited for
+    node 4 waits for node 11.
 
     Parameters
     ----------
     transfers
-        A table with the nodes of the folded step and `rounds_of` (by communication its peers,
-        bytes and latency by round), without communications.
+        The table. Its `rounds_of` says by communication who sends to whom, how many bytes, and
+        with what latency, round by round. Its `by_node` is empty so far.
 
     Returns
     -------
     Transfers
-        The same with these fields:
+        The table with further nodes, and with these fields:
 
-        * ``by_node[node]``: for a node on a rail its ends, peers, bytes and latency;
-        * ``duration_s[node]``: as before, and 0 for further rounds;
-        * ``order[class]``: its nodes on rails, in the order of its program;
+        * ``by_node[node]``: for each round of a communication its ports, the ranks to which they
+          have to lead, its bytes, and its latency;
+        * ``duration_s[node]``: as before; 0 for the further rounds;
+        * ``order[class]``: the rounds in which ranks of this class take part, in their order. A
+          class is ranks that do the same;
         * ``first[node]``: the first round of its communication (4 for nodes 4, 10 and 11);
-        * ``last[node]``: for a node of the table before its last round (11 for node 4);
+        * ``last[node]``: for a node of the former table its last round (11 for node 4);
         * `pairs`: rows (waited for, waiting);
-        * ``place[node]``: its place in an order in which each comes after what it waits for.
+        * ``place[node]``: its place in an order in which each node comes after all that it waits
+          for.
     """
     folded = transfers.folded
     step = folded.step
@@ -527,8 +538,9 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     for first, nodes in nodes_of.items():
         last_of[first] = nodes[-1]
 
-    # Rounds follow each other, and what waited for the first one waits for the last round. Longest
-    # paths with durations of 0 s give an order in which each comes after what it waits for.
+    # Who waits for whom: a node waits for the last round of what it waited for, and each round for
+    # the one before. Longest paths with durations of 0 s are asked only for their order, in which
+    # each node comes after all that it waits for.
     in_turn = [pair for nodes in nodes_of.values() for pair in pairwise(nodes)]
     pairs = np.stack([last_of[folded.before], folded.after], axis=1)
     pairs = np.concatenate([pairs, np.array(in_turn, np.int64).reshape(-1, 2)])
@@ -577,13 +589,15 @@ def _number_rounds(transfers: Transfers) -> tuple[dict[int, list[int]], int]:
 def _list_endpoints(
     transfers: Transfers, nodes_of: dict[int, list[int]]
 ) -> dict[int, list[Endpoint]]:
-    """List which ports each round of each communication uses, and which rank they have to face.
+    """List which ports each round of a communication uses, and to which ranks they have to lead.
 
-    One rank stands for all ranks that do the same (a class). An end is the transmitting side of
-    the ports of a class (number ``2 * class``) or the receiving side (``2 * class + 1``). A peer
-    is the rank that the first rank of the class faces there, one for each lane (port number).
-    Other ranks of the class face other peers; these are looked up later from a *spot*: the place
-    of an operation in the program of the class, and the number of a round.
+    One rank, the first, stands for all ranks that do the same, a class. Two sides of its ports are
+    told apart: those that transmit have the number ``2 * class``, those that receive ``2 * class +
+    1``. Such a side is called an end. On each lane (the port of one number at all GPUs) there is
+    one peer: the rank that the first rank of the class sends to, or receives from.
+
+    The other ranks of the class have other peers. These can be looked up later, from the place of
+    an operation in the program of the class and the number of a round. This pair is called a spot.
 
     Parameters
     ----------
@@ -595,8 +609,9 @@ def _list_endpoints(
     Returns
     -------
     dict of int to list of Endpoint
-        By node of a round its ends: those of each class that takes part in it. Each has the number
-        of the end, by lane the peer, and a spot.
+        By node, which is one round, its ends: those of each class that takes part in it. Each has
+        `end` (its number), `peers` (a rank for each lane), and `spot`. Ends of one number with
+        equal peers have the same spot, that of the first of them.
     """
     folded = transfers.folded
     step = folded.step
@@ -605,8 +620,9 @@ def _list_endpoints(
     }
     spots: dict[tuple[int, tuple[int, ...]], Spot] = {}
     for number, nodes in enumerate(folded.order):
-        # Operations of the first rank of the class on rails, each with its node. Those that are
-        # done alike, in one group or with one partner, have the same peers.
+        # The operations of the first rank of the class on rails, each with its node. Peers are
+        # looked up once for all operations with the same rounds, group, partner and side; by
+        # round, ``peers_by_round[key]`` has a peer for each lane.
         peers_by_round: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
         start = int(step.rank_start[folded.first[number]])
         end = int(step.rank_start[folded.first[number] + 1])
@@ -642,34 +658,36 @@ def face(
     lane: int | slice = slice(None),
     turn: int | slice = slice(None),
 ) -> NDArray[np.int64]:
-    """Look up which ranks some operations need circuits to, or from.
+    """Look up which ranks some operations have to send to, or receive from.
 
-    All operations are parts of one communication (a node). Where ports transmit (side 0), the
-    answer is the rank that each sends to; where they receive (side 1), the rank that it receives
-    from. A communication may take several rounds, with other ranks in each.
+    All operations belong to one communication: each is what one rank does in it. A communication
+    may go in several rounds, with other partners in each. Over several lanes (the port of one
+    number at all GPUs) a rank has a partner on each.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step; its `rounds_of` has by node the places in the group
-        that members face, and `places` turns them into ranks.
+        The folded step. By communication, ``rounds_of[node].facing[round, side, lane, place]`` is
+        the place in the group of the partner; `places` turns places into ranks.
     operations
-        Operations of one node, of any ranks; shape (operations,).
+        Operations of one communication, of any ranks, as numbers in the step; shape (operations,).
     side
-        0 to transmit, 1 to receive; a message has its partner at either.
+        0: to which ranks they send; 1: from which ranks they receive. A message has one partner,
+        for either.
     lane, turn
-        The number of a lane (port of one number at all GPUs), and that of a round of the
-        communication; all of them unless one is given.
+        One lane, and one round, from 0; all of them if left out.
 
     Returns
     -------
     int array
-        Ranks; shape (operations,) for a message, else (rounds, lanes, operations) without the
-        axes for which a number is given.
+        Ranks. For a message the shape is (operations,). Else it is (rounds, lanes, operations),
+        without the axis of what is given as a number.
     """
     step = transfers.folded.step
     if not len(operations) or step.kind[operations[0]] >= SEND:
         return step.peer[operations].astype(np.int64)
+    # All operations are of one node, that of the first. Ranks are turned into places in their
+    # group, places into those of partners, and these back into ranks.
     rounds = transfers.rounds_of[int(transfers.folded.node_of(operations[:1])[0])]
     place = transfers.places.place(step, operations)
     place_of_peer = rounds.facing[turn, side, lane][..., place]

@@ -151,7 +151,7 @@ def pool_job(job: RailJob) -> RailJob:
 
 
 def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
-    """Join the switches of all rails to one large switch, on which a GPU has all ports of its server.
+    """Join the switches of all rails to one, on which a GPU has all ports of its server.
 
     With pooled rails data change rail inside a server. A GPU then sends over all ports of its
     server, and has a share of each. The shares are ports of its own on the large switch. They are

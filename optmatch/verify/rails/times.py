@@ -362,7 +362,7 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
 
     Each of the p ports of a GPU has one stride without a change, and is dark for one delay before
     each further one. The ports share this time, so that m strides cost (m - p) / p delays. All m
-    are tried.
+    from p on are tried (from 2 on, with one port).
 
     Parameters
     ----------
