@@ -58,16 +58,16 @@ def divide_rails(
 ) -> Solution[RailShares]:
     """Divide rails among training jobs, so that the job that suffers most suffers least.
 
-    Several jobs use the same rails (switches that join the GPUs of one number of all servers). A
-    share is what a job has of them: ports of each of its GPUs, and replicas (its degree of data
-    parallelism). Its stretch is the time from one of its steps to the next, over the least time
-    that a step can take: 2 means twice as slow. Each job is planned with each share that it could
-    have; then the shares with the smallest worst stretch are chosen.
+    Rails are switches, and several jobs use the same ones. A share is what one job has of them:
+    ports of each of its GPUs, and replicas (its degree of data parallelism). The stretch of a job
+    is the time from one of its steps to the next, over the least time that a step can take: 2
+    means twice as slow. First a step of each job is planned with each share that it could have.
+    Then the shares with the smallest worst stretch are chosen.
 
     Parameters
     ----------
     planner
-        The name of the method for rail jobs that plans each step, as ``"prefetch"``.
+        The name of the method that plans a step, such as ``"prefetch"``.
     problem
         The jobs, the ports of each switch, and what is divided: ports, servers, or time.
     limits
@@ -80,9 +80,9 @@ def divide_rails(
     Returns
     -------
     Solution
-        The shares with the smallest worst stretch that these plans allow; without an answer if
-        some job has no plan, or the shares with plans do not fit on the switches together. Optimal
-        if the worst stretch is at its lower bound.
+        The answer is the shares; the objective is their worst stretch. It is optimal if that is at
+        its lower bound. There is no answer if some job has no plan, or if the shares with plans do
+        not fit on the switches together; `stats` has the reason.
     """
     plans_of_job: list[Plans] = [{} for _ in problem.jobs]
     limit: Limit | None = None
@@ -129,26 +129,26 @@ def _plan_all_shares(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Limit | None:
-    """Plan the step of each job with each share that it could have.
+    """Plan a step of each job with each share of the rails that it could have.
 
-    A share is what a job has of the rails. Its size is two numbers: the ports of each GPU, and the
-    replicas (degree of data parallelism). The smallest share of every job is planned first, then
-    the second share of every job, and so on: if the time is up early, each job has a plan at least
-    with its smallest share. Equal jobs with equal shares are planned once.
+    A share is ports of each GPU of the job, and replicas (its degree of data parallelism). First
+    each job is planned with its smallest share, then each with its second one, and so on: if the
+    time is up early, each job has at least that plan. Equal jobs with equal shares are planned
+    once.
 
     Parameters
     ----------
     planner
-        The name of the method for rail jobs that plans each step.
+        The name of the method that plans a step.
     problem
         The jobs, the ports of each switch, and what is divided.
     plans_of_job
-        ``plans_of_job[job][size]``: the share of this size with its plan. Empty dictionaries at
-        first; plans are added one by one, so that they stay after a limit. A size for which no
-        plan is found is left out.
+        A dictionary for each job, empty at first. This function adds each plan as it is made:
+        ``plans_of_job[job][size]`` is the share of this size with its plan. Sizes for which no
+        plan is found are left out.
     limits
-        The time of all plans together, of which each plan has an equal part of what is left; and
-        the iterations of each plan.
+        The time of all plans together, and the iterations of each. Of the time that is left, each
+        plan gets an equal part.
     rng
         Random numbers of the plans.
     on_event
@@ -157,12 +157,12 @@ def _plan_all_shares(
     Returns
     -------
     Limit or None
-        `Limit.TIME` if time cut a plan short, else None.
+        `Limit.TIME` if time cut some plan short, else None.
 
     Raises
     ------
     KeyboardInterrupt
-        If a plan was interrupted.
+        If a plan was interrupted; the plans before it stay in `plans_of_job`.
     """
     clock = limits.start()
 
@@ -233,34 +233,33 @@ def _choose_fastest(plans: Plans) -> RailShare:
 
 
 def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShares | None:
-    """Divide the ports so that the worst stretch of a job is smallest (bottleneck assignment).
+    """Divide the ports so that the job that suffers most suffers least (bottleneck assignment).
 
-    A share is what a job has of the rails: ports of each of its GPUs, and replicas. Its stretch is
-    the time of a step with this share, over the least time that a step can take. The division goes
-    in two steps:
+    A share is what a job has of the rails: ports of each of its GPUs, and replicas (its degree of
+    data parallelism). The stretch of a job is the time of a step with its share, over the least
+    time that a step can take: 2 means twice as slow. The division goes in two steps:
 
     1. A threshold is raised from the smallest stretch on. Each job gets the smallest share whose
-       stretch is within it. The first threshold whose shares fit on the switches is the worst
-       stretch.
-    2. Ports that are left are given to one job after another: each time to the one whose stretch
-       falls most.
+       stretch is within it. The first threshold at which all shares fit on the switches is taken.
+    2. Ports that are left are given away: again and again one job gets a larger share, always the
+       one whose stretch falls most.
 
     Parameters
     ----------
     problem
-        The jobs, and the ports of each switch.
+        The jobs, and the ports of each switch (`radix`).
     plans_of_job
-        ``plans_of_job[job][size]``: by size the share with its plan, the least one first; at least
-        one of each job.
+        ``plans_of_job[job][size]``: the share of this size with the plan of a step; smallest size
+        first, at least one for each job.
 
     Returns
     -------
     RailShares or None
-        With these fields; None if no shares with a plan fit on the switches together:
+        None if even the smallest shares with a plan do not fit together. Else these fields:
 
-        * ``alone[job]`` and ``beside[job]``: its share if it had the rails to itself, and the one
-          beside the others;
-        * ``first_port[job, rail]``: where its ports begin on the switch;
+        * ``alone[job]``: its fastest share, as if it had the rails to itself;
+        * ``beside[job]``: its share beside the others;
+        * ``first_port[job, rail]``: where its ports begin on the switch, -1 if it has none;
         * ``steps[job]``: 1, as all jobs run at the same time.
     """
     # By job and size the stretch with the plan of this size.
@@ -271,7 +270,7 @@ def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailSh
             {size: stretch(share.plan.step_s, least_s) for size, share in plans.items()}
         )
 
-    # The least threshold whose shares fit; the shares grow smaller as it rises.
+    # Step 1. As the threshold rises, shares grow smaller. `sizes` has the size of each job.
     sizes = None
     for threshold in sorted({ratio for ratios in stretch_of_job for ratio in ratios.values()}):
         least = _choose_least_within(threshold, stretch_of_job)
@@ -281,8 +280,8 @@ def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailSh
     if sizes is None:
         return None
 
-    # Ports that are left go where they gain most: one job at a time gets a larger share. Among
-    # equal gains it is the first job with its smallest share.
+    # Step 2. Each turn of the loop tries every other size of every job, with the sizes of all
+    # others as they are. Of equal gains the first job counts, with its smallest share.
     while True:
         best_gain = 0.0
         best_sizes = None
@@ -390,13 +389,15 @@ def _lay_out_ports(problem: RailSharing, sizes: Sequence[ShareSize]) -> np.ndarr
 def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShares:
     """Choose how many steps each job runs in its turn, so that the worst slowdown is smallest.
 
-    Jobs take turns on the same ports. In a round each job has one turn of some whole steps;
+    Jobs take turns on the same ports. In a round each job has one turn of some whole steps, and
     between turns the rails rest for some time. The slowdown of a job is the time of the round over
-    the time of its own steps in it, so that the job with the shortest turn is slowed down most.
+    the time of its own turn. With steps of 2 s and 3 s, turns of two steps each and 2 s of rest in
+    all, a round lasts 4 + 6 + 2 = 12 s. The slowdowns are 12 / 4 = 3 and 12 / 6 = 2.
 
-    How it is found: let the shortest turn of the best round last w seconds. Then each other job
-    runs the fewest steps that last w at least, since more steps only lengthen the round. The
-    shortest turn is a multiple of the step of some job; all these multiples are tried as w.
+    The job with the shortest turn is slowed down most. Suppose that the shortest turn of the best
+    round lasts w seconds. Each other job then runs the fewest steps that last w at least, since
+    more steps only lengthen the round. As w is a multiple of the step of some job, all such
+    multiples are tried.
 
     Parameters
     ----------
@@ -404,19 +405,15 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
         The jobs, and the longest round in seconds (`round_s`). A round of one step of each job is
         always allowed.
     plans_of_job
-        ``plans_of_job[job]``: by size the shares with their plans. The fastest one is taken; where
-        time is divided there is one only.
+        ``plans_of_job[job][size]``: a share of the rails (ports of each GPU, and replicas) with
+        the plan of a step. The fastest one is taken; where time is divided there is one only.
 
     Returns
     -------
     RailShares
-        By job its share, its first ports, and its steps in a round. Among rounds with equal
+        By job its share (`alone` and `beside`, which are the same here), its first port on each
+        rail (`first_port`), and its steps in a round (`steps`). Among rounds with equal worst
         slowdowns it is the shortest one.
-
-    Notes
-    -----
-    With steps of 2 s and 3 s and w = 4 s the jobs run two steps each, 4 s and 6 s. If the rails
-    rest for 2 s in the round, it lasts 12 s, and the first job is the slowest: 12 / 4 = 3.
     """
     fastest = tuple(_choose_fastest(plans) for plans in plans_of_job)
     step_s = np.array([share.plan.step_s for share in fastest])
@@ -429,8 +426,8 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
     )
     rest_s = sum(problem.measure_handovers(shares))
 
-    # Lengths of turns in seconds that are tried as w: multiples of each step up to the longest
-    # round. Where memory does not hold them all, they are spread evenly up to the longest one.
+    # Seconds that are tried as w: multiples of each step, up to the longest round. If these are
+    # more than memory may hold, fewer are tried, spread evenly.
     longest_turn_s = problem.round_s - rest_s
     most_multiples = max(1, _MOST_ENTRIES // len(fastest) ** 2)
     multiples = []
@@ -442,9 +439,8 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
         multiples.append(own_s * np.floor(n_steps_tried))
     turn_s = np.unique(np.concatenate([[float(step_s.min())], *multiples]))
 
-    # ``steps[row, job]``: how many steps the job runs in its turn. Each row but the first is for
-    # one w, the fewest steps that last so long. The first row is one step of each job: this is
-    # always allowed.
+    # ``steps[row, job]``: how many steps the job runs in its turn. Row 0 is one step of each job,
+    # which is always allowed. Each other row is for one w: the fewest steps that last so long.
     steps = np.ones((len(turn_s) + 1, len(fastest)), np.int64)
     for job, own_s in enumerate(step_s.tolist()):
         if own_s > 0:

@@ -62,31 +62,35 @@ def solve_by(
 ) -> Solution:
     """Plan the training step of a job by one of the methods, and bound its time from below.
 
-    A plan says which circuits the switch of each rail holds when, and when each operation of the
-    step starts and ends. The fastest plan of the method that the fabric can hold is the answer. It
-    is proved to be optimal if its step is as short as the lower bound.
+    A plan says which circuits the switch of each rail has when, and when each operation of the
+    step starts and ends. A method may make several plans, one after another. The answer is the
+    fastest one whose circuits the switches can hold. It is optimal if its step is as short as the
+    lower bound.
 
     Parameters
     ----------
     method
-        How plans are made: `"prefetch"` (the best of all, by search), or one of the simple rules
-        `"provisioned"`, `"on-demand"` and `"static"`.
+        How plans are made. `"prefetch"` makes many, by search, and ends with the best; `"ilp"` is
+        its former name. `"provisioned"`, `"on-demand"` and `"static"` are simple rules that make
+        one.
     problem
         The job.
     limits
-        The time, and for `"prefetch"` how many choices are tried.
+        The time, and for `"prefetch"` how many plans are tried (`iterations`).
     rng
-        Draws what is tried.
+        Random numbers of the search.
     on_event
         Told of each plan that is better than those before, with the time of its step in seconds.
     start
-        A former solution, whose order of communications is tried as well; None if there is none.
+        A former solution of the job; its order of communications is tried as well. None if there
+        is none.
 
     Returns
     -------
     Solution
-        The best plan that the fabric can hold, with the time of its step and a lower bound of it,
-        both in seconds; or no plan, with the reason in `stats`.
+        The plan (None if there is none, with the reason in `stats`); as objective the time of its
+        step, and the lower bound, both in seconds; and the limit that ended the search (None for a
+        plan that is proved to be optimal).
 
     Raises
     ------
@@ -205,13 +209,15 @@ def _list_plans(
 ) -> Iterator[RailPlan]:
     """Make the plans of one method, one after another; the caller keeps the best.
 
-    The simple methods make one plan. `"prefetch"` makes several: first plans in which data go
-    straight from member to member, then faster ones in which other GPUs forward data, then faster
-    ones in which data change rail inside a server (pooled rails). A plan that was made before a
-    limit is kept.
+    The simple methods make one plan. `"prefetch"` makes these, in this order:
 
-    The plans say which ports are joined, not yet how the cells (switching elements) of the fabric
-    do that: `route_plan` adds this later.
+    1. a plan in the order of a former solution, if there is one;
+    2. the best plan in which data go straight from member to member;
+    3. faster ones in which other GPUs forward data, by search;
+    4. faster ones in which data change rail inside a server, by search.
+
+    It ends earlier once a plan is as fast as the lower bound. A plan says which ports of a switch
+    are joined, but not yet how the switch does that with its switching elements (cells).
 
     Parameters
     ----------
@@ -220,17 +226,17 @@ def _list_plans(
     problem
         The job.
     limits
-        How many choices a search tries (`iterations`); None for as many as its work allows.
+        How many plans each search tries (`iterations`); None for as many as its work allows.
     rng
-        Draws what is tried.
+        Random numbers of the searches.
     start
-        A former solution, whose order of communications is tried as well; None if there is none.
+        A former solution, or None.
 
     Yields
     ------
     RailPlan
-        Plans without states of cells, in the order in which they are made; some are no better
-        than those before.
+        Plans without states of cells. Those of the first two sorts may be no better than the ones
+        before.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)
@@ -254,7 +260,7 @@ def _list_plans(
     known_s = np.inf if best is None else best.step_s
     least_s = problem.lower_bound() * (1 + RTOL)
     if known_s > least_s:
-        # The search leaves time to the one for pooled rails, if there will be one.
+        # The search leaves time to the one after it, if data may change rail in this job.
         is_last = not may_pool(problem)
         for plan in plan_forwarded(problem, known_s, rng, limits.iterations, is_last=is_last):
             known_s = min(known_s, plan.step_s)
@@ -266,20 +272,21 @@ def _list_plans(
 def plan_straight(transfers: Transfers) -> Draft | None:
     """Make the best plan that is found without search, in which no GPU forwards data of others.
 
-    Each circuit leads straight from one member of a communication to the next one. Tried are the
-    simple policies, and plans in which circuits are set up early. A draft is a plan in which one
-    rank stands for all ranks that do the same.
+    Each circuit leads straight from one member of a communication to the next one. First the
+    simple rules are tried: circuits change on demand, or a little before that, or never. Then
+    plans are made that set up circuits earlier, with the same orders of communications; switches
+    that stop as a whole for a change are left out there.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step.
+        The step, written down once for all ranks that do the same, with its communications.
 
     Returns
     -------
     Draft or None
-        The plan with the shortest step, a simple one or one that sets up circuits early; None if
-        no simple plan exists.
+        The plan with the shortest step; None if no rule makes one. A draft has one rank in place
+        of all that do the same; `build` makes the whole plan from it.
 
     Raises
     ------

@@ -61,11 +61,11 @@ def may_pool(job: RailJob) -> bool:
 def plan_pooled(
     job: RailJob, known_s: float, rng: np.random.Generator, most: int | None = None
 ) -> Iterator[RailPlan]:
-    """Find a plan that pools rails and is faster than a known one, if there is one.
+    """Find a plan in which data change rail inside a server and that is faster than a known one.
 
-    In such a plan the GPUs of a server use all its rails together, because data can change rail
-    inside the server. Each GPU then has a share of every port. A job in which each GPU has these
-    shares as its own ports is planned; then the shares are dealt to the rails again.
+    A GPU then sends over the ports of all rails of its server, and has an equal share of each. A
+    job in which GPUs have these shares as ports of their own is planned, by search. Then the
+    shares are dealt to the rails again.
 
     Parameters
     ----------
@@ -74,14 +74,15 @@ def plan_pooled(
     known_s
         The step time of the known plan, in seconds; infinite if there is none.
     rng
-        Draws what is tried.
+        Random numbers of the search.
     most
         How many plans are tried; None for as many as the work of a search allows.
 
     Yields
     ------
     RailPlan
-        One plan, or none if no faster one is found or rails of the job cannot be pooled.
+        Plans that are faster than those before; none if no faster one is found, or if data cannot
+        change rail in this job.
     """
     if not may_pool(job) or not can_forward(job):
         return
@@ -122,36 +123,37 @@ def _servers_are_seats(seats: Seats) -> bool:
 
 
 def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
-    """Turn a plan of pooled rails into one of the job: deal the ports to its rails.
+    """Turn a plan in which GPUs use all rails of their server into states of the single rails.
 
-    With pooled rails a GPU uses the ports of all rails of its server; a share is its part of one
-    of these ports. A plan of pooled rails has one large switch, whose ports are the shares. Share
-    ``q * k + p`` of a GPU is port p of rail number q: with k = 2 ports and 8 rails, share 5 is
-    port 1 of rail 2.
+    Data may change rail inside a server. Such a plan is made as if each GPU had the ports of all
+    rails for itself, on one large switch. With 8 rails and 2 ports on each, a GPU has 16 such
+    ports; its port 5 is port 1 of rail 2, as 5 = 2 * 2 + 1. This function deals the ports of the
+    large switch to the switches of the rails.
 
     Parameters
     ----------
     job
-        The job, whose GPUs have k ports on their rails.
+        The job, whose GPUs have k ports, each on its own rail.
     plan
-        A plan of ``job.with_pooled_rails()``, which has one timeline for all rails.
+        A plan of ``job.with_pooled_rails()``, which has one timeline: that of the large switch.
 
     Returns
     -------
     RailPlan
-        A timeline for each rail: the states of its switch, and when each begins, in seconds. Times
-        of operations, their ports and who forwards stay those of `plan`.
+        A timeline for each rail: the states of its switch, and when each is asked for and begins,
+        in seconds. Operations keep their times, their ports, and the ranks that forward for them.
+        The mark `pooled` is set.
     """
-    # States of the switch of shares: by state, GPU, number of the rail and port the share to which
-    # it leads.
+    # ``states[state, GPU, rail, port]``: the port of the large switch to which this one leads, -1
+    # where idle.
     k = job.network.ports_per_gpu
     n_rails = job.network.gpus_per_server
     (shared,) = plan.rails
     states = shared.matchings.reshape(len(shared.matchings), -1, n_rails, k)
     timelines = []
     for number, rail in enumerate(ranks_of_rails(job.step())):
-        # The switch of shares counts its ports as ``gpu * n_rails * k + share``, the switch of a
-        # rail as ``gpu * k + p``.
+        # The large switch numbers its ports as ``gpu * n_rails * k + rail * k + p``, the switch of
+        # a rail as ``gpu * k + p``. Circuits lead from a rail to the same rail.
         share = states[:, :, number].reshape(len(states), -1)
         receiver = share // (n_rails * k) * k + share % k
         matchings = np.where(share == IDLE, IDLE, receiver).astype(np.int32)

@@ -132,7 +132,7 @@ class Transfers(NamedTuple):
     """How each communication is done, by its first node."""
 
     def uses(self) -> Uses:
-        """List which ports each communication could use: a row for each node, side of ports and lane.
+        """List which ports each communication could use, and to which ranks they have to lead.
 
         A node is a communication over a rail, or one round of it. Ranks that do the same are one
         class, and the first of them stands for the others. A lane is the port of one number at all

@@ -189,29 +189,30 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
     """Check the circuits of all operations on one rail, and refuse each that breaks a rule.
 
-    A rail is one optical switch with a few ports of each of its GPUs. There are five ways to send,
-    with rules of their own:
+    A rail is one optical switch with a few ports of each of its GPUs. An operation is what one
+    rank does in a communication. There are five ways to send, each with rules of its own:
 
-    * over chords, an all-to-all: each port of a member keeps a circuit to the member a fixed
-      number of places further on, and data reach the others in several hops;
-    * as an exchange in rounds, an all-to-all: each pair of members has a circuit of its own for a
+    * over chords, an all-to-all: each port of a rank keeps a circuit to the rank a fixed number of
+      places further on in the group, and data reach the others in several hops;
+    * as an exchange in rounds, an all-to-all: each pair of ranks has a circuit of its own for a
       while;
     * in stages, an all-to-all: there are fewer circuits than pairs, and all of them change from
       one stage to the next;
     * in rounds, another collective: its algorithm changes partners from round to round;
-    * along routes that stay: anything else, and what other GPUs forward.
+    * along circuits that stay: anything else, and whatever other GPUs forward.
 
-    Each check takes the operations that go its way, and the next one looks at the rest. In the end
-    no port may send for two operations at once.
+    Each check takes the operations that go its way, and the next one gets the rest. At last, no
+    port may send for two operations at once.
 
     Parameters
     ----------
     context
-        The job, its step, the plan, and the findings to which what is wrong is added.
+        The job, its step, the plan with start and end of all operations in seconds, and the
+        findings, to which broken rules are added.
     rail
-        The states of the switch of this rail, and the ports of its ranks.
+        The ranks and ports of the rail, and its circuits over time.
     riding
-        The numbers in the step of all operations that communicate over the rail, ascending.
+        All operations that communicate over the rail: their numbers in the step, ascending, int64.
     """
     step = context.step
 
@@ -239,7 +240,7 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     in_stages = np.concatenate([scattered[:0], *(exchange.in_stages for exchange in exchanges)])
     check_stages(context, rail, in_stages)
 
-    # What is left sends over circuits that stay for the whole operation, to one other alone.
+    # All other sends go over circuits that stay for the whole operation.
     changing = np.concatenate(
         [
             *(exchange.in_rounds for exchange in exchanges),
