@@ -213,8 +213,8 @@ def _list_plans(
 
     1. a plan in the order of a former solution, if there is one;
     2. the best plan in which data go straight from member to member;
-    3. faster ones in which other GPUs forward data, by search;
-    4. faster ones in which data change rail inside a server, by search.
+    3. a faster one in which other GPUs forward data, by search;
+    4. a faster one in which data change rail inside a server, by search.
 
     It ends earlier once a plan is as fast as the lower bound. A plan says which ports of a switch
     are joined, but not yet how the switch does that with its switching elements (cells).

@@ -81,8 +81,7 @@ def plan_pooled(
     Yields
     ------
     RailPlan
-        Plans that are faster than those before; none if no faster one is found, or if data cannot
-        change rail in this job.
+        One plan, or none if no faster one is found, or if data cannot change rail in this job.
     """
     if not may_pool(job) or not can_forward(job):
         return

@@ -108,32 +108,30 @@ def _check_with_routes(
 ) -> Places:
     """Check the all-to-alls that use one table of routes over circuits of fixed strides.
 
-    In such an all-to-all port p of each member keeps a circuit to the member ``strides[p]`` places
-    further on. The data of one member for one other, a part, take several hops, as the routes say.
-    All members have to use the same strides, the circuits have to stay, and the all-to-all lasts
-    as long as its busiest port.
+    The ranks of a group stand on a circle. In such an all-to-all port p of each rank keeps a
+    circuit to the rank ``strides[p]`` places further on. The part of data of one rank for one
+    other takes several hops, as the routes say. All ranks have to use these strides, the circuits
+    have to stay, and the all-to-all lasts as long as its busiest port needs.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with start and end of all operations in seconds, its step, and the findings, to
+        which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail over time.
     operations
-        All-to-alls of more than two that are not forwarded, ascending: one operation for each
-        member.
+        The part of each rank in all-to-alls of more than two ranks that no other GPU forwards:
+        numbers in the step, ascending, int64.
     routes
-        The routes of groups of one size (`n_members`) whose ports lead to certain strides: route r
-        takes ``hops[r, p]`` circuits of port p, shape (routes, ports), and carries ``share[r]`` of
-        a part, shape (routes,).
+        The table, for groups of `n_members` ranks: ``strides[port]``; route r takes ``hops[r,
+        port]`` circuits of a port, and carries ``share[r]`` of a part.
 
     Returns
     -------
     int64 array
-        The operations that use these routes, which were checked, and the other parts of the same
-        all-to-alls, which are refused.
+        The operations that were checked: those with these strides, and all others of the same
+        all-to-alls, which break a rule.
     """
     chosen = _find_over_chords(context, rail, operations, routes)
     if not len(chosen.operation):
@@ -216,24 +214,24 @@ def _check_times_over_chords(
 ) -> None:
     """Check that the circuits of some all-to-alls stay, and that these last as long as they must.
 
-    In such an all-to-all each port of a member keeps one circuit for the whole time, to the member
-    a fixed number of places further on. The data of one member for one other, a part, take several
-    hops. The all-to-all lasts as long as its busiest port is busy.
+    In such an all-to-all each port of a rank keeps one circuit for the whole time. A part is the
+    data of one rank for one other; it takes several hops, over the circuits of one port or
+    several. The all-to-all lasts as long as its busiest port needs for all parts that it sends.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with start and end of all operations in seconds, and the findings, to which broken
+        rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
+        and `until_s` are when it begins and ends, in seconds.
     chosen
-        The all-to-alls, ``operation[row]``, with the circuits of their ports when they start,
-        ``spell[row, port]``; a spell is the time in which a port keeps one circuit.
+        The all-to-alls: ``operation[row]`` is what one rank does, and ``spell[row, port]`` the
+        spell of each of its ports when it starts.
     routes
-        Their routes: ``share[route]`` of a part (the data of one member for one other) goes over
-        ``hops[route, port]`` circuits of each port.
+        Routes of parts, the same for all ranks: route r makes ``hops[r, port]`` hops over each
+        port, and carries ``share[r]`` of a part. `n_members` ranks take part.
     """
     operations = chosen.operation
     start_s = context.plan.start_s[operations]
@@ -254,8 +252,8 @@ def _check_times_over_chords(
     n_ports = len(routes.strides)
     part_s = (work.sent_bytes / rate + n_ports * work.latency_s) / (routes.n_members - 1)
 
-    # The busiest port decides how long it lasts: a part counts on a port once for each hop that
-    # its routes make over this port, by their shares.
+    # How many parts a port sends: each route adds its share, once for each hop over this port. A
+    # route that carries half of a part and makes 2 hops over port 0 adds 1 to it.
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
     off = np.abs(end_s - start_s - needed_s) > context.slack_s

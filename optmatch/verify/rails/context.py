@@ -48,23 +48,23 @@ class Context(NamedTuple):
         got: ArrayLike,
         expected: ArrayLike,
     ) -> None:
-        """Refuse the operations in the rows marked as wrong; the first few are named.
+        """Refuse operations that break a rule: add a violation to the findings for each of the first few.
 
-        Violations are added to `findings`: one for each of the first `MOST_TOLD` operations, and
-        one more with the number of the others.
+        At most `MOST_TOLD` operations are named. If there are more, one further violation has
+        their number.
 
         Parameters
         ----------
         rule
             The rule that they break, as a sentence.
         operations
-            ``operations[row]``, numbers of operations of the step, int64; an operation may stand
-            in several rows, and is named once.
+            ``operations[row]``: numbers of operations of the step, int64. An operation may stand
+            in several rows; it is named once.
         wrong
-            ``wrong[row]``: whether the row breaks the rule.
+            ``wrong[row]``: whether the row breaks the rule. Other rows are left out.
         got, expected
-            What the plan has and what it should have, for the message: numbers by row, or one for
-            all.
+            What the plan has and what it should have, for the message: a number for each row, or
+            one for all.
         """
         if not wrong.any():
             return
@@ -173,24 +173,26 @@ class InRounds(NamedTuple):
 
 
 def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRounds]:
-    """List the operations that are done in rounds, sorted by their rounds.
+    """List the operations that are done in rounds, together with those that have the same rounds.
 
     In a round some members of a group send, each to one other, as in recursive halving. Operations
-    of one kind in groups of one size and dimension have the same rounds. Other collectives go
-    around a ring and are not listed.
+    of one kind (such as all-reduce) in groups of one size and dimension have the same rounds.
+    Other collectives go around a ring and are not listed.
 
     Parameters
     ----------
     job
-        The job, with the algorithm of each dimension (kind of parallelism) on rails.
+        The job; its `collectives` name the algorithm of each dimension (kind of parallelism).
     operations
-        Some operations of its step, in any order.
+        Some operations of its step, int64, in any order. An operation is what one rank does in a
+        collective.
 
     Yields
     ------
     InRounds
-        Operations of one kind in groups of one size, in the order in which they were given; the
-        number of members; and the sends of each round. None goes around a ring.
+        `operations`: those with the same rounds, in the order in which they were given;
+        `n_members`: how many ranks their groups have, at least 3; `rounds`: by round its sends,
+        from place to place in the group.
     """
     step = job.step()
     for dimension, algorithm in job.collectives.items():

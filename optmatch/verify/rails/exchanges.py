@@ -98,25 +98,26 @@ def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
 def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     """Check collectives that are done in the same rounds: replay them and compare with the plan.
 
-    In a round some members of a group send, each to one other; the algorithm of the collective
-    says who. Each round needs its circuits, and the collective has to end when its last round
-    does.
+    In a round some members of a collective send, each to one other; the algorithm (such as
+    recursive halving) says who. In each round the circuits of all who send have to be there. The
+    collective has to end when its last round does.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with start and end of all operations in seconds, its step, and the findings, to
+        which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail over time. `delay_s` is how long a change takes, in seconds.
     group
-        Operations on this rail that are done in the same rounds, ascending.
+        Collectives with equal rounds: `operations` (what one rank does in one of them, ascending),
+        the number of members of each, and `rounds`, the sends of each round.
     """
     step = context.step
     plan = context.plan
 
-    # The parts of a collective have one number in `match`; any of them knows its group and start.
+    # The operations of a collective have one number in `match`; the first of them tells its group
+    # and its start. ``members[collective, place]`` is a rank.
     _, first_part, collective_of = np.unique(
         step.match[group.operations], return_index=True, return_inverse=True
     )
@@ -130,15 +131,17 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     lacks = rounds.lacks_circuit
     context.refuse(CIRCUITS_OF_EACH_ROUND, operation, lacks, plan.start_s[operation], np.nan)
 
-    # A collective may end later than the replay by whole stops of the rail that begin just then:
-    # the difference to the plan is rounded to whole delays, up to the end after all these stops.
-    # Without a delay it is 0 whatever it is divided by.
+    # If the whole rail stops just at the end of the last round, the plan may say that the
+    # collective ends before the stop or after it, also after several stops in a row. What the plan
+    # is later is therefore rounded to whole delays, and may be 0 up to all these stops. (Without a
+    # delay it is 0, whatever it is divided by.)
     end_s = rounds.end_s[senders.collective]
     planned_s = plan.end_s[operation]
     longest_stop_s = rounds.end_after_stop_s[senders.collective] - end_s
     stopped_s = np.clip(planned_s - end_s, 0.0, longest_stop_s)
     stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
     off = np.abs(planned_s - end_s - stopped_s) > context.slack_s
+    # The end is compared only where no circuit is missing.
     replayed = ~np.isin(senders.collective, senders.collective[lacks])
     context.refuse(ENDS_WITH_LAST_ROUND, operation, off & replayed, planned_s, end_s)
 
@@ -290,26 +293,24 @@ class _RoundSends(NamedTuple):
 def _list_sends(
     context: Context, transfers: Transfers, senders: _Senders, members: Places
 ) -> _RoundSends:
-    """List who sends to whom in one round of an algorithm, and how long each send lasts.
+    """List who sends to whom in one round of some collectives, and how long each send lasts.
 
-    A collective here is one communication of a whole group, such as an all-gather; an operation is
-    the part of one rank in it. The algorithm goes in rounds: in each, some members of the group
-    send to one other member each. All collectives of this call have groups of one size and go
-    through the same rounds. The place of a rank is its position in its group.
+    A collective, such as an all-gather, is done by a group of ranks in rounds. In a round some of
+    them send, each to one other. All collectives of this call have groups of one size and the same
+    rounds. The place of a rank is its position in its group, from 0.
 
     Parameters
     ----------
     context
-        The plan, with the sizes of operations and the rates of ports.
+        The sizes of operations, and the rates of ports.
     transfers
-        Which place of a group sends to which one in this round, and which part of the data.
+        The sends of this round: from which place to which (`sender`, `receiver`), and which part
+        of the size of the operation (`share`).
     senders
-        The ports over which members send: an entry for each port of each operation, with its
-        `operation`, its `collective` (row of `members`), the `place` of its rank in the group, and
-        the number of ports of the operation (`n_ports`).
+        An entry for each port of each member: its `operation`, its `collective` (a row of
+        `members`), the `place` of its rank, and how many ports the operation uses (`n_ports`).
     members
-        ``members[collective, place]``: the rank at each place of its group; shape (collectives,
-        places).
+        ``members[collective, place]``: the rank at each place.
 
     Returns
     -------
@@ -340,28 +341,29 @@ def _list_sends(
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
-    """Find for each port the first circuit that leads to a certain rank and lasts long enough.
+    """Find for each port its next circuit that leads to a certain rank and lasts long enough.
 
-    A spell is a time in which a port keeps one circuit, or none. The spells of a port have
-    consecutive numbers, and the last one lasts for ever. The search begins with a given spell of
-    each port and goes on to the next ones.
+    A port keeps one circuit, or none, for a time, which is called a spell. The spells of a port
+    have consecutive numbers, and its last one has no end. The search begins with a given spell of
+    each port and goes on to later ones.
 
     Parameters
     ----------
     rail
-        The circuits: of each spell, until when it lasts, in seconds, and the rank that it leads
-        to.
+        The circuits: ``until_s[spell]`` is when a spell ends, in seconds, and
+        ``arrival(spell).rank`` the rank that its circuit leads to, -1 for none.
     spell
-        ``spell[port]``: the spell to begin with.
+        By port the spell to begin with; int64, shape (ports,).
     receiver
-        ``receiver[port]``: the rank that the circuit has to lead to.
+        By port the rank that the circuit has to lead to.
     earliest_end_s
-        ``earliest_end_s[port]``: the circuit has to stay at least until then.
+        By port, until when the circuit has to stay at least, in seconds.
 
     Returns
     -------
     int64 array, shape (ports,)
-        The spell of each port; the last spell of the port, if none fits.
+        By port the first spell that fits. If none does, the last spell of the port: the caller has
+        to compare the rank again.
     """
     # All ports go on at once, each until a spell fits or it has no further one.
     spell = spell.copy()
@@ -533,29 +535,31 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
     """Find how many rounds an all-to-all takes over its ports, and how long a round lasts.
 
-    In an all-to-all each member has data for each other one, a part. In a round each port of a
-    member sends one part: with 7 other members and 2 ports there are 4 rounds. The latency of all
+    In an all-to-all each rank has a part of data for each other one. In a round each port of a
+    rank sends one part: with 7 other ranks and 2 ports there are 4 rounds. The latency of all
     messages is spread evenly over the rounds.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with start and end of all operations in seconds, and the network.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The rail, which may be dark as a whole at some times.
     operations
-        All-to-alls of more than two.
+        The part of each rank in all-to-alls of more than two ranks: numbers in the step, int64.
     row
         An entry for each port of each operation: the place of the operation in `operations`.
 
     Returns
     -------
     _AllToAlls
-        By operation its start and end in seconds, the number of other members, the rounds that its
-        ports need for all of them, how long a round lasts, and how long the rail is dark from
-        start to end.
+        Arrays of shape (operations,):
+
+        * `operation`, with its `start_s` and `end_s` in seconds;
+        * `n_others`: how many other ranks there are;
+        * `n_rounds`: how many rounds the ports need for all of them;
+        * `part_s`: how long a round lasts, in seconds;
+        * `dark_s`: how long the rail is dark from start to end, in seconds.
     """
     network = context.job.network
     start_s = context.plan.start_s[operations]

@@ -107,29 +107,30 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
 
 
 def pool_job(job: RailJob) -> RailJob:
-    """Return the job as it is with pooled rails: each GPU has a share of all ports of its server.
+    """Return the job in which a GPU has shares of all ports of its server as ports of its own.
 
-    A server has R GPUs, and GPU number q has k ports on rail q. With pooled rails each GPU has R k
-    ports, each with an R-th of the rate of a real one, since the R GPUs share it. Two things make
-    data slower:
+    With pooled rails data change rail inside a server. A server has R GPUs, and each has k ports
+    on a rail of its own. All R GPUs send over all R k ports, so that each GPU has an R-th of every
+    port. Two things make data slower:
 
-    * a byte first takes its time on a port, and then its time on the links inside the server.
-      These links belong to the GPU that has the rail, and carry the bytes of all its k ports: the
-      time on them is k over their rate;
+    * a byte takes its time on a port, and then its time on the links inside the server. These
+      links are those of the GPU with the port, and carry the bytes of all its k ports: the time on
+      them is k over their rate;
     * a message is late by the latency of a change of rail.
 
-    With 2 ports of 50 GB/s each and links of 400 GB/s, a GB takes 0.02 s and 2 / 400 = 0.005 s: a
-    whole port has 1 / 0.025 = 40 GB/s, and of 8 GPUs each has a share of 5 GB/s.
+    With 2 ports of 50 GB/s and links of 400 GB/s, a GB takes 1 / 50 = 0.02 s and 2 / 400 = 0.005
+    s. A port then has 1 / 0.025 = 40 GB/s, and each of 8 GPUs has 5 GB/s of it.
 
     Parameters
     ----------
     job
-        A job of a model that lets data change rail, with ideal switches.
+        A job with ideal switches whose network says how long a change of rail takes.
 
     Returns
     -------
     RailJob
-        With R rails of k ports, its GPUs have R k ports, each with an R-th of the rate of one.
+        The same job with R k ports for each GPU, each with an R-th of the rate of one, and with
+        the latency of a change of rail on every message.
     """
     network = job.network
     n_rails = network.gpus_per_server

@@ -256,29 +256,32 @@ def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
 def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -> None:
     """Check that circuits stay from start to end, and lead to the rank that forwards next.
 
-    A hop is what one rank on the way of an operation sends. If another rank forwards the data
-    after it, its circuits have to lead there. Whether the last hop leads to the right rank is
-    checked elsewhere.
+    The data of an operation are sent by its own rank, and then by each rank that forwards them;
+    each of these is a hop. The circuits of all hops have to be up for the whole operation. Whether
+    the last hop leads to the right rank is checked elsewhere.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The plan with start and end of all operations in seconds, and the findings, to which broken
+        rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits over time. A spell is a time in which a port keeps one circuit: `since_s` and
+        `until_s` are when it begins and ends, in seconds.
     hops
-        The hops of all operations that send while their circuits stay: an entry for each rank on
-        the route of an operation, with the ports that it sends over.
+        An entry for each hop, for messages.
     used
-        The circuits of these hops, an entry for each port: its hop, its spell (the time in which
-        the port keeps its circuit), the rank that it leads to (-1 for none), and the rank that
-        forwards next (-1 at the last hop).
+        An entry for each port of each hop:
+
+        * `hop` and `operation`: the place of the hop in `hops`, and its operation;
+        * `spell`: the spell of the port when the operation starts;
+        * `reached.rank`: the rank that its circuit leads to, -1 if there is none;
+        * `next_rank`: the rank that forwards next, -1 at the last hop.
     """
     start_s = context.plan.start_s[used.operation]
     end_s = context.plan.end_s[used.operation]
-    # Where the switch stops as a whole, the stop is part of the time of the operation.
+    # A circuit is up one delay after its spell begins. Where the switch stops as a whole, the
+    # operation may start during the stop, as that is part of its time.
     delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
     has_circuit = used.reached.rank >= 0
     is_up = rail.since_s[used.spell] + delay_s <= start_s + context.slack_s

@@ -177,16 +177,21 @@ _CHUNK = 1 << 20
 def check_times(context: Context) -> None:
     """Check the times of a plan, as far as no circuits are needed for that.
 
-    Nothing starts before what it waits for has ended; the parts of a communication start and end
-    together; what rides no rail lasts as long as its work needs; and the step ends with its last
-    operation or change. One of all ranks that do the same is checked. How long an
-    operation on a rail lasts depends on its circuits, and is checked elsewhere.
+    These are the rules:
+
+    * nothing starts before the step, or before what it waits for has ended;
+    * what is beside the rails lasts as long as its work needs;
+    * all parts of a communication start together and end together;
+    * the step ends with its last operation or change of circuits.
+
+    Of ranks that do the same at the same time, one is checked. How long an operation on a rail
+    lasts depends on its circuits, and is checked elsewhere.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the start and end of each operation in seconds, and the
-        findings to which what is wrong is added.
+        The job, its step, the plan with start and end of all operations in seconds, and the
+        findings, to which broken rules are added.
     """
     step = context.step
     plan = context.plan
@@ -282,25 +287,29 @@ class _EventGraph(NamedTuple):
 
 
 def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph:
-    """Build the graph of events of some operations.
+    """Build a graph of what has to be done before what, with each communication as one node.
 
-    An event is a computation, or a communication of several ranks as one.
+    An operation is what one rank does. All operations of one communication have the same number in
+    ``step.match``, and are one event; a computation is an event of its own.
 
     Parameters
     ----------
     step
         All operations.
     operations
-        ``operations[row]``: all operations of some ranks, ascending.
+        ``operations[row]``: all operations of some ranks, ascending; int64.
     least_s
-        ``least_s[row]``: how long each lasts at least, in seconds; equal for all parts of a
+        ``least_s[row]``: how long each lasts at least, in seconds; equal for all operations of a
         communication.
 
     Returns
     -------
     _EventGraph
-        The event of each row, how long each event lasts at least in seconds, and pairs of events
-        of which the first ends before the second begins.
+        With these fields:
+
+        * ``event[row]``: the event of each row, from 0 on;
+        * ``lasts_s[event]``: how long it lasts at least, in seconds;
+        * `before`, `after`: event ``before[pair]`` ends before ``after[pair]`` begins.
     """
     match = step.match[operations]
     # Parts of a communication have its number in `match` as their key; a computation has a key of
@@ -569,24 +578,26 @@ def bound_staying(job: RailJob) -> float:
 
 
 def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
-    """Return the one-machine bound of jobs that exclude each other, in seconds.
+    """Return a lower bound on the end of jobs that one machine does one at a time.
 
-    For every set of jobs it is the least head, plus all durations, plus the least tail. Sets that
-    have all jobs with at least a certain head and a certain tail suffice.
+    The head of a job is its earliest start, its tail the least time from its end to the end of
+    all. Any set of jobs takes no less than its least head, plus all its durations, plus its least
+    tail. The best set has all jobs with at least a certain head and at least a certain tail; all
+    of these sets are tried.
 
     Parameters
     ----------
     head_s, duration_s, tail_s
-        By job its earliest start, how long it lasts, and the least time from its end to the end of
-        all, in seconds; shape (jobs,), at least one.
+        By job, in seconds; shape (jobs,), at least one job.
 
     Returns
     -------
     float
-        Seconds.
+        The greatest of these sums, in seconds.
     """
-    # For each least tail, jobs are added from the latest head to the earliest one: the set of the
-    # first jobs has all their durations, and the head of the one that was added last.
+    # For each tail, the jobs with at least this tail are added one by one, latest head first. The
+    # least head of the set is then that of the job that was added last, and the durations so far
+    # are a running sum.
     by_head = np.argsort(-head_s)
     bound_s = 0.0
     for least_tail_s in np.unique(tail_s).tolist():
@@ -598,26 +609,29 @@ def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
 
 
 def _join_rings(port: Places, event: Places, n_events: int) -> Places:
-    """Join ports that have an event in common into rings (label propagation with shortcuts).
+    """Find which communications are on one ring of circuits, if circuits stay (label propagation).
 
-    An event is a communication of several ranks. With one port for each GPU whose circuit stays,
-    all ports that take part in one event, directly or through others, are on one ring of circuits.
+    Each GPU has one port. All ports that take part in one communication, directly or through
+    others, are then on one ring: if ports 0 and 1 meet in event 0, and ports 1 and 2 in event 1,
+    all three are.
 
     Parameters
     ----------
     port, event
-        An entry for each operation: its port and its event (communication), both numbered from 0.
+        An entry for each operation on a rail: its port, and the communication that it is part of,
+        both numbered from 0; every port has an entry. Shape (operations,).
     n_events
-        The number of events.
+        The number of events, also of those beside the rails.
 
     Returns
     -------
     int64 array, shape (events,)
-        A number that is the same for all events of a ring.
+        A number of its ring for each event: the lowest port on it. Events beside the rails have
+        the number of ports.
     """
-    # ``label[port]``: the lowest port that it is known to be joined to, at first itself. Each
-    # round takes the lowest label over an event and then over a port; ``label[label]`` is the
-    # shortcut.
+    # ``label[port]`` is the lowest port that it is known to be joined to, at first itself. In each
+    # round, an event takes the lowest label of its ports, and a port that of its events. Then
+    # ``label[label]`` jumps ahead: if port 9 has label 5 and port 5 has label 2, port 9 gets 2.
     label = np.unique(port)
     while True:
         lowest_of_event = np.full(n_events, len(label))
