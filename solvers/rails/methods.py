@@ -160,11 +160,11 @@ def solve_by(
 
 
 def _bound_changes(problem: RailJob) -> float:
-    """Return a lower bound on the time of a step: no plan of the job can be faster.
+    """Return a lower bound on the time of a step: no plan of the job is faster.
 
-    There are two bounds. The plain one is the time of the step as if all circuits were up at all
-    times. The second one adds the time that changes of circuits take; it costs more work. It is
-    worked out only where changes can matter and where it holds; the greater of both is returned.
+    There are two bounds. The plain one is the time of a step with all circuits up at all times.
+    The other one also counts what a few ports and changes of circuits cost. It takes longer to
+    work out, and is left out where it does not hold or can hardly be the greater one.
 
     Parameters
     ----------
@@ -174,17 +174,17 @@ def _bound_changes(problem: RailJob) -> float:
     Returns
     -------
     float
-        Seconds; at least the plain bound.
+        The greater bound, in seconds.
 
     Raises
     ------
     TimeUp
         If the time is up.
     """
-    # The second bound can be greater only with all-to-alls, which need many circuits, or if one
-    # change takes more than half of the step. It is known only for jobs that `can_forward`
-    # accepts: ports have one direction, and collectives go around rings. It also holds where a
-    # switch stops as a whole, as changes follow each other there, each with its delay.
+    # The second bound can be greater in two cases: with all-to-alls, which need many circuits, or
+    # if two changes take longer than the plain bound. It holds for jobs that `can_forward`
+    # accepts: ports have one direction, and collectives go around rings. A switch that stops as a
+    # whole is no exception, as its changes follow each other, each with its delay.
     bound_s = problem.lower_bound()
     has_exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
     delay_matters = has_exchanges or 2 * problem.network.delay_s > bound_s

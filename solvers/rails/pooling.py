@@ -92,17 +92,18 @@ def plan_pooled(
 
 
 def _servers_are_seats(seats: Seats) -> bool:
-    """Tell whether all GPUs of a server do the same: they are one seat, and no others.
+    """Tell whether all GPUs of each server do the same, and those of no two servers.
 
     Parameters
     ----------
     seats
-        The folded step of a job with pooled rails: a seat is the ranks that do the same.
+        The folded step of a job: a seat is all ranks that do the same. ``class_of[rank]`` is the
+        seat of a rank, and ``rail_of[rank]`` its rail, -1 if it is on none.
 
     Returns
     -------
     bool
-        Whether each seat is all GPUs of one server, and every GPU rides a rail.
+        Whether each seat is all GPUs of one server, and every GPU is on a rail.
     """
     job = seats.job
     server_of_rank = place_ranks(job.parallelism) // job.network.gpus_per_server

@@ -368,7 +368,9 @@ def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
 
 
 def _list_message_sides(step: Step) -> list[bytes]:
-    """Describe for each rank whether its partners of messages come next in their pipelines.
+    """Describe for each rank towards which side of its pipeline each of its messages goes.
+
+    Ranks with different descriptions use different ports of two for the same message.
 
     Parameters
     ----------
@@ -378,7 +380,8 @@ def _list_message_sides(step: Step) -> list[bytes]:
     Returns
     -------
     list of bytes
-        By rank a byte for each message in program order: 1 if the partner comes next, else 0.
+        By rank a byte for each message over a rail, in program order: 1 if its partner comes next
+        in the pipeline, else 0.
     """
     is_message = (step.kind >= SEND) & (step.rail >= 0)
     sides = []
@@ -696,21 +699,22 @@ def face(
 
 
 def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
-    """List at which sides an operation has peers: 0 to transmit, 1 to receive.
+    """List on which sides of its ports an operation has partners.
 
-    On bidirectional ports, 0 is the one towards those that come next, 1 that towards those before.
+    Side 0 are ports that transmit, side 1 those that receive. On bidirectional ports, side 0 are
+    the ports towards the ranks that come next in a group, side 1 those towards the ranks before.
 
     Parameters
     ----------
     transfers
-        The communications of the folded step, in which ranks that do the same are one class.
+        The folded step; `lanes.duplex` says whether its ports are bidirectional.
     op
-        An operation on a rail.
+        An operation on a rail, by its number in the step.
 
     Returns
     -------
     tuple of int
-        (0, 1) for a collective, one side for a message.
+        (0, 1) for a collective; for a message (0,) or (1,), the side of its partner.
     """
     step = transfers.folded.step
     if step.kind[op] < SEND:

@@ -99,8 +99,9 @@ class Rail(NamedTuple):
     def list_ports(self, ranks: NDArray[np.integer], masks: NDArray[np.integer]) -> UsedPorts:
         """List the ports that operations use: an entry for each port of each operation.
 
-        The GPUs of a rail are numbered in the order of their ranks; port p of GPU g is number
-        ``g * ports_per_gpu + p`` of those that the switch has for GPUs.
+        With 2 ports a GPU, an operation on GPU 5 with the mask 0b11 has two entries: its port 0,
+        which is number 10 of the ports of all GPUs, and its port 1, which is number 11. The switch
+        may give these other numbers.
 
         Parameters
         ----------
@@ -112,8 +113,11 @@ class Rail(NamedTuple):
         Returns
         -------
         UsedPorts
-            Entry by entry the row of the operation in `ranks`, the number of the port at its GPU,
-            and the port of the switch; by row, and then by the number of the port.
+            Arrays with an entry for each port, by row and then by port:
+
+            * `row`: the row of the operation in `ranks`;
+            * `number`: the number of the port at its GPU;
+            * `port`: the number of the port on the switch.
         """
         bits = masks[:, None] >> np.arange(self.ports_per_gpu) & 1
         row, number = np.nonzero(bits)
@@ -121,9 +125,10 @@ class Rail(NamedTuple):
         return UsedPorts(row, number, self.switch_port[gpu * self.ports_per_gpu + number])
 
     def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the spells of ports of the switch at some times; before the step, the first.
+        """Return in which spells ports of the switch are at some times.
 
-        A spell is a time in which a port keeps one circuit.
+        A spell is a time in which a port keeps one circuit, or none. Before the step, ports are in
+        their first spells.
 
         Parameters
         ----------
@@ -135,7 +140,7 @@ class Rail(NamedTuple):
         Returns
         -------
         int64 array, shape (entries,)
-            The number of the spell of this port at this time.
+            The number of the spell that this port is in at this time.
         """
         # The spell is the last one of the port that begins no later than the state of that time.
         # Keys of spells are port times the number of states plus their first state, ascending.
@@ -255,25 +260,28 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
 def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     """Check the states of a switch and their times, before circuits are looked at.
 
-    A timeline is the states of the switch of some rails over a step. A state says which transmit
-    port leads to which receive port: ``matchings[state, port]``, -1 where idle. The ports have to
-    be those of GPUs, the last state has to be the first one again, and each state needs time to be
-    set up.
+    A state is all circuits of the switch at a time: each port leads to one other port, or is idle.
+    These are the rules:
+
+    * the states are for as many ports as the switch has, and only ports of GPUs have circuits;
+    * the last state is the first one again, as steps repeat;
+    * each state is asked for before it is set up, and has the time to be set up;
+    * the switching elements (cells) of the switch, if it has any, make these circuits.
 
     Parameters
     ----------
     context
-        The plan, and the findings to which what is wrong is added.
+        The plan, and the findings to which broken rules are added.
     number
-        The place of the timeline in ``plan.rails``.
+        The place in ``plan.rails`` of the states to check: those of one switch over time.
     n_gpus
-        The GPUs on each of its rails.
+        The GPUs on each rail that has these states.
 
     Returns
     -------
     bool
-        False if the matchings have another number of ports than the switch, so that nothing else
-        can be checked; wrong states alone are refused.
+        False if the states have another number of ports than the switch, so that nothing else can
+        be checked. True does not mean that no rule is broken.
     """
     # Without the right number of ports nothing else can be checked.
     job = context.job
@@ -289,7 +297,8 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     if job.network.radix is not None and n_needed > job.network.radix:
         findings.refuse(RAIL_FITS_SWITCH, where, n_needed, job.network.radix)
 
-    # The first live ports of the switch are those of the GPUs.
+    # The GPUs have the first ports of the switch that work. All others are foreign: no circuit may
+    # leave them or lead to them.
     live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     foreign = np.isin(np.arange(n_ports), live_ports[:n_needed], invert=True)
     wrong = (matchings != IDLE) & (foreign | foreign[matchings])
@@ -349,17 +358,17 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
     """Check that no port gets another circuit before the one that it was given is up.
 
-    A circuit is up one delay after its change starts. All changes are sorted by port and time,
-    once by the port that sends and once by the port that receives. Two changes of one port, which
-    are neighbours then, have to start one delay apart at least.
+    A circuit is up one delay after its change starts. Two changes of one port therefore have to
+    start one delay apart at least. They are neighbours if all changes are sorted by port and time.
+    This is done twice: for the ports that send, and for those that receive.
 
     Parameters
     ----------
     context
-        The plan with the times of all operations in seconds, and the findings, to which what is
-        wrong is added.
+        The job with the delay in seconds, and the findings, to which broken rules are added.
     timeline
-        The states of a switch, with times in seconds.
+        The states of a switch: ``matchings[state, port]`` is the port that a port leads to, -1
+        where idle, and ``starts_s[state]`` when the change to the state starts, in seconds.
     where
         The name of the timeline in messages.
     """
@@ -382,19 +391,20 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
 
 
 def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check the states of the cells of a switch: light has to go where the matchings say.
+    """Check the states of the cells of a switch: light has to go where the circuits lead.
 
-    Cells are the switching elements of a fabric. A matching says by port of the switch to which
-    port it leads. A switch without cells has no states to check. Circuits of bidirectional ports
-    must be mutual: if port 3 leads to 7, then 7 leads to 3.
+    Cells are the switching elements inside a switch. An ideal switch has none, and then there is
+    nothing to trace. If ports are bidirectional, circuits also have to be mutual: if port 3 leads
+    to 7, then 7 leads to 3.
 
     Parameters
     ----------
     context
-        The plan with the times of all operations in seconds, and the findings, to which what is
-        wrong is added.
+        The job with its switch (`fabric`, None if it is ideal), and the findings, to which broken
+        rules are added.
     timeline
-        The states of a switch, and of its cells if it has any.
+        The states of the switch: ``matchings[state, port]`` is the port that a port leads to, -1
+        where idle; ``cell_states[state, cell]`` the state of a cell, or None without cells.
     where
         The name of the timeline in messages.
     """

@@ -48,7 +48,7 @@ class Context(NamedTuple):
         got: ArrayLike,
         expected: ArrayLike,
     ) -> None:
-        """Refuse operations that break a rule: add a violation to the findings for each of the first few.
+        """Refuse operations that break a rule: add violations to the findings.
 
         At most `MOST_TOLD` operations are named. If there are more, one further violation has
         their number.
@@ -103,17 +103,17 @@ Transfers = list[MemberSend]
 
 
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
-    """List who sends to whom in each round of a collective, if its algorithm is one in rounds.
+    """List who sends to whom in each round of a collective, if its algorithm goes in rounds.
 
-    In a round some members of the group send, each to one other, an equal share of the size of the
-    operation. Members are named by their places in the group, from 0. With recursive doubling, an
-    all-gather of four members has two rounds: 0 and 1 exchange what they have, and so do 2 and 3;
-    then 0 and 2, and 1 and 3.
+    In a round some members of the group send, each to one other, an equal share of the data.
+    Members are named by their places in the group, from 0. With recursive doubling, an all-gather
+    of four members has two rounds: first 0 and 1 exchange what they have, and so do 2 and 3; then
+    0 and 2, and 1 and 3.
 
     Parameters
     ----------
     algorithm
-        ``"halving"``: recursive halving and doubling, of a power of two of members. ``"tree"``: a
+        ``"halving"``: recursive halving and doubling, for 2, 4, 8, ... members. ``"tree"``: a
         reduction up a binomial tree and a broadcast down. Any other one goes around a ring.
     kind
         The collective, such as ``"all-reduce"``.
@@ -124,14 +124,16 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     -------
     list of lists of MemberSend
         By round its sends: the place that sends, the place that receives, and the share of the
-        size that is sent. Empty for a collective around a ring, and for one of two members, who
-        exchange all they have in every algorithm.
+        size of the operation that is sent. Empty if the collective goes around a ring, or has two
+        members, who exchange all they have in every algorithm.
     """
     if n < 3:
         return []
     bits = range((n - 1).bit_length())
     if algorithm == "halving":
-        # Of an all-gather the size is the shard of a rank; of the others, the whole buffer.
+        # Shares are of the size of the operation, which is the shard of a rank in an all-gather,
+        # else the whole buffer. In round `bit` of a doubling, a member sends all that it has,
+        # 2**bit shards, to the member whose place differs in this bit; a halving is the reverse.
         shard = 1.0 if kind == "all-gather" else 1.0 / n
         doubling = [
             [MemberSend(rank, rank ^ 1 << bit, shard * 2**bit) for rank in range(n)]

@@ -384,36 +384,40 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> 
 
     The rail stops from time to time to change its circuits, and is dark for one delay each time.
     With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s ends at 7 s: 4 s before
-    the first stop and 2 s after it. Work that ends just when a stop begins, up to the slack, ends
-    before the stop; with a negative slack it ends after it.
+    the first stop and 2 s after it.
+
+    Work of 4 s that begins at 0 s ends just when a stop begins. With a positive `slack_s` it ends
+    before the stop, at 4 s. With a negative one it ends after the stop, at 5 s.
 
     Parameters
     ----------
     rail
-        Has the stops, at each of which it is dark for one delay.
+        Has the starts of the stops in seconds (`stops_s`, ascending), and `delay_s`.
     begin_s, lasts_s
-        Entry by entry, when work begins and how long it lasts in light, in seconds.
+        By entry when work begins, and how long it lasts without stops, in seconds; shape
+        (entries,).
     slack_s
-        Times that differ by no more are the same, in seconds; see above for its sign.
+        Seconds by which times may differ that count as the same; its sign says on which side of a
+        stop work ends, see above.
 
     Returns
     -------
-    float64 array
-        Entry by entry, when it ends, in seconds.
+    float64 array, shape (entries,)
+        When it ends, in seconds.
     """
     stops_s = rail.stops_s
     delay_s = rail.delay_s
     if not len(stops_s):
         return begin_s + lasts_s
-    # Times are turned into a clock that rests while the rail is dark. Up to `begin_s` the rail has
-    # been dark for all stops before, the last of which may not be over.
+    # Times are read from a clock that rests while the rail is dark. At `begin_s` it is late by all
+    # stops so far: a delay for each but the last one, which may not be over yet.
     n_stops = np.searchsorted(stops_s, begin_s, side="right")
     in_last_stop_s = np.minimum(begin_s - stops_s[np.maximum(n_stops - 1, 0)], delay_s)
     dark_s = np.where(n_stops > 0, (n_stops - 1) * delay_s + in_last_stop_s, 0.0)
     light_end_s = begin_s - dark_s + lasts_s
 
-    # On that clock stops last no time. Back on the real clock, each stop before the end adds a
-    # delay.
+    # On that clock stops last no time: stop number k comes k delays earlier. With stops at 4 s and
+    # 9 s of 1 s, they are at 4 s and 8 s. Each stop before the end adds a delay on the real clock.
     light_stops_s = stops_s - np.arange(len(stops_s)) * delay_s
     n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
     return np.maximum(begin_s, light_end_s + n_stops_before_end * delay_s)

@@ -56,24 +56,23 @@ def lets_pool(job: RailJob) -> bool:
 
 
 def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
-    """Check that a plan may pool the rails of its servers.
+    """Check that a plan may let data change rail inside servers, as it says.
 
-    With pooled rails, data change rail inside a server, and each GPU has an equal share of all
-    ports of its server. For that the job has to say how long a change of rail takes and has to
-    have ideal switches. All rails must do the same: the same operations with the same times and
-    ports, between the same servers.
+    Each GPU then has an equal share of all ports of its server. For that the job has to say how
+    long a change of rail takes, and has to have ideal switches. All rails must do the same: the
+    same operations with the same times and ports, between the same servers.
 
     Parameters
     ----------
     context
-        The plan, and the findings to which what is wrong is added.
+        The plan, and the findings to which broken rules are added.
     ranks_of_rail
-        By rail its ranks, ascending.
+        By rail its ranks, ascending; int64 arrays.
 
     Returns
     -------
     bool
-        False if not: what breaks the rule is among the findings.
+        Whether the plan may; if not, the first broken rule is among the findings.
     """
     job = context.job
     n_rails = job.network.gpus_per_server

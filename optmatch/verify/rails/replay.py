@@ -41,11 +41,12 @@ _CHUNK = 1 << 18
 def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
 ) -> None:
-    """Check a plan of a rail job by replaying it and, of a solution, also check what it claims.
+    """Check a plan of a rail job by replaying it; of a solution, also check what it claims.
 
-    A solution claims a step time and a lower bound. The step time comes from the replay. A bound
-    is worked out anew: the time of a step with all links there. Where its argument holds, a second
-    one also counts changes of circuits, and the higher of both is compared.
+    A solution claims the time of a training step and a lower bound of it. The time comes from the
+    replay. The bound may be no higher than one that is worked out anew. There are two such bounds:
+    the time of a step with all circuits up at all times, and one that also counts changes of
+    circuits, where its argument holds. The higher one is compared.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def verify_rails(
         A plan, or a solution with a plan, its step time and its lower bound. A schedule is
         refused.
     findings
-        Violations, figures and what was skipped are added to it.
+        Broken rules, figures and the names of skipped checks are added to it.
     """
     counted_s = bound_step(problem)
     findings.figures["lower_bound_recomputed"] = counted_s
@@ -63,13 +64,15 @@ def verify_rails(
         _replay(problem, subject, findings)
         return
 
-    # A higher bound counts changes of circuits, where its argument holds.
+    # A higher bound counts changes of circuits. Its argument is for ports of one direction: a port
+    # either sends or receives.
     network = problem.network
     one_way = problem.fabric is None or not problem.fabric.bidirectional
     if one_way:
         checked_s = bound_changes(problem)
 
-        # Where data may change rail, a GPU may have its share of all ports of its server.
+        # If data may change rail inside a server, a plan may also give each GPU a share of all
+        # ports of its server. The bound has to hold for both sorts of plans.
         if lets_pool(problem) and network.gpus_per_server > 1:
             checked_s = min(checked_s, bound_changes(pool_job(problem)))
         if checked_s > counted_s:
@@ -160,21 +163,22 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
     """Check the circuits of all rails; of rails that do the same, only one is checked.
 
-    The load of a rail is all operations that communicate over it, with their times and ports.
-    Rails with the same states of their switches over time (one timeline) and the same load differ
-    only in names.
+    Rails do the same if their switches have the same states at the same times, and if the same
+    operations communicate over them at the same times, over the same ports. Only the names of
+    their ranks differ then.
 
     Parameters
     ----------
     context
-        The plan, with a timeline (the states of a switch over time) for each class of rails, and
-        the findings to which what is wrong is added.
+        The plan, and the findings to which broken rules are added. In ``plan.rails`` rails with
+        the same states of their switches share one timeline.
     ranks_of_rail
         By rail its ranks, ascending; int64 arrays.
     """
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
-        # The first rail of a timeline is checked; others only if their load differs from its load.
+        # A load is all that happens on a rail, as arrays without names. The first rail of a
+        # timeline is checked, and others only if their load differs from the first one.
         checked_load = None
         for rail_number in timeline.rails:
             ranks = ranks_of_rail[rail_number]
@@ -257,22 +261,22 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
     """Check that no port sends for two operations at the same time.
 
-    All sends are sorted by port and start. Two sends of one port overlap if one starts before the
-    one in front of it has ended.
+    All sends are sorted by port and then by start. Two sends of one port overlap if one starts
+    before the one in front of it has ended.
 
     Parameters
     ----------
     context
-        The plan with the start and end of each operation in seconds, and the findings, to which
-        what is wrong is added.
+        The plan with start and end of all operations in seconds, and their ports as bits; and the
+        findings, to which broken rules are added.
     rail
-        The ports of the switch that the GPUs of the rail have.
+        The numbers of the ports of GPUs on the switch of the rail.
     changing
-        The operations whose circuits change, or that go over chords: they use the ports that the
-        plan states, at their own rank. Numbers in the step, int64.
+        Operations that send over the ports that the plan states for them, at their own rank;
+        numbers in the step, int64.
     sent
-        All other sends, also at ranks that forward: an entry for each port, with the operation and
-        the port of the switch.
+        All other sends, also at ranks that forward: an entry for each port, with the `operation`
+        and the `port` of the switch.
     """
     # The ports of all sends on this rail, an entry for each.
     step = context.step
