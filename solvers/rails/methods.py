@@ -366,23 +366,24 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 
 
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
-    """Find states of the switching elements (cells) for all circuits of a plan.
+    """Find how the switches make all circuits of a plan with their switching elements, the cells.
 
-    A matching says by port of a rail's switch to which port it leads. The state of a cell says
-    which of its inputs leads to which output. Equal matchings are routed once.
+    A plan says which ports of a switch are joined, state by state. The state of a cell says which
+    of its inputs leads to which output. Equal circuits are routed once.
 
     Parameters
     ----------
     job
-        The job; its fabric may have cells, or is None for an ideal switch.
+        The job. Its switch is ``job.fabric``; None, or a fabric without a graph, has no cells.
     plan
-        A plan without states of cells: by rail the matchings of its switch, one after another.
+        A plan without states of cells. By timeline (the states of a switch over time),
+        ``matchings[state, port]`` is the port to which a port leads, -1 where idle.
 
     Returns
     -------
     RailPlan or None
-        With states of cells; as it is where the switch has no cells. None if the fabric cannot
-        hold some matching.
+        The plan with ``cell_states[state, cell]``, int8, in each timeline; unchanged if the switch
+        has no cells. None if for some state no way through the switch is found.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:

@@ -92,18 +92,18 @@ def plan_pooled(
 
 
 def _servers_are_seats(seats: Seats) -> bool:
-    """Tell whether all GPUs of each server do the same, and those of no two servers.
+    """Tell whether each server is one seat: its GPUs do the same, and no other GPU does.
 
     Parameters
     ----------
     seats
-        The folded step of a job: a seat is all ranks that do the same. ``class_of[rank]`` is the
-        seat of a rank, and ``rail_of[rank]`` its rail, -1 if it is on none.
+        The folded step of a job: a seat is all ranks that do the same. ``folded.class_of[rank]``
+        is the seat of a rank, and ``rail_of[rank]`` its rail, -1 if it is on none.
 
     Returns
     -------
     bool
-        Whether each seat is all GPUs of one server, and every GPU is on a rail.
+        Whether this is true of all servers, and every GPU is on a rail.
     """
     job = seats.job
     server_of_rank = place_ranks(job.parallelism) // job.network.gpus_per_server

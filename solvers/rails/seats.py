@@ -179,22 +179,23 @@ def seat_ranks(job: RailJob) -> Seats:
 
 
 def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
-    """Describe each rank by the numbers of its GPU and of the members of its groups on rails.
+    """Describe each rank by its own number on its rail, and by those of all with whom it communicates.
 
-    Ranks that are folded together (planned as one) agree in that: they are the same GPU on rails
-    that are alike, and communicate with the same GPUs there.
+    Only ranks with equal descriptions are planned as one: they are the GPU of one number on rails
+    that are alike, and communicate with GPUs of the same numbers.
 
     Parameters
     ----------
     job
         The job.
     number_of_rank
-        By rank its GPU, counted on its rail; -1 if it is on none; shape (ranks,).
+        By rank its GPU, counted on its rail from 0; -1 if it is on none; shape (ranks,).
 
     Returns
     -------
     list of bytes
-        By rank its number, and after it the numbers of all members of each of its groups.
+        By rank the bytes of its number, and of the numbers of all members of each of its groups on
+        rails, group after group.
     """
     step = job.step()
     descriptions = [number_of_rank[rank].tobytes() for rank in range(step.n_ranks)]

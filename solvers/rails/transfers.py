@@ -186,12 +186,15 @@ class Transfers(NamedTuple):
         return place_of_node
 
     def rails(self) -> list[int]:
-        """Return the rail that each node (operation or communication) rides.
+        """Return the rail that each node (a computation or a communication) is on.
+
+        Rails that have as many ranks of each class (ranks that do the same) are alike; the first
+        of them stands for all.
 
         Returns
         -------
         list of int
-            By node a rail, or -1 if it rides none; of rails with the same classes, the first one.
+            By node, further rounds of communications too, its rail; -1 if it is on none.
         """
         first_rail: dict[bytes, int] = {}
         representative = {
@@ -205,28 +208,31 @@ class Transfers(NamedTuple):
         return rail_of_node
 
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
-        """Return how long each node lasts with the lanes that it has.
+        """Return how long each node lasts over the ports that it uses.
 
-        A node is an operation, or one communication (or round of it). A lane is the port of one
-        number at all GPUs; the bytes of a communication are shared by its lanes.
+        A node is a computation, or one round of a communication. A lane is the port of one number
+        at all GPUs; a communication shares its bytes evenly among its lanes.
 
         Parameters
         ----------
         lanes
-            By communication its lanes, as bits: bit k for lane k, at least one.
+            By node that is a communication over a rail the lanes that it uses: bit k for lane k,
+            at least one.
 
         Returns
         -------
         float array, shape (nodes,)
-            In seconds, with all circuits there: for a communication its bytes over the rate of its
-            lanes, plus latency.
+            In seconds, with all circuits up: for a communication its bytes over the rate of its
+            lanes, plus its latency. Communications that are not in `lanes` keep the time of the
+            table.
         """
         durations = self.duration_s.copy()
         for node, used_lanes in lanes.items():
             transfer = self.by_node[node]
             lane_bytes_per_s = self.job.network.port_bytes_per_s
 
-            # A ring uses both bidirectional ports of a lane, a message one of them.
+            # Where ports are bidirectional, a lane is two of them. A collective (a kind below
+            # `SEND`) uses both, a message one.
             if self.lanes.duplex and transfer.kind < SEND:
                 lane_bytes_per_s *= 2
             sent_s = transfer.bytes_sent / (used_lanes.bit_count() * lane_bytes_per_s)

@@ -38,26 +38,28 @@ _SHARE_SLACK = 1e-9
 def check_chord_routes(context: Context) -> bool:
     """Check the tables of routes of a plan: each route arrives, and all data have a route.
 
-    Port p of each member of a group keeps a circuit to the member ``strides[p]`` places further
-    on. The data of one member for the one a certain distance further on are a part. A route says
-    how often a part takes each port, and which share of it goes this way: its hops have to lead as
-    far as the distance, and the shares of a distance have to sum to 1.
+    Such a table is for all-to-alls in which each rank sends a part of data to each other one, over
+    circuits that stay. The n ranks stand on a circle, and port p of each leads ``strides[p]``
+    places further on. The part for the rank d places further on is sent over one route or several.
+    A route makes some hops over each port, which together have to lead d places further on (modulo
+    n). It carries a share of the part; the shares of all routes to d have to sum to 1.
 
     Parameters
     ----------
     context
-        The plan with its `chords`, a table of routes for each number of members, and the findings
-        to which what is wrong is added.
+        The plan, with a table of routes for each number of ranks and their strides in
+        ``plan.chords``; and the findings, to which broken rules are added.
 
     Returns
     -------
     bool
-        False if some are wrong: then it is not known how data go.
+        False if some table is wrong: then it is not known how data go.
     """
     n_before = len(context.findings.violations)
     for number, routes in enumerate(context.plan.chords):
         where = f"chords[{number}]"
-        # A route ends as many places further on as all its hops lead together.
+        # ``hops[route, port]`` times ``strides[port]``, summed over the ports, is how many places
+        # further on a route ends.
         reached = routes.hops.astype(np.int64) @ np.array(routes.strides, np.int64)
         reached %= routes.n_members
         for route in np.flatnonzero(reached != routes.distance)[:MOST_TOLD].tolist():

@@ -65,28 +65,28 @@ class _Rounds(NamedTuple):
 
 
 def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
-    """Check the collectives on a rail that are done in rounds: replay them and compare their ends.
+    """Check the collectives on a rail that go in rounds: replay them and compare when they end.
 
     In a round some members of a group send, each to one other, as in recursive halving or along a
-    tree. A round begins when the last one has ended and the circuits of all who send are up; it
+    tree. A round begins when the one before has ended and the circuits of all who send are up; it
     lasts as long as its bytes need. The collective ends with its last round. If the whole rail
     stops at that moment to change circuits, it may end before the stop or after it.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The job, its step, the plan with start and end of all operations in seconds, and the
+        findings, to which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail over time.
     riding
-        The operations on the rail, ascending.
+        All operations that communicate over the rail, ascending; int64. Those that are no part of
+        a collective in rounds are left out.
 
     Returns
     -------
     int64 array
-        The operations that were replayed.
+        The operations that were checked.
     """
     replayed = [np.empty(0, dtype=np.int64)]
     for group in list_in_rounds(context.job, riding):

@@ -71,22 +71,22 @@ class _HopPorts(NamedTuple):
 
 
 def check_forwarded(context: Context) -> bool:
-    """Check what a plan says of GPUs that forward data of others, before routes are followed.
+    """Check what a plan says of ranks that forward data of others, before routes are followed.
 
-    Each row names an operation, a rank that forwards its data, and the ports that it uses. The
-    operation has to send over a rail, and the rank and its ports have to exist. Collectives in
-    rounds, in which partners change, are not forwarded.
+    The plan has a row (operation, rank that forwards its data, ports) for each of them. The
+    operation has to send over a rail. The rank has to exist, and so do its ports. Collectives in
+    rounds, in which partners change, may not be forwarded.
 
     Parameters
     ----------
     context
-        The plan, in which each row of `relays` is an operation, a rank that forwards its data, and
-        the ports that it uses, as bits; and the findings to which what is wrong is added.
+        The job, its step, the plan with these rows (`relays`, ports as bits), and the findings, to
+        which broken rules are added.
 
     Returns
     -------
     bool
-        False if not: then it is not known how data go.
+        False if some row is wrong: then it is not known how data go.
     """
     step = context.step
     relays = context.plan.relays

@@ -243,22 +243,23 @@ def _check_end_of_step(context: Context) -> None:
 
 
 def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
-    """Check that all parts of a communication start, or end, at one time.
+    """Check that all parts of a communication start at one time, or end at one time.
 
-    Operations are compared in chunks, to bound memory.
+    A communication has a part at each rank that takes part, which is an operation of the step.
+    They are compared in chunks, to bound memory.
 
     Parameters
     ----------
     context
-        The plan with the times of all operations in seconds, and the findings, to which what is
-        wrong is added.
+        The step, and the findings, to which broken rules are added. ``step.match[operation]`` is
+        the number of the communication, -1 for a computation.
     do
         The verb of the message: "start" or "end".
     time_s
         ``time_s[operation]``: when they do it, in seconds.
     """
-    # The last part of a communication sets the common time; all others have to agree with it. A
-    # computation has `match` -1 and writes into the last entry, which is not compared.
+    # ``common_s[match]`` is the time of that part of the communication which is written last; all
+    # others have to agree with it. Computations write into the last entry, which is not compared.
     match = context.step.match
     chunks = [slice(first, first + _CHUNK) for first in range(0, len(match), _CHUNK)]
     common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
@@ -322,21 +323,23 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
 
 
 def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
-    """Return when the last operation ends if all links are there: a bound of every plan.
+    """Return how long a step takes if all circuits are up at all times: a lower bound of every plan.
 
-    This is the longest path of the graph of events. A plan cannot be faster: each operation lasts
-    at least as long as with all links, and all that is before another stays before it.
+    It is the longest path through everything that waits for something else. No plan is faster:
+    each operation lasts at least as long as with all circuits, and the order of what waits stays.
 
-    In a job of a model only one pipeline counts: rank 0, and the ranks that exchange messages with
-    it, directly or through others. To leave out other pipelines can only make the bound lower.
+    If the step is made from a model, only one pipeline counts: rank 0, and the ranks that exchange
+    messages with it, directly or through others. To leave out other pipelines can only make the
+    bound lower.
 
     Parameters
     ----------
     job
         The job.
     few_ports
-        Whether all-to-alls take as long as GPUs need that have as many ports as the job says,
-        instead of circuits to all others at once.
+        False: circuits to all others are up at once. True: an all-to-all takes as long as it must
+        with the number of ports that GPUs have, with a circuit to one other GPU on each port at a
+        time.
 
     Returns
     -------
@@ -475,28 +478,29 @@ def bound_changes(job: RailJob) -> float:
     """Return a lower bound on the step time that counts changes of circuits.
 
     A port has a circuit to one other GPU at a time, and all-to-alls take as long as that allows.
-    With one port for each GPU a plan also has only two choices:
+    With several ports a GPU this is all. With one port a GPU, a plan also has only two choices:
 
-    * no GPU ever meets two others: then no circuit changes;
-    * some port changes. It changes back before the end of the step, which ends with the circuits
-      with which it begins: two delays.
+    * no circuit changes: each GPU has one other that it sends to, for the whole step;
+    * some circuit changes. It changes back before the end of the step, which ends with the
+      circuits with which it begins: this takes two delays.
 
-    The bound is the lesser of the two.
+    The lesser time of the two choices is a bound.
 
     Parameters
     ----------
     job
-        The job. For a change single ports go dark for the delay (per-circuit switching), or the
-        switch as a whole (all-stop), in which the next change waits for the end of this one.
+        The job.
 
     Returns
     -------
     float
-        Seconds. It is never below the bound without changes of circuits.
+        Seconds. It is never below the bound with all circuits up at all times.
     """
     least_s = bound_step(job, few_ports=True)
     if job.network.ports_per_gpu > 1:
         return least_s
+    # Two delays count alike where single ports go dark for a change and where the whole switch
+    # stops: the next change then waits for the end of this one.
     two_changes_s = 2 * job.network.delay_s
     if two_changes_s <= least_s:
         return least_s

@@ -201,11 +201,11 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
 
 
 def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the stream of each operation by dimension and place, and the number of streams.
+    """Number the streams of operations: the queues in which one operation goes after another.
 
-    Groups of a dimension share their streams, but for those that name a stream of their own.
-    Stream ``2 s`` is inside the server, ``2 s + 1`` on the rail; the last one is that of
-    computation, which has no group.
+    Groups of ranks of one dimension (kind of parallelism) share their streams, but for groups that
+    name a stream of their own. Each such set of groups has two: number ``2 s`` inside the server,
+    and ``2 s + 1`` over the rail. Computation has one, with an even number above all these.
 
     Parameters
     ----------
@@ -217,9 +217,9 @@ def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[
     Returns
     -------
     stream : int64 array, shape (rows,)
-        The stream of each operation; those of different ranks have the same numbers.
+        The stream of each operation. Ranks use the same numbers, each for streams of its own.
     n_streams : int
-        How many there are.
+        All numbers are below this.
     """
     names = sorted({(group.dimension, group.stream) for group in step.groups})
     numbers = [names.index((group.dimension, group.stream)) for group in step.groups]
