@@ -179,7 +179,7 @@ def seat_ranks(job: RailJob) -> Seats:
 
 
 def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
-    """Describe each rank by its own number on its rail, and by those of all with whom it communicates.
+    """Describe each rank by its number on its rail, and by those of its partners there.
 
     Only ranks with equal descriptions are planned as one: they are the GPU of one number on rails
     that are alike, and communicate with GPUs of the same numbers.

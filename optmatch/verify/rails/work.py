@@ -201,7 +201,7 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
 
 
 def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Number the streams of operations: the queues in which one operation goes after another.
+    """Give a number to the stream of each operation: a queue that is done one by one.
 
     Groups of ranks of one dimension (kind of parallelism) share their streams, but for groups that
     name a stream of their own. Each such set of groups has two: number ``2 s`` inside the server,
