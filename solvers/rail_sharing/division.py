@@ -437,6 +437,7 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
             n_steps = np.floor(np.clip(longest_turn_s / own_s, 0, _MOST_STEPS))
         n_steps_tried = np.linspace(1, n_steps, int(min(n_steps, most_multiples)))
         multiples.append(own_s * np.floor(n_steps_tried))
+    # The shortest step is tried in any case, so that there is one w at least.
     turn_s = np.unique(np.concatenate([[float(step_s.min())], *multiples]))
 
     # ``steps[row, job]``: how many steps the job runs in its turn. Row 0 is one step of each job,
@@ -445,6 +446,7 @@ def _take_turns(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailShar
     for job, own_s in enumerate(step_s.tolist()):
         if own_s > 0:
             steps[1:, job] = np.ceil(turn_s / own_s * (1 - RTOL)).clip(1, _MOST_STEPS)
+    # By row, how long the round lasts, whether it may, and its shortest turn.
     round_s = steps @ step_s + rest_s
     allowed = round_s <= problem.round_s
     allowed[0] = True

@@ -227,7 +227,8 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
     starts_s = timeline.starts_s
     n_states, n_ports = matchings.shape
 
-    # A spell begins in the first state, and whenever the port changes its circuit.
+    # A spell begins in the first state, and whenever the port changes its circuit. Transposed, all
+    # spells of a port stand together, in the order of time.
     begins = np.ones(matchings.shape, dtype=bool)
     begins[1:] = matchings[1:] != matchings[:-1]
     port, state = np.nonzero(begins.T)

@@ -511,11 +511,11 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
         return Exchanges(operations[:0], operations[:0])
 
     # Some of these are in stages instead: those with several ports that all lead to one rank, and
-    # those with one port that has fewer circuits from start to end than there are other ranks.
+    # those with one port that has fewer circuits from start to end than there are other ranks. The
+    # spells of a port have consecutive numbers: from 6 to 8 there are three circuits.
     last_spell = rail.spell_at(exchanges.end_s[row] - context.slack_s, used.port)
     n_circuits = np.zeros(len(operations), np.int64)
     np.maximum.at(n_circuits, row, 1 + last_spell - spell)
-    # (Spells of a port have consecutive numbers, hence ``1 + last_spell - spell`` circuits.)
     n_ports = np.bincount(row, minlength=len(operations))
     in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < exchanges.n_others)
     in_rounds &= ~in_stages

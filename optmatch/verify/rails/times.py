@@ -325,8 +325,8 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
 def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
     """Return how long a step takes if all circuits are up at all times: no plan is faster.
 
-    It is the longest path through everything that waits for something else. It bounds all plans,
-    as each operation lasts at least as long as with all circuits, and the order of what waits stays.
+    It is the longest path through everything that waits for something else. It bounds all plans:
+    each operation lasts at least as long as with all circuits, and what waits has to wait in each.
 
     If the step is made from a model, only one pipeline counts: rank 0, and the ranks that exchange
     messages with it, directly or through others. To leave out other pipelines can only make the
