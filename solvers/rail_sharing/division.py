@@ -281,7 +281,7 @@ def _divide_ports(problem: RailSharing, plans_of_job: Sequence[Plans]) -> RailSh
         return None
 
     # Step 2. Each turn of the loop tries every other size of every job, with the sizes of all
-    # others as they are. Of equal gains the first job counts, with its smallest share.
+    # others as they are. Among equal gains the first job counts, with its smallest share.
     while True:
         best_gain = 0.0
         best_sizes = None

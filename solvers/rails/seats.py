@@ -80,8 +80,8 @@ def seat_ranks(job: RailJob) -> Seats:
     """Write down once what many rails do alike, and list who communicates over a rail.
 
     A rail is a switch with some of the GPUs. If 8 rails of 16 GPUs do the same, one rail of 16
-    seats stands for all: seat 3 is GPU 3 of each of the 8 rails. What happens is a list of nodes.
-    A node is a computation of one seat, or a communication of several, its members: an all-gather
+    seats stands for all: seat 3 is GPU 3 of each of the 8 rails. The step is a list of nodes. A
+    node is a computation of one seat, or a communication of several, its members: an all-gather
     of a whole rail is one node with 16 members. Each member does one operation in it, the part of
     one rank.
 

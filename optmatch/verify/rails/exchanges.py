@@ -132,9 +132,9 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     context.refuse(CIRCUITS_OF_EACH_ROUND, operation, lacks, plan.start_s[operation], np.nan)
 
     # If the whole rail stops just at the end of the last round, the plan may say that the
-    # collective ends before the stop or after it, also after several stops in a row. What the plan
-    # is later is therefore rounded to whole delays, and may be 0 up to all these stops. (Without a
-    # delay it is 0, whatever it is divided by.)
+    # collective ends before the stop or after it, also after several stops in a row. The plan may
+    # therefore be later by whole delays, from none up to all of these stops: its difference is
+    # rounded to whole delays. (Without a delay it is 0, whatever it is divided by.)
     end_s = rounds.end_s[senders.collective]
     planned_s = plan.end_s[operation]
     longest_stop_s = rounds.end_after_stop_s[senders.collective] - end_s

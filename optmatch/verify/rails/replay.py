@@ -150,7 +150,7 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
         findings.skipped.append("circuits: what is forwarded has no route")
         return False
 
-    # Circuits. Of a pooled plan rail 0 is checked, with the ports of all rails: all do the same.
+    # Circuits. In a pooled plan all rails do the same: rail 0 is checked, with the ports of all.
     if plan.pooled:
         rail = open_rail(context.job, ranks_of_rail[0], pool_timelines(job, plan))
         _check_rail(context, rail, np.flatnonzero(step.rail == 0))

@@ -113,7 +113,7 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
     An operation is what one rank does in a communication, such as to send a message. Its data go
     straight to the receiver, or other ranks forward them. Each rank that sends them is a hop: if
     rank 5 forwards data of rank 2, there are two hops, from rank 2 to 5 and from 5 to the
-    receiver. What is checked, in this order:
+    receiver. These are the checks, in order:
 
     1. each rank that sends is on this rail;
     2. the circuits of a hop are up from the start of the operation to its end, and lead to the
@@ -365,7 +365,8 @@ def _check_collectives(
         * `reached.rank`: the rank that the circuit leads to, -1 if there is none.
     """
     # A lane of an operation is one integer, ``place in operations * ports of a GPU + lane``: with
-    # 2 ports, lane 1 of the operation at place 3 is 7.
+    # 2 ports, lane 1 of the operation at place 3 is 7. Column 0 of ``plan.relays`` has the
+    # operations that are forwarded.
     step = context.step
     is_forwarded = np.isin(step.match[used.operation], step.match[context.plan.relays[:, 0]])
     lane = np.where(is_forwarded, 0, used.number)

@@ -184,7 +184,7 @@ def check_times(context: Context) -> None:
     * all parts of a communication start together and end together;
     * the step ends with its last operation or change of circuits.
 
-    Of ranks that do the same at the same time, one is checked. How long an operation on a rail
+    One of all ranks that do the same at the same time is checked. How long an operation on a rail
     lasts depends on its circuits, and is checked elsewhere.
 
     Parameters
@@ -564,7 +564,8 @@ def bound_staying(job: RailJob) -> float:
 
     # The longest way between members has (ports of the ring) / (members) hops at least. One hop
     # is in the duration already; each further one adds its latency to every message. To count the
-    # ports of a ring, each port is looked up once, by the first operation that uses it.
+    # ports of a ring, each port is looked up once: its first operation, the event of that, and the
+    # ring of this event.
     ring_of_port = ring_of_event[graph.event[riding[first_of_port]]]
     n_ports_of_ring = np.bincount(ring_of_port)
     least_hops = np.ceil(n_ports_of_ring[ring_of_event[graph.event[riding]]] / n_members)
