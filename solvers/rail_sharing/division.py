@@ -147,8 +147,8 @@ def _plan_all_shares(
         ``plans_of_job[job][size]`` is the share of this size with its plan. Sizes for which no
         plan is found are left out.
     limits
-        The time of all plans together, and the iterations of each. Of the time that is left, each
-        plan gets an equal part.
+        The time of all plans together, and the iterations of each. Each plan gets an equal part
+        of the time that is left.
     rng
         Random numbers of the plans.
     on_event

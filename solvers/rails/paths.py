@@ -62,10 +62,10 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
     """Start all nodes as early as possible: each when all that it waits for has ended.
 
-    A node is anything that lasts a time and waits for others. The longest path to each node is
-    found in one pass over a topological order (Kahn). With durations of 2 s, 3 s and 1 s and the
-    pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 at 3 s; the places are 0, 1 and
-    2.
+    A node is anything that lasts a time and waits for others. Nodes are taken in an order in which
+    each comes after all that it waits for (Kahn). With durations of 2 s, 3 s and 1 s and the pairs
+    (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 starts at 3 s; their places in the
+    order are 0, 1 and 2.
 
     Parameters
     ----------
@@ -74,14 +74,17 @@ def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
     pairs : int array, shape (pairs, 2)
         The first node of a pair has to end before the second starts.
     start_s : float array, shape (nodes,)
-        Starts in seconds; 0 at first.
+        Has to be 0; the starts in seconds are written.
     order : int array, shape (nodes,)
-        Written: the place of each node.
+        Written: the place of each node in the order.
     scratch : int array, shape (3, nodes)
-        Room for three lists: by node the first pair that has it as its first node; by node how
-        many nodes it still waits for; and a queue of the nodes that wait for nothing any more.
+        Room for three lists:
+
+        * by node the first pair that begins with it, -1 for none;
+        * by node how many nodes it still waits for;
+        * a queue of the nodes that wait for nothing any more.
     next_pair : int array, shape (pairs,)
-        Scratch: the next pair with the same first node, -1 after the last one.
+        Room: for each pair the next one that begins with the same node, -1 after the last one.
 
     Returns
     -------

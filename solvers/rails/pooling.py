@@ -31,10 +31,9 @@ With a quarter of it not all numbers of chords are tried on 1,024 GPUs of DeepSe
 
 
 def may_pool(job: RailJob) -> bool:
-    """Tell whether plans of a job may pool rails: servers of several GPUs, and ideal switches.
+    """Tell whether plans of a job may let data change rail inside a server.
 
-    To pool rails is to let the GPUs of a server use all its rails together: data change rail
-    inside the server. A share is the part that a GPU has of one port of a rail.
+    The GPUs of a server then use all its rails together, and each has a share of every port.
 
     Parameters
     ----------
@@ -44,8 +43,9 @@ def may_pool(job: RailJob) -> bool:
     Returns
     -------
     bool
-        False if data cannot change rail, servers have one GPU, GPUs would have more shares than a
-        plan can number, the switch is a given fabric, or the step is a recorded one.
+        False in each of these cases: data cannot change rail; servers have one GPU; a GPU would
+        have more shares than a plan can number (`MOST_PORTS`); the switch is a given fabric; the
+        step is a recorded one.
     """
     network = job.network
     n_shares = network.gpus_per_server * network.ports_per_gpu

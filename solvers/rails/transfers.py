@@ -244,7 +244,7 @@ def fold_transfers(job: RailJob) -> Transfers:
     """Write a step down once for all ranks that do the same, and list who communicates.
 
     Ranks that do the same are one class, and the first of them stands for the others. They also
-    have to need the same changes of circuits. What happens is a list of nodes: a node is one
+    have to need the same changes of circuits. The step is a list of nodes: a node is one
     operation of a class, or one communication of several classes.
 
     Parameters
@@ -428,7 +428,7 @@ def hold_circuits(transfers: Transfers) -> Transfers:
 def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
     """Decide for each communication over a rail how it is done, and list which ports it uses.
 
-    One rank stands for all ranks that do the same, a class. What happens is a list of nodes: a
+    One rank stands for all ranks that do the same, a class. The step is a list of nodes: a
     node is a computation of a class, or one communication of several classes. A communication goes
     in one round or several. In a round each member sends to one other over each of its ports;
     circuits may change before the next round.

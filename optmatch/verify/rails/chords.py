@@ -77,29 +77,28 @@ def check_chord_routes(context: Context) -> bool:
 
 
 def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
-    """Check the all-to-alls on a rail whose circuits stay and lead to only some of the members.
+    """Check the all-to-alls on a rail whose circuits stay and lead to only some of the ranks.
 
-    Such circuits are chords: port p of each member leads to the member ``strides[p]`` places
-    further on in the group, and data reach the others in several hops. The plan has tables of
-    routes for that. An all-to-all belongs here if its circuits have the strides of one of these
-    tables.
+    In an all-to-all each rank has a part of data for each other one. The ranks stand on a circle,
+    and port p of each has a circuit, a chord, to the rank ``strides[p]`` places further on. Parts
+    for others take several hops, by tables of routes in the plan. An all-to-all belongs here if
+    its circuits have the strides of one of these tables.
 
     Parameters
     ----------
     context
-        The job, its step, the plan with the times of all operations in seconds, and the findings,
-        to which what is wrong is added.
+        The job, its step, the plan with start and end of all operations in seconds, and the
+        findings, to which broken rules are added.
     rail
-        The circuits of the rail over time: of each spell, the time in which a port keeps one
-        circuit, begin and end in seconds and where it leads.
+        The circuits of one rail over time.
     operations
-        All-to-alls of more than two that are not forwarded, ascending: one operation for each
-        member.
+        The part of each rank in all-to-alls of more than two ranks that no other GPU forwards:
+        numbers in the step, ascending, int64.
 
     Returns
     -------
     int64 array
-        Those that go over chords, which were checked; what is wrong is among the findings.
+        The operations that go over chords, all of which were checked.
     """
     found = [_check_with_routes(context, rail, operations, each) for each in context.plan.chords]
     return np.concatenate([operations[:0], *found])

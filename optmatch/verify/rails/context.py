@@ -63,7 +63,7 @@ class Context(NamedTuple):
         wrong
             ``wrong[row]``: whether the row breaks the rule. Other rows are left out.
         got, expected
-            What the plan has and what it should have, for the message: a number for each row, or
+            The number in the plan and the right one, for the message: a number for each row, or
             one for all.
         """
         if not wrong.any():

@@ -29,12 +29,12 @@ _RanksOfRail = dict[int, NDArray[np.int64]]
 
 
 def lets_pool(job: RailJob) -> bool:
-    """Tell whether plans of a job may pool rails, if all of its rails do the same.
+    """Tell whether plans of a job may let data change rail inside a server, if all rails do the same.
 
-    With pooled rails data change rail inside a server, and each GPU has an equal share of all
-    ports of its server. The job has to say what it takes to change rail
-    (`network.change_rail_s`), to be derived from a model, and to have ideal switches. The shares
-    of a GPU are written as bits of a 32-bit integer, so there may be 31 of them at most.
+    Each GPU then has an equal share of all ports of its server. The job has to say how long a
+    change of rail takes (`network.change_rail_s`), has to be made from a model, and has to have
+    ideal switches. The shares of a GPU are written as bits of a 32-bit integer, so that there may
+    be 31 of them at most.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def lets_pool(job: RailJob) -> bool:
     Returns
     -------
     bool
-        Whether it may.
+        Whether they may.
     """
     n_shares = job.network.gpus_per_server * job.network.ports_per_gpu
     return (

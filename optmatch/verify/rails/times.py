@@ -57,7 +57,7 @@ def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64
         All operations; those of rank r are numbers ``rank_start[r]`` to ``rank_start[r + 1]``, the
         last one excluded.
     columns
-        What has to be equal, too, such as times in seconds: ``column[operation]`` of each,
+        Other things to be equal, such as times in seconds: ``column[operation]`` of each,
         float64, shape (operations,); at least one.
 
     Returns

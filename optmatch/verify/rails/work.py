@@ -75,26 +75,28 @@ class Work(NamedTuple):
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     """Return how many bytes operations send, and how long they last if all circuits are there.
 
-    Only the job is looked at, not a plan. Collectives go around a ring of their group, or are done
-    in rounds of an algorithm such as recursive halving. On a rail the bytes go over all ports of a
-    GPU; inside a server over its faster links.
+    An operation is what one rank does, such as its part in a collective. Only the job is looked
+    at, not a plan. A collective goes around a ring of its ranks, or in rounds of an algorithm such
+    as recursive halving. Bytes go over all ports of a GPU on a rail, and over faster links inside
+    a server.
 
     Parameters
     ----------
     job
         The job, with the rates of its network in bytes per second and latencies in seconds.
     operations
-        Some operations of its step, ascending.
+        Some operations of its step, ascending; int64.
 
     Returns
     -------
     Work
         Arrays of shape (operations,):
 
-        * `sent_bytes`: the bytes that each member sends in all;
+        * `sent_bytes`: how many bytes it sends in all;
         * `latency_s`: the latency of all its messages, one after another, in seconds;
-        * `fixed_s`: how long it lasts if it rides no rail, in seconds;
-        * `full_s`: how long it lasts with all links up, in seconds.
+        * `fixed_s`: how long it lasts beside the rails, in seconds;
+        * `full_s`: how long it lasts with all circuits up, in seconds; beside the rails the same
+          as `fixed_s`.
     """
     step = job.step()
     network = job.network
