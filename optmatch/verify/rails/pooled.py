@@ -29,7 +29,7 @@ _RanksOfRail = dict[int, NDArray[np.int64]]
 
 
 def lets_pool(job: RailJob) -> bool:
-    """Tell whether plans of a job may let data change rail inside a server, if all rails do the same.
+    """Tell whether plans of a job whose rails do the same may let data change rail in servers.
 
     Each GPU then has an equal share of all ports of its server. The job has to say how long a
     change of rail takes (`network.change_rail_s`), has to be made from a model, and has to have
