@@ -152,13 +152,13 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
 
 
 def _count_least_hops(n_members: int, n_strides: int) -> int:
-    """Count the fewest hops that all parts of a member can take with so many strides.
+    """Count the fewest hops that the parts of one member of an all-to-all can take together.
 
-    A part is the data of one member for one other; a stride is how many places further on in the
-    group a circuit leads, which is one hop. With m strides, h hops lead to no more than
-    C(h + m - 1, h) places, the multisets of h strides. As many parts as there can be take one hop,
-    as many others as there can be take two, and so on. With 5 members and 2 strides, two parts
-    take one hop and two take two: 6 hops.
+    In an all-to-all each member has a part of data for each other one. A circuit leads a fixed
+    number of places further on in the group, its stride, and a part may take several hops. With m
+    strides, h hops lead to no more than C(h + m - 1, h) places, the number of multisets of h
+    strides. As many parts as can be take one hop, then as many as can be take two, and so on. With
+    5 members and 2 strides, two parts take one hop and two take two hops: 6 in all.
 
     Parameters
     ----------
@@ -170,8 +170,9 @@ def _count_least_hops(n_members: int, n_strides: int) -> int:
     Returns
     -------
     int
-        The sum of the hops over all parts: a lower bound, whichever strides they are.
+        The sum of the hops over all parts: no more than with any strides.
     """
+    # Parts are dealt out by their hops, few hops first, until all n - 1 parts have theirs.
     n_hops = 0
     hops_of_part = 0
     n_left = n_members - 1

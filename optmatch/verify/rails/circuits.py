@@ -319,14 +319,16 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
 def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> None:
     """Check when the states of a switch are asked for and set up.
 
-    A state is all circuits of the switch at a time. There are three rules: the first state is
-    there at 0 s; each other one is asked for before its change starts; and where the whole switch
-    waits for a change, the next change starts only after that.
+    A state is all circuits of the switch at a time. There are three rules:
+
+    * the first state is asked for and there at 0 s;
+    * each other one is asked for before the change to it starts;
+    * where the whole switch stops for a change, changes start one delay apart at least.
 
     Parameters
     ----------
     context
-        The plan, and the findings to which what is wrong is added.
+        The network with its delay in seconds, and the findings, to which broken rules are added.
     timeline
         The states of a switch: ``asked_s[state]`` is when the plan asks for a state, and
         ``starts_s[state]`` when the change to it starts, in seconds.
