@@ -119,31 +119,41 @@ def choose(problem: Collective) -> Sides:
 
 @lru_cache(maxsize=4096)
 def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
-    """Return the fastest passed sides, over which a rank sends one of `chunks` in each round.
+    """Choose the fastest rings over which each rank sends its data once round, to all on the ring.
 
-    A *side* is one dimension of a torus of ranks, along which ranks form rings of as many ranks as
-    it has *places*. Over a *passed* side of q places each rank sends its *chunk*, an equal part of
-    the buffer, once round a ring, in q - 1 rounds, and everybody adds it up. Dynamic programming
-    over the factors of `places`.
+    In an all-reduce over a torus, ranks form a grid with several *sides* (dimensions). Along a
+    side of q places ranks form rings of q ranks. Sides are used one after another, and each needs
+    new circuits. This function chooses *passed* sides only: over such a side each rank sends its
+    part once round the ring, in q - 1 rounds, and everybody adds it up.
+
+    Example: sums of 4 ranks, ``places=4``. The choices are ``passed=(2, 2)``, 2 rounds and two
+    changes of circuits, and ``passed=(4,)``, 3 rounds and one change.
+
+    The first side is chosen, and those after it by recursion (dynamic programming over divisors).
 
     Parameters
     ----------
     costs
-        The costs of rounds and changes.
+        Seconds of a round without bytes, of the whole buffer, and of a change of circuits; and the
+        most places that a side may have.
     places
-        The product of the sides that are to be chosen; 1 if none is left to choose.
+        How many ranks add up the same part: the product of all sides that are to be chosen. 1 if
+        none is left to choose.
     chunks
-        Into how many equal chunks the sides before have cut the buffer.
+        Into how many equal parts the buffer was cut before; a rank sends one part in each round.
+        Passed sides do not cut it further, so the number is the same for all of them.
 
     Returns
     -------
     Sides
-        Only `passed` is set. Each side counts one change of circuits, the first one too. With
-        ``places=4`` it is ``passed=(2, 2)``, 2 rounds and two changes, or ``passed=(4,)``, 3
-        rounds and one change.
+        Two fields are set: ``passed``, the places of each side, in the order of use; and
+        ``seconds``, the time of all their rounds, with one change of circuits for each side, the
+        first one too.
     """
     if places == 1:
         return Sides(0.0)
+    # The records of all first sides; the least record is the one with the fewest seconds, its
+    # first field.
     options = []
     for side in costs.factors(places):
         inner = _choose_passed_sides(costs, places // side, chunks)

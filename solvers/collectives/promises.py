@@ -62,13 +62,17 @@ class _Round(NamedTuple):
 def promise(problem: Collective, name: str, bound_s: float) -> Promise:
     """Return, before a plan is made, a time that it will not beat, and the work of making it.
 
-    Where the rounds of a method are known beforehand, the time follows from a formula. Otherwise
-    it is the lower bound of the problem, and the work is a guess.
+    Methods whose plan cannot be better than one that is known need not be called then. There are
+    two cases:
+
+    - the rounds of the method are known beforehand: a formula gives the time;
+    - they are not, as with a search: the time is the lower bound of the problem, and the work is a
+      guess.
 
     Parameters
     ----------
     problem
-        The collective.
+        The collective, of n ranks.
     name
         The name of a method, such as "ring" or "bruck".
     bound_s
@@ -78,8 +82,9 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
     Returns
     -------
     Promise
-        The time of the plan in seconds, the seconds of CPU that it takes to make it, and whether
-        the time follows from a formula. It is never below the lower bound of the problem.
+        Three fields: ``seconds``, the time of the plan, never below `bound_s`; ``effort_s``, the
+        seconds of CPU that it takes to make the plan; and ``is_formula``, whether the time follows
+        from a formula.
     """
     n = problem.n_ranks
 
@@ -88,18 +93,25 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
     if n < 3 or problem.steps is not None or problem.island > 1:
         return Promise(bound_s, 0.0, is_formula=False)
 
-    # All-reduces over a torus of ranks: once its sides are chosen, all rounds are known.
+    # An all-reduce over a torus of ranks (a grid that is closed to rings). Data go over its sides
+    # (dimensions) in three ways: `scattered` sides and the `windowed` one cut the buffer into
+    # chunks, `passed` ones do not. Each rank sends about every chunk twice, and one more chunk for
+    # each place of the other sides.
     if name == "one-pass":
         sides = passing.choose(problem)
         chunks = math.prod(sides.scattered) * sides.windowed[1]
         sends = n * (2 * chunks + sides.windowed[0] + sum(sides.passed))
         return Promise(max(bound_s, sides.seconds * (1 - 1e-9)), _sends_s(sends))
+    # Gathers in the fewest rounds; each of n ranks sends about n blocks in a gather.
     if name == "mixed-radix":
         return Promise(_mixed_radix_s(problem), _sends_s(_phases(problem) * n * n))
     if problem.operation == "broadcast" and name in ("ring", "bruck"):
         return _promise_broadcast(problem, name, bound_s)
-    # Otherwise the rounds are listed: how many equal ones, with how many blocks from each rank. In
-    # `direct` each rank sends one block over each of its lanes in a round.
+
+    # For all other methods the rounds are listed: how many equal ones (`times`), and how many
+    # blocks, n-ths of the buffer, each rank sends in one of them. In `direct` a rank sends one
+    # block over each of its ports (`lanes`) in a round, until it has served n - 1 others. An
+    # all-reduce does that twice (`_phases`), other collectives once. None: rounds are not known.
     if name == "direct" and problem.operation != "broadcast":
         n_rounds = -(-(n - 1) // problem.lanes)
         rounds: list[_Round] | None = [_Round(_phases(problem) * n_rounds, problem.lanes)]
@@ -107,12 +119,15 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
         rounds = _list_rounds(problem, name)
     if rounds is None:
         return Promise(bound_s, _search_s(problem, name), is_formula=False)
+
     # Each block is a send of its own, but for plans that send whole buffers.
     n_sends = sum(each.times * each.blocks for each in rounds) * n
     if name == "whole-buffers":
         n_sends = sum(each.times for each in rounds) * n
-    # Formulas count equal blocks. They are lowered by a billionth, since plans add up the same
-    # seconds in another order.
+
+    # The formula counts equal blocks, so it does not hold for given amounts between pairs of ranks
+    # (`demand_bytes`). Seconds are lowered by a billionth, since plans add them up in another
+    # order.
     even = problem.demand_bytes is None
     seconds = _time(problem, rounds) if even else bound_s
     return Promise(max(bound_s, seconds * (1 - 1e-9)), _sends_s(n_sends))

@@ -130,42 +130,54 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
 
 
 def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = None) -> Laid:
-    """Make a plan of the rounds of an algorithm over circuits that were chosen for each of them.
+    """Make a plan of the rounds of an algorithm, over circuits that were chosen for each round.
 
-    The circuits of a round need not join all its senders to their receivers. Where they do not, a
-    send is forwarded over several circuits, its *hops*. If the problem states the time of a hop
-    (``hop_s``), that happens inside its round; otherwise each hop becomes a round of its own.
+    Each rank has a circuit to one other rank. Where no circuit leads from the sender of a send to
+    its receiver, ranks in between forward it. The circuits that it goes over are its *hops*: over
+    the circuits 0 -> 1 -> 2, a send from rank 0 to rank 2 has the hops 0 -> 1 and 1 -> 2. There
+    are two kinds of plans:
+
+    - if the problem has a time of hops (``hop_s``), all hops of a send are in its round;
+    - otherwise each hop gets a round of its own, and is a send of its own.
 
     Parameters
     ----------
     problem
         The collective.
     rounds
-        The algorithm.
+        The algorithm. ``rounds.sends`` are rows of round, source, destination, chunk and kind.
     choice
-        The circuits of each round: ``pool[number, rank]``, the rank to which a rank transmits, and
-        ``number[round]``, the entry of the pool that a round has. None: those with which the last
-        round ends first are searched for.
+        The circuits: ``number[round]`` is an entry of the list ``pool``, and ``pool[number,
+        rank]`` the rank to which a rank transmits. None: `choose` is called, which finds the
+        circuits with which the last round ends first.
 
     Returns
     -------
     Laid
-        The plan with its times. Rounds in a row over the same circuits are one *epoch*.
+        The plan with its times. Rounds in a row over the same circuits are one *epoch*: at its
+        beginning the circuits are set up, if they are others than before.
     """
     choice = choice or choose(problem, rounds)
-    # Circuits that stay the same from round to round are set up once, in all lanes alike.
+    # An epoch begins in round 0, and wherever circuits change. `circuits[epoch, lane, rank]` is
+    # the peer of a rank over a lane (one of its ports); all lanes have the same circuits.
     begins_epoch = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]
     epoch_of_round = np.cumsum(begins_epoch) - 1
     circuits = choice.pool[choice.number[begins_epoch]]
     circuits = np.repeat(circuits[:, None], problem.lanes, axis=1)
+
+    # hops[0] has the first hop of every send, hops[1] the second hop of those that have one, and
+    # so on. Each is an array of rows of send, from and to.
     hops = _follow_circuits(rounds, choice.pool[choice.number])
+
+    # Each hop in a round of its own: an epoch gets as many rounds as there are hops in its rounds.
     if problem.hop_s is None:
         sends, n_hops_of_round = _make_hops_rounds(rounds, hops, len(epoch_of_round))
         epoch_of_round = np.repeat(epoch_of_round, n_hops_of_round)
         return assemble(problem, sends, rounds.chunk_count, circuits, epoch_of_round)
 
-    # Rows of send, from and to for all hops of forwarded sends, by send; sends of one hop need
-    # none.
+    # All hops in the round of the send. `links` are the rows of all hops of forwarded sends,
+    # sorted by send, and for each send in the order of its hops. A send is forwarded if it has a
+    # second hop; the plan lists no links for others.
     is_forwarded = np.zeros(len(rounds.sends), dtype=np.bool_)
     if len(hops) > 1:
         is_forwarded[hops[1][:, 0]] = True

@@ -566,39 +566,47 @@ def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
 
 
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
-    """Yield plans for the ranks that hold two chunks at once, the best plan first.
+    """Yield plans of what some ranks do in an all-reduce with one late rank, the best plan first.
 
-    In an all-reduce around one late rank, chunks that are summed over all ranks are copied from
-    rank to rank. Most ranks hold one such chunk. A few, the *doubles*, hold two and give only one,
-    so that no chunk comes to too many ranks. By how many ranks it would be too many is the
-    *surplus*. Plans come from three sources:
+    In each round the late rank meets one other rank, and one more chunk is summed over all ranks.
+    The chunk is then copied from rank to rank for q rounds. If every rank gave on all that it
+    gets, a chunk would come to more ranks than are left to get it; by how many it is too many is
+    called the *surplus*. Therefore a few ranks, the *doubles*, hold two chunks and give only one
+    of them. A plan says what the doubles do in each round; other ranks need no plan.
 
-    - no surplus (n is a power of two, or one less): no doubles, one plan without columns;
-    - a closed form: doubles hold chunks back for some rounds in a row, which is called a *run*;
-    - a depth-first search for the moves of the doubles.
+    Plans come from three sources, in this order:
+
+    1. no surplus (n is a power of two, or one less): no doubles, an empty plan;
+    2. a formula: each double holds one chunk back for one, two or three rounds in a row (a *run*),
+       then the next one;
+    3. a depth-first search, if a caller takes no plan of the formula or there is none.
 
     Parameters
     ----------
     n
-        The number of ranks.
+        The number of ranks, the late one included.
     n_active
-        For how many rounds each chunk spreads: ceil(log2 n) for even n.
+        For how many rounds each chunk is copied, q: ceil(log2 n) for even n.
 
     Yields
     ------
-    int8 array, shape (rounds, doubles)
-        ``moves[round, double]``: a class from 0 (how many rounds a chunk has been spreading), if
-        the double gives its oldest chunk and takes one of this class; else a constant of the
-        module `stragglar_pairs`, such as `EXCHANGE` (meets the late rank) and `SWAP`.
+    int8 array, shape (n + q - 2, doubles)
+        ``moves[round, double]``: 0 or more if the double gives its oldest chunk and takes one that
+        has been spreading for so many rounds; else a negative constant of the module
+        `stragglar_pairs`, such as `EXCHANGE` (meets the late rank) and `SWAP`, or one from `SEND`
+        on.
     """
     surplus = _count_surplus(n)
     is_odd = n % 2 == 1
+    # No doubles. There are n + q - 2 rounds: n - 1 meetings with the late rank, and q - 1 rounds
+    # more, after which the last chunk is at all ranks.
     if surplus == 0:
         yield np.empty((n + n_active - 2, 0), dtype=np.int8)
         return
 
-    # The closed form. If the number of ranks is odd, plans with a run of length 3 come first,
-    # since in it a double can be without a partner at little cost.
+    # The formula. If the number of ranks is odd, one rank has no partner in each round. A double
+    # in a run of 3 rounds can be that rank at little cost, so choices with one such run at least
+    # (`shortest` 1) are tried first, and then those that may have none (`shortest` 0).
     has_runs = False
     for shortest in (1, 0) if is_odd and surplus > 1 else (0,):
         runs = choose_runs(n_active, surplus, shortest)

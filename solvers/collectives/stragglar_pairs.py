@@ -757,54 +757,70 @@ def _pair_ranks(turn, n_chunks, lacks, ranks):
 
 @kernel
 def lay(n_active, moves, orders, log, lacks, ranks):
-    """Write the sends of all rounds of an all-reduce around a late rank.
+    """Choose partners, and write the sends, for all rounds of an all-reduce with one late rank.
 
-    In each round one rank meets the late rank, which makes one more chunk whole. All other ranks
-    exchange whole chunks in pairs. A chunk is copied from rank to rank for q rounds. A rank that
-    holds the oldest chunk gives it to one that has not got it, and takes a younger one for it;
-    thus the holders of each chunk double in a round. Most ranks hold one such chunk. A few, the
-    *doubles*, hold two, and their *moves*, what they do in each round, are planned beforehand.
+    When the late rank comes, the others have added up their data already. Each of them has one
+    chunk of that sum, in which only the data of the late rank are missing. From then on two things
+    happen in every round:
+
+    - one rank *meets* the late rank. The two exchange what they have of one chunk, and both add:
+      this chunk is whole. The chunk that becomes whole in round t is called chunk number t;
+    - all other ranks are paired, and give each other copies of whole chunks.
+
+    A chunk is given from rank to rank in the q rounds after its meeting, and is at all ranks then.
+    With q = 3, ranks give the chunks 4, 3 and 2 in round 5, and chunk 2, the *oldest*, for the
+    last time. In a pair one rank gives the oldest chunk and gets a younger one for it.
+
+    Most ranks have one chunk to give. The first ranks, called *doubles*, have two of them; a plan
+    says what they do in each round. For all other ranks partners are chosen here.
 
     Parameters
     ----------
     n_active : int
-        For how many rounds a chunk spreads, q.
+        For how many rounds a chunk is given on, q.
     moves : int8 array, shape (rounds, doubles)
-        ``moves[round, double]``; doubles are the ranks 0, 1, ... Classes are ages: a chunk of
-        class c has been spreading for c rounds. A move is one of
+        ``moves[round, double]``: the plan. The *class* of a chunk is its age: 0 for the chunk of
+        the round before, q - 1 for the oldest one. A move is one of
 
-        - 0 or more, below `SEND`: takes the chunk of this class for its oldest one;
+        - 0 or more, below `SEND`: gives its oldest chunk, and takes the chunk of this class;
         - `SEND` plus a class: gives the chunk of this class;
         - `IDLE`: does nothing of its own;
         - `EXCHANGE`: meets the late rank;
         - `SWAP`: gives its younger chunk, and takes class q - 2;
         - `LOSE`, `REST`: has no partner, and misses a chunk, or nothing.
     orders : int array, shape (orders, ranks)
-        ``orders[k]``: the order of ranks that are alike, for the rounds k, k + len(orders), ...
-        The late rank is none of them. If there is one rank more than chunks, the last one stands
-        for a missing partner (the number of ranks is odd).
+        ``orders[k]`` lists all ranks but the late one, in the order in which they are looked at in
+        the rounds k, k + len(orders), ... If there is one rank more than chunks, the last one is
+        no real rank: whoever is paired with it has no partner (the number of ranks is odd).
     log : SendLog
         Gets the sends: rows of round, source, destination, owner of the chunk, and kind.
     lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank lacks the chunk summed over all ranks. All True at
-        first, and updated.
+        ``lacks[chunk, rank]``: whether the rank lacks the whole chunk. All True at first; updated.
     ranks : Ranks
-        Workspace, as `new_ranks` allocates it; what it holds before does not matter.
+        Scratch memory from `new_ranks`; all of it is written here. By rank it has
+
+        - ``hold[slot, rank]``: the numbers of the one or two chunks that a rank can give, `NONE`
+          in an empty slot;
+        - ``owed[rank]``: the number of a chunk that it gets one round later than usual, or `NONE`;
+        - ``met[rank]``: 1 if it has met the late rank, else 0;
+        - ``missed[rank]``: how many chunks it has missed because it had no partner.
 
     Returns
     -------
     int
-        How many sends were written; -1 if some round has no pairs that follow the moves.
+        How many sends were written; -1 if partners that follow the plan do not exist in some
+        round.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]
 
-    # One rank more than chunks stands for a missing partner.
+    # The rank that is no real one, if the number of ranks is odd.
     absent = -1
     if n_ranks > n_chunks:
         absent = n_ranks - 1
 
-    # At first no rank holds a chunk that spreads, which counts as holding an oldest one.
+    # At first no chunk is whole. `NONE` is below all numbers of chunks, and a rank that holds it
+    # counts as one with the oldest chunk: it may meet the late rank, or take any other chunk.
     ranks.hold[:] = NONE
     ranks.owed[:] = NONE
     ranks.met[:] = 0
@@ -814,7 +830,9 @@ def lay(n_active, moves, orders, log, lacks, ranks):
         turn = MatchingRound(number, n_active, absent, moves[number])
         partner = _sort_ranks(turn, orders[number % len(orders)], ranks)
 
-        # Without a double it is a rank that holds the oldest chunk alone and has not met it yet.
+        # If no double is planned to meet the late rank, some other rank does that gives the oldest
+        # chunk, one that has not met it (`met` is 0) first. In the rounds after the last chunk,
+        # which only spread it, a rank may meet the late rank a second time.
         if partner < 0:
             partner = _choose_rank(ranks, n_active - 1, ranks.met)
         if partner < 0 or (ranks.met[partner] and number < n_chunks):
@@ -824,7 +842,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
             return -1
         _exchange_chunks(turn, lacks, log, ranks)
 
-        # The partner of the late rank holds the new chunk in place of its oldest one.
+        # The partner of the late rank can give the new chunk from now on. It takes the slot of the
+        # oldest chunk, number t - q or less in round t, which nobody gives any more.
         slot = 1
         if ranks.hold[0, partner] <= number - n_active:
             slot = 0
