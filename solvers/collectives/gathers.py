@@ -711,28 +711,40 @@ def _spread_over_circulants(
 def _spread_over_one_topology(
     sequence: CircuitSequence, pieces: int, source: IntArray
 ) -> Gather | None:
-    """Simulate an all-gather over circuits that stay, rank by rank, since ranks differ.
+    """Simulate an all-gather over circuits that never change: when each rank gets which data.
 
-    In each round a rank takes all *blocks*, the data of other ranks, that it lacks and that its
-    neighbours had before.
+    Each rank has a *block*, its data. In each round a rank takes from its neighbours all blocks
+    that it lacks and that they had before the round. The pieces of a block may come over different
+    ports, so that all circuits carry about as much. Circuits may look different from each rank, so
+    every rank is simulated; the work is done by `spread_blocks`, a kernel.
 
     Parameters
     ----------
     sequence
-        The one graph of circuits; it becomes a field of the result.
+        A record with a single set of circuits. It is only handed on to the result.
     pieces
         Into how many equal pieces each block is cut.
     source
-        ``source[0, lane, rank]``: from whom data come over a port (*lane*), -1 if it is dark.
+        ``source[0, lane, rank]``: the rank whose data come in over a port (*lane*) of a rank, -1
+        if the port is dark. The first axis has length 1, for the single set of circuits.
 
     Returns
     -------
     Gather or None
-        ``round_of[rank, block]``, in which round a block comes to a rank; ``lane_of[rank, block,
-        piece]``, over which of its ports; and ``loads[round]``, the most pieces on a circuit. None
-        if some block does not arrive.
+        The arguments, and
+
+        - ``round_of[rank, block]``: in which round a block comes to a rank, -1 for its own block;
+        - ``lane_of[rank, block, piece]``: over which port a piece of it comes;
+        - ``loads[round]``: the most pieces on a circuit;
+        - ``config_of_round[round]``: 0, as the circuits stay.
+
+        None if some block does not arrive everywhere.
     """
-    # The kernel writes the first three arrays; the others are what it works in.
+    # The kernel writes its results into the first three arrays. All others are memory that it
+    # works in: which blocks a rank has, in the order of their arrival (`arrived` to `first_new`);
+    # which blocks come to one rank in a round, and from how many neighbours (`n_choices`,
+    # `wanted`); and how their pieces are moved between ports until all carry alike (`lane_load` to
+    # `moved_piece`). Loads have room for more rounds than are ever needed.
     n_configs, n_lanes, n = source.shape
     arrays = BlockArrays(
         round_of=np.empty((n, n), dtype=np.int64),
@@ -750,7 +762,8 @@ def _spread_over_one_topology(
         moved_block=np.zeros(n_lanes, dtype=np.int64),
         moved_piece=np.zeros(n_lanes, dtype=np.int64),
     )
-    # Ports with the same source share what comes from it. 0 rounds: some block never comes.
+    # `count_parallel` tells which ports of a rank have the same source, and so share what comes
+    # from it. 0 rounds mean that some block never comes.
     n_rounds = spread_blocks(source[0], count_parallel(source[0]), arrays)
     if not n_rounds:
         return None

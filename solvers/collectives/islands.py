@@ -415,19 +415,17 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
 def _arrange(
     operation: str, scheme: Scheme, count: int, ratio: float, wave_order: _WaveOrder
 ) -> _Plan:
-    """Choose the round of every send of a collective between islands, and the sizes of waves.
+    """Choose the round of every send of a collective between islands, and how the data are cut.
 
-    A *scheme* lists the sends in groups, called *moves*, that are made together. The data are cut
-    into *waves*, parts that travel one behind the other: each move is made once for each wave, in
-    a round of its own. The operation says how often the list of moves is gone through:
+    An *island* is a group of ranks with fast links among them. A *scheme* lists all sends as
+    groups, called *moves*; the sends of a move are made at the same time. The data are cut into
+    *waves*, parts that travel one behind the other, and each move is made once for each wave. The
+    operation says how often the list of moves is gone through:
 
     - an all-gather or an all-to-all: once, with copies;
     - a reduce-scatter: once, backwards. Its last round comes first, and what comes is added up;
     - an all-reduce: backwards with sums, then forwards with copies. The copies begin as early as
       possible, but no wave is copied before its sums are complete.
-
-    Example of sizes, for three waves with the ratio 0.5: 4/7, 2/7 and 1/7 of the data; in a
-    mirrored order 1/4, 1/2 and 1/4.
 
     Parameters
     ----------
@@ -439,12 +437,18 @@ def _arrange(
     count
         The number of waves.
     ratio
-        Each wave has so many times the size of the one before; in a mirrored order, of its
-        neighbour that is nearer to the middle. At most 1.
+        The size of a wave over that of the wave before, at most 1. Three waves with the ratio 0.5
+        are 4/7, 2/7 and 1/7 of the data. If the waves are mirrored, the largest one is in the
+        middle: 1/4, 1/2 and 1/4.
     wave_order
-        Three marks: ``together`` and ``woven``, whether waves share rounds, and in which way; and
-        ``mirrored``, whether the copies of an all-reduce take the waves from the last to the
-        first.
+        Three marks:
+
+        - ``together``: all waves travel in the same rounds, but for the last hop between islands,
+          where each wave has a round of its own;
+        - ``woven``: while one wave makes a hop, the next wave makes the hop before, in the same
+          round;
+        - ``mirrored``: an all-reduce copies the waves from the last to the first, and the wave in
+          the middle is the largest.
 
     Returns
     -------
@@ -457,24 +461,26 @@ def _arrange(
           array ``turn[move, wave]`` of rounds. All rounds count from the first one of the plan;
         - ``n_rounds``, the number of rounds.
     """
-    # The largest wave is the first one; in a mirrored order it is the one in the middle. All
-    # others are smaller by the ratio, once for each wave in between.
+    # The size of a wave is the ratio to the power of its distance from the largest wave, which is
+    # the first one or, if mirrored, the middle. Of 3 waves the distances are 0, 1, 2 or 1, 0, 1.
     distances = [float(wave) for wave in range(count)]
     if wave_order.mirrored:
         middle = (count - 1) / 2
         distances = [abs(wave - middle) for wave in range(count)]
     sizes = np.array([ratio**distance for distance in distances])
 
-    # A reduce-scatter is the gather backwards: of 5 rounds, round 0 becomes round 4.
+    # The first pass: turns[move, wave] are the rounds of copies. Sums go backwards: of 5 rounds,
+    # round 0 becomes round 4.
     forward = list(range(count))
     turns = _assign_rounds(scheme, forward, wave_order)
     passes = [(COPY, turns)]
     if operation in ("reduce-scatter", "all-reduce"):
         passes = [(REDUCE, turns.max() - turns)]
 
-    # In an all-reduce the sums are gathered afterwards. No wave may start before the round that
-    # follows its last sum (`complete`), so the whole gather is put off by the least number of
-    # rounds that is enough for all waves.
+    # The second pass of an all-reduce copies the sums. complete[wave] is the round after the last
+    # sum of a wave, and the wave must not be copied before. All copies are put off by the same
+    # number of rounds, the least that is enough for all waves. Example: waves are complete in the
+    # rounds 4 and 5, and their copies would begin in the rounds 0 and 1; all are put off by 4.
     if operation == "all-reduce":
         gather_order = forward
         if wave_order.mirrored:

@@ -401,17 +401,17 @@ def _weigh_chunks(problem: Collective, count: int) -> tuple[tuple[int, ...], flo
 
 
 def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, ...]) -> int:
-    """Return how much the busiest ranks of all rounds have to send together, at least.
+    """Return a lower bound of the sum over all rounds of what the busiest rank sends.
 
-    In each round every rank sends over one circuit. The round lasts until the rank that sends
-    most has done so. The bound is on the sum of these largest amounts over all rounds: if the
-    busiest rank sends 3 units in the first round and 2 in the second one, the sum is 5.
+    In each round every rank sends over one circuit, and the round lasts until the rank that sends
+    most has done so. If that rank sends 3 units in the first round and 2 in the second one, the
+    sum is 5. Plans with equal rounds differ in time only by this sum.
 
-    Operations are bounded in different ways:
+    Operations are bounded in two ways:
 
-    - an all-to-all: by bytes times hops, shared evenly among ranks; and by what the rank that
-      sends or receives most has to send or to receive;
-    - others, whose chunks are all of one unit: by the number of messages.
+    - an all-to-all: by units times hops, shared evenly among ranks, and by what one rank has to
+      send or to receive;
+    - others, whose chunks are all of one unit: by the number of sends.
 
     Parameters
     ----------
@@ -422,7 +422,8 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
         measure of the sizes of all chunks. The chunk from s to d of an all-to-all has the number
         ``s * n + d``.
     held
-        ``held[k]``: for how many rounds the k-th set of circuits stays, before they change.
+        ``held[k]``: for how many rounds the k-th set of circuits stays, before they change. (2, 1)
+        are two rounds, a change, and one round.
 
     Returns
     -------
@@ -431,38 +432,47 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
     """
     n = problem.n_ranks
     operation = problem.operation
-    # demand[source, destination] in units. Other operations need it only to count partners.
+    # demand[source, destination]: units of an all-to-all. In other operations it only says that
+    # each rank has all others as partners.
     demand = 1 - np.eye(n)
     if operation == "all-to-all":
         demand = np.array(weights).reshape(n, n)
 
-    # reached_by_hops[hops]: how many ranks data of one rank can reach, at most, over exactly that
-    # number of hops; with 0 hops it is the rank itself. One set of one-way circuits for two rounds
-    # gives [1, 1, 1]. With a second one for one round, [1, 1], data go on from each of the three
-    # ranks by 0 or 1 hops: the convolution is [1, 2, 2, 1].
+    # reached_by_hops[k]: how many ranks are k hops away from one rank, at most. Example for
+    # one-way circuits and held = (2, 1). The first circuits lead to 1 rank by 0 hops (the rank
+    # itself), to 1 by one hop and to 1 by two: [1, 1, 1]. The second ones lead on from each of
+    # these by 0 or 1 hops, [1, 1]. The hops of both add up, so the counts are multiplied like
+    # polynomials, which is a convolution: [1, 2, 2, 1]. `reach(k, 1, two_way)` is how many ranks
+    # are at most k hops away over one set of circuits with one port.
     reached_by_hops = np.ones(1, dtype=np.int64)
     for rounds in held:
         reached = [reach(hops, 1, problem.two_way) for hops in range(rounds + 1)]
         reached_by_hops = np.convolve(reached_by_hops, np.diff(reached, prepend=0))
-    # Some rank has so many partners (it sends to them, or receives from them), beside itself.
+
+    # Some rank sends to so many others, or receives from so many. All these and the rank itself
+    # have to be reached.
     most_partners = max(int((demand > 0).sum(axis=axis).max()) for axis in (0, 1))
     if reached_by_hops.sum() <= most_partners:
         return 0
 
     if operation == "all-to-all":
-        # hops[k]: how many hops away the k-th nearest other rank is, with the best circuits. The
-        # sum of units times hops is least if the largest blocks go to the nearest ranks.
+        # hops[k]: how many hops away the k-th nearest other rank is, at least: [1, 1, 2, 2, 3] in
+        # the example above. The sum of units times hops over all blocks is least if the largest
+        # blocks of each rank go to the nearest ranks.
         hops = np.repeat(np.arange(len(reached_by_hops)), reached_by_hops)[1:n]
         largest_first = np.sort(demand, axis=1)[:, ::-1][:, : len(hops)]
         total = int((largest_first @ hops).sum())
-        # If every rank sends the same block to every other one, hops between all pairs of ranks
-        # count. For few ranks and two sets of circuits, all circuits are tried then. Where some
-        # blocks are missing, the circuits need not join these pairs.
+
+        # A better sum is known for few ranks and two sets of circuits, by trying all circuits. It
+        # counts the hops between all pairs of ranks, so it holds only if every rank sends the same
+        # to every other one.
         all_alike = np.array_equal(demand, 1 - np.eye(n))
         if len(held) == 2 and n <= TRY_ALL and all_alike:
             total = max(total, fewest_hops(n, (held[0], held[1])))
-        # All ranks share the total, rounded up. No rank sends less than its row of the demand, or
-        # receives less than its column.
+
+        # Every hop of a block is a send of its size by some rank. The busiest ranks of all rounds
+        # send an n-th of the total at least. They also send no less than any one rank has to send
+        # (a row of the demand) or to receive (a column).
         share = -(-total // n)
         return max(share, *(int(demand.sum(axis=axis).max()) for axis in (0, 1)))
 

@@ -656,20 +656,29 @@ class _ShareProgramme:
         self.require(float(self.work[step]), *terms)
 
     def add_part(self, part: int, step: int, plane: int) -> None:
-        """Add the rows that say what one switch needs to take part in one round.
+        """Add the rows that say when one switch can begin to send in a round, and has ended it.
 
-        A round is called a *step*, a switch a *plane*, and the pair of both a *part*. The *share*
-        of a part is for how long the plane sends in the step. The rows say:
+        The programme shares the bytes of each round among several switches, called *planes*, which
+        change their circuits by themselves. A round is called a *step*. A pair of a step and a
+        plane that may take part in it is a *part*. The columns (variables) of a part are
+
+        - ``part``: 1 if the part is used, 0 if not;
+        - ``self.start + part``: when the plane begins with it;
+        - ``self.share + part``: for how long the plane sends.
+
+        A step has the column ``self.end + step``, when it ends. All times are in units of
+        ``self.unit_s`` seconds. Each row says that a sum of columns times factors is no less than
+        a constant. The rows of a part say:
 
         - a part that is not used has no share;
-        - a step ends after all its parts;
+        - a step ends after all its parts: start, latency and share;
         - a part starts after the end of the step before;
         - a part starts after its plane has set up the circuits that it needs.
 
         Parameters
         ----------
         part
-            The number of the part, which is also the column that says whether it is used.
+            The number of the part.
         step, plane
             The step and the plane of the part.
         """
@@ -678,19 +687,23 @@ class _ShareProgramme:
         end = self.end + step
         self.low[start] = self.steps.ready_s[step] / self.unit_s
 
-        # Unused parts have no share; a step ends after its parts, and begins after the last step.
+        # Three rows: work * used - share >= 0, as no share is more than the work of its step;
+        # end - start - share - latency * used >= 0; and start >= the end of the step before, whose
+        # column is end - 1.
         self.require(0.0, (part, float(self.work[step])), (share, -1.0))
         self.require(0.0, (end, 1.0), (start, -1.0), (share, -1.0), (part, -self.alpha))
         if step:
             self.require(0.0, (start, 1.0), (end - 1, -1.0))
 
-        # The first step of a plane waits for its first circuits. The begin counts only if the part
-        # is used and none of the earlier parts of the plane is: each of these takes it off again.
+        # The first part that a plane uses waits for its first circuits, until `first`. The row is
+        # start >= first * (used - sum of used over the earlier parts of the plane). If an earlier
+        # part is used, the right side is 0 or less, and the row says nothing.
         earlier = [other for other in self.part_of[:step, plane].tolist() if other >= 0]
         first = _first_begin_s(self.steps, step, plane) / self.unit_s
         self.require(0.0, (start, 1.0), (part, -first), *((other, first) for other in earlier))
 
-        # If all parts are used, only the last one of the plane before it matters.
+        # After an earlier part with other circuits there is a delay. If all parts are used, only
+        # the last one of the plane before this one matters; else it may be any of them.
         candidates = range(len(earlier))
         if not self.is_choice:
             candidates = candidates[-1:]
