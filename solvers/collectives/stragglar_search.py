@@ -231,43 +231,49 @@ class DoublesSearch:
     ) -> list[tuple[DoublesStep, Budgets]]:
         """List what all doubles together may do in one round, the most promising choice first.
 
-        A *double* is a rank that holds two chunks that are still being copied from rank to rank.
-        Chunks are named by age: the chunk of *class* c has been spreading for c rounds, from 0 to
-        q - 1. In a round one double can
+        This is one level of a depth-first search, for an all-reduce in which one rank comes late.
+        In each round the late rank meets one other rank, and one more chunk is whole. Whole chunks
+        are then copied from rank to rank for q rounds. The *class* of a chunk is its age in
+        rounds, 0 to q - 1. Most ranks hold one such chunk. The *doubles* hold two, and what one of
+        them does in a round is its *move*:
 
-        - give one of its chunks, or take one of another class for its oldest chunk;
-        - *exchange*: meet the late rank, whose data all others want. Each double does so once, and
-          only one double in a round;
-        - *lose*: have no partner, if the number of ranks is odd. Only one double in a round does
-          so;
-        - *swap*: give its younger chunk for one of class q - 2. Its partner goes without the
-          oldest chunk for a round, and is in *debt* until the next one.
+        - a class from 0: takes the chunk of this class, and gives its oldest one;
+        - `SEND` plus a class: gives the chunk of this class;
+        - `EXCHANGE`: meets the late rank, as each double has to do once;
+        - `LOSE`: has no partner, and misses a chunk (only if the number of ranks is odd);
+        - `SWAP`: gives its younger chunk for one of class q - 2;
+        - `IDLE`: takes nothing.
 
-        A double can give only one of its two chunks. The other one *wastes* a round, and comes to
-        fewer ranks in the end. That is wanted, since chunks would come to too many ranks
-        otherwise; the *budget* of a class says how many ranks its chunk has still to lose in this
-        way.
+        The moves of several doubles limit each other:
+
+        - only one double meets the late rank in a round, and only one has no partner;
+        - a class can be taken only as often as other ranks give it;
+        - a double gives only one of its two chunks. The other one, of class c, comes to 2^(q - 2 -
+          c) ranks less in the end. Just so many ranks less are wanted as `budgets` says.
 
         Parameters
         ----------
         turn
             The number of the round.
         doubles
-            For each double the classes of its two chunks before the round (`young`, `old`), and
-            whether it has exchanged (`met`) and lost (`lost`) before.
+            For each double its state before the round: the classes of its two chunks (`young`,
+            `old`), whether it has met the late rank (`met`), and whether it has missed a chunk
+            (`lost`).
         budgets
-            ``budgets[class]``: how many ranks the chunk of this class has still to lose.
+            ``budgets[class]``: to how many ranks less the chunk of this class has still to come.
         debts
-            One class for each swap of the round before: a rank that holds the chunk of this class
-            must give it to the rank that pays its debt, and so cannot give it to a double.
+            One class for each swap of the round before. The partner of the swapping double got a
+            young chunk, which has this class now, in place of the oldest one. In this round it
+            gets the missing chunk from some rank, and gives the young one for it; no double can
+            take it from this partner therefore.
 
         Returns
         -------
         list of (DoublesStep, Budgets)
-            Each choice that is allowed: the moves and what follows from them; and
-            ``budgets[class]`` for the next round. Left out are choices that waste too much or too
-            little, take a chunk that too few ranks give, or leave too few rounds for what each
-            double has to do once.
+            For each choice that is allowed: a record with the moves (``moves[double]``), the
+            doubles after the round (``doubles[double]``) and the debts of the next round; and
+            ``budgets[class]`` for the next round. Left out are choices after which some budget
+            cannot be met, or too few rounds are left for what each double has to do once.
         """
         # Go through the doubles one by one. After each of them, `partial_steps` are all
         # combinations of the moves of the doubles until then that break no rule so far.
@@ -289,8 +295,9 @@ class DoublesSearch:
             if budgets_after is not None:
                 allowed.append((step, budgets_after))
 
-        # The best have an exchange, then a loss, since every double needs its own before the end;
-        # then few swaps. False sorts before True. Chance decides among equals.
+        # The least score comes first, and False is less than True. Choices with an `EXCHANGE` come
+        # first, then those with a `LOSE`, as every double needs its own before the end; then those
+        # with few swaps. Chance decides among equals.
         tie_breaks = self.rng.random(len(allowed))
         scores = [
             (
@@ -570,29 +577,31 @@ class DoublesSearch:
         budgets: Budgets,
         debts: tuple[int, ...],
     ) -> Budgets | None:
-        """Check what all doubles do in a round, and return what they have still to waste after it.
+        """Check the moves of all doubles in a round, and count what they have still to hold back.
 
-        Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
-        spreading for c rounds. Each chunk would come to too many ranks, by the *surplus*. A
-        *double*, a rank that holds two chunks, gives one of them in a round and *wastes* the
-        other: if that has class c, it comes to 2^(q - 2 - c) ranks less. The *budget* of a class
-        is what is left of the surplus of its chunk.
+        Chunks are copied from rank to rank for q rounds. The *class* of a chunk is its age in
+        rounds, 0 to q - 1. If every rank gave on all that it has, each chunk would come to too
+        many ranks; how many are too many is called the *surplus*. A *double*, a rank that holds
+        two chunks, gives one of them in a round and *wastes* the other one: a wasted chunk of
+        class c comes to 2^(q - 2 - c) ranks less. The *budget* of a class is what is left of the
+        surplus of its chunk.
 
-        Example with q = 4 and a surplus of 1: a new chunk has a budget of 1. When it has class 2,
-        one double keeps it back for a round; that takes 2^0 = 1 from it, and the budget is 0 when
-        the chunk has class 3, the oldest.
+        Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
+        one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
+        chunk has class 3, the oldest, as it has to be.
 
         Parameters
         ----------
         turn
             The number of the round. The chunk of class c is chunk number turn - 1 - c.
         step
-            The moves of all doubles: `moves`; how many of them waste each class
-            (``wasted[class]``) and take it (``asked[class]``); and the doubles after the round.
+            What all doubles do in the round: ``moves[double]``; ``wasted[class]``, how many of
+            them waste a class; ``asked[class]``, how many take it; and ``doubles``, their states
+            after it.
         doubles
             The doubles before the round, with the classes of their two chunks.
         budgets
-            ``budgets[class]`` before the round.
+            ``budgets[class]`` before the round, in ranks.
         debts
             One class for each swap of the round before: one rank with the chunk of this class has
             to give it to the rank that makes up for the swap, and not to a double.
@@ -600,10 +609,12 @@ class DoublesSearch:
         Returns
         -------
         tuple of int or None
-            ``budgets[class]`` after the round, when each chunk is one class older. None if a
-            budget cannot be used up any more, too few ranks give a class, too few rounds are left
-            for all meetings, or the number of chunks that are held after the first q rounds is
-            wrong.
+            ``budgets[class]`` after the round, when each chunk is one class older. None if
+
+            - too few rounds are left in which doubles can meet the late rank;
+            - a budget is not used up in time, or cannot be any more;
+            - fewer ranks give a class than doubles take it;
+            - after the first q rounds, ranks do not hold the right number of chunks.
         """
         # Every double has to meet the late rank in time.
         if not self._has_rounds_for_meetings(turn, step):
@@ -613,14 +624,18 @@ class DoublesSearch:
         q = self.q
         budgets_after = [self.surplus] + [0] * (q - 1)
         for c in range(min(turn, q - 1)):
+            # The last chunk, and numbers after it, may be wasted without limit.
             is_last_chunk = turn - 1 - c >= self.n_chunks - 1
             if is_last_chunk:
                 continue
 
-            # The rest of the budget must be 0 before the chunk is the oldest, but for one holder
-            # for each swap in the round, which is wasted by the swap itself. In younger classes
-            # all doubles together must be able to waste the rest later on. One double can waste
-            # 2^(q - 3 - c) + ... + 2 + 1 = 2^(q - 2 - c) - 1 more after class c.
+            # Class q - 2 is the last one that can be wasted. After it 0 must be left of the
+            # budget; but each swap of the round takes one rank from this chunk by itself, so as
+            # many must be left as there are swaps.
+            #
+            # In a younger class c, all doubles together must be able to waste what is left. One
+            # double that wastes the chunk in all rounds to come takes 2^(q - 3 - c) + ... + 2 + 1
+            # = 2^(q - 2 - c) - 1 ranks from it.
             budget = budgets[c] - (step.wasted[c] << (q - 2 - c))
             budgets_after[c + 1] = budget
             if c == q - 2:

@@ -84,11 +84,13 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     # all sources at the same time. Blocks stay open during the paths of one length, so those of
     # equal length are all listed.
     for length in range(1, rounds + 1):
-        # Blocks that have fewer paths than enough get those of this length.
+        # Blocks that have too few paths get those of this length. Direct paths are listed for all
+        # blocks.
         enough = ENOUGH if length > 1 else 1
         is_open = wanted & (n_paths < enough) | (wanted & every)
         if not is_open.any():
             break
+        # `turns` are the rounds of the hops, ascending, and `chosen_lanes` their lanes.
         n_new = np.zeros_like(n_paths)
         for turns in combinations(range(rounds), length):
             for chosen_lanes in product(range(lanes), repeat=length):
@@ -198,7 +200,10 @@ class _Steps:
             if some block has no path.
         """
         n_steps = len(self.peer)
-        cost = np.where(np.eye(self.n) > 0, 0.0, np.inf)  # cost[rank, source]
+
+        # Forwards: cost[rank, source] is the price of the cheapest path from a source to a rank
+        # over all steps until now. improves[step, rank, source]: whether a step made it cheaper.
+        cost = np.where(np.eye(self.n) > 0, 0.0, np.inf)
         improves = np.zeros((n_steps, self.n, self.n), dtype=np.bool_)
         before = cost
         for step, origin in enumerate(self.origins):
@@ -288,8 +293,9 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     n_blocks = len(steps.source)
     rng = np.random.default_rng(0)
 
-    # Equal paths of several draws have to be found. Each step (a lane of a round) and each block
-    # has a random number, its mark; the sum of the marks of a path is its name.
+    # Paths of several draws that are equal have to be recognised. Each step (a lane of a round)
+    # and each block has a random number, its mark. The sum of the marks of a block and of the
+    # steps of its path is the name of the path; equal names are equal paths.
     marks = rng.integers(1 << 62, size=(n_steps + 1, n_blocks), dtype=np.int64)
     step_mark = marks[:-1, 0]
     block_mark = marks[-1]
@@ -303,10 +309,15 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
             return None
         used[number] = drawn.used
         names[number] = block_mark + step_mark @ drawn.used
+
+        # The mean of all draws: the new paths carry the part 2 / (number + 2) of all blocks, and
+        # those of earlier draws the rest.
         loads += 2 / (number + 2) * (drawn.loads - loads)
 
-        # Prices are the softmax of the loads of each round, sharper and sharper: those of a round
-        # add up to 1, and in the end the busiest circuit alone has a price.
+        # The price of a circuit is exp(load / smoothing), such that all prices of a round add up
+        # to 1 (a softmax). `longest` is the load of the busiest circuit of the round. The
+        # smoothing falls from draw to draw, until in the end almost only the busiest circuit has a
+        # price.
         longest = loads.reshape(steps.rounds, -1).max(axis=1).repeat(steps.lanes)[:, None]
         smoothing = longest.mean() * 0.2 * 0.03 ** (number / DRAWS)
         price = np.exp((loads - longest) / smoothing)
@@ -329,45 +340,50 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
 def exchange(
     sequence: Sequence, demand_s: FloatArray, best: Sequence, price: FloatArray
 ) -> Sequence:
-    """Change a sequence of circuits by exchanges that give blocks cheaper paths.
+    """Change the circuits of an all-to-all a little, such that data get cheaper paths.
 
-    A *block* is what one rank has to send to one other, over circuits of later and later rounds.
-    An exchange takes two circuits of the same rounds: where a transmits to c and b to d, they
-    transmit to d and c after it. Circuits that stay for several rounds are exchanged in all of
-    these.
+    A *block* is what one rank has to send to one other. Its path takes circuits of later and later
+    rounds. One step of the change takes two ranks a and b. If a transmits to c and b to d, then
+    afterwards a transmits to d and b to c. This is done in lane 0, the first port of every rank.
+    If the same circuits stay for several rounds, all of these change alike.
 
-    The rounds are gone through in order. In each set of circuits those exchanges are made that
-    save most by the prices of circuits, and no rank takes part in two of them.
+    What a step saves is estimated by the *toll* of circuits: a number that is high between ranks
+    whose circuits are busy. How busy circuits are is known only for the best sequence so far, for
+    which a linear programme was solved. The caller changes a sequence several times without
+    solving it again, and so the tolls come from `best`, while `sequence` is changed.
 
     Parameters
     ----------
     sequence
-        ``sequence[round, lane, rank]``: the rank to which a rank transmits; its own number stands
-        for nobody. A lane is one port of every rank.
+        Int array, shape (rounds, lanes, ranks). ``sequence[round, lane, rank]`` is the rank to
+        which a rank transmits; its own number stands for nobody.
     demand_s
-        ``demand_s[source, target]``: the size of the block of each pair of ranks, as the seconds
-        that one circuit takes for it.
+        ``demand_s[source, target]``: the size of each block, as the seconds that one circuit takes
+        for it.
     best
-        The best sequence so far, in the same form.
+        The best sequence so far, in the same form as `sequence`.
     price
-        ``price[round, lane, rank]``: the price of each circuit of `best`, high where it is busy.
-        The price of any circuit follows from those of its two ranks in `best`.
+        ``price[round, lane, rank]``: a number for each circuit of `best`, high where it is busy.
 
     Returns
     -------
     int array, shape (rounds, lanes, ranks)
-        A copy of the sequence, with other circuits in lane 0.
+        A changed copy of the sequence. The other lanes are the same.
     """
+    # toll[rank, peer]: what any circuit from one rank to another costs, up or not.
     toll = _toll_of_circuits(best, price)
     changed = sequence.copy()
 
-    # Rounds `first` to `last` - 1 have the same circuits: a configuration.
+    # Rounds `first` to `last` - 1 have the same circuits. Paths come to these rounds at the costs
+    # `before`, and go on at the costs `after`; changes of earlier rounds count already.
     is_first = np.append(True, (np.diff(sequence, axis=0) != 0).any(axis=(1, 2)))
     for first, last in pairwise([*np.flatnonzero(is_first).tolist(), len(sequence)]):
         peer = changed[first, 0]
         before = _cheapest_paths(changed[:first], toll)
         after = _cheapest_paths(changed[last:], toll)
         gain = _gains_of_exchange(peer, toll, demand_s, before, after)
+
+        # Pairs of ranks that save most exchange their peers; no rank is in two of the pairs.
         for a, b in _choose_exchanges(gain):
             changed[first:last, 0, [a, b]] = changed[first:last, 0, [b, a]]
     return changed
@@ -435,34 +451,38 @@ def _gains_of_exchange(
     before: FloatArray,
     after: FloatArray,
 ) -> FloatArray:
-    """Return what all blocks save if two ranks exchange the ranks to which they transmit.
+    """Return what an all-to-all saves if two ranks exchange the ranks to which they transmit.
 
-    The circuits stay the same for some rounds, and change before and after these: they are one of
-    several *configurations*. A *block* is what one rank has to send to one other. It takes the
-    cheapest path: some circuits before the configuration, one circuit of it, and some after it; or
-    no circuit of it. If a transmits to c and b to d, then after the exchange a transmits to d and
-    b to c. Paths over the two old circuits are lost, and two new circuits can be used.
+    Example: a transmits to c and b to d. After the exchange a transmits to d and b to c. Paths
+    over the two old circuits are lost, and two new circuits can be used.
+
+    A *block* is what one rank has to send to one other. The circuits that are looked at stay for
+    some rounds; before and after these there are other circuits. A block takes the cheapest path:
+    some circuits of the rounds before, then one of the circuits in question or none, then some
+    circuits of the rounds after. The price of a path is the sum of the prices of its circuits.
 
     Parameters
     ----------
     peer
-        ``peer[rank]``: the rank to which a rank transmits in the configuration.
+        ``peer[rank]``: the rank to which a rank transmits at present.
     toll
         ``toll[rank, peer]``: the price of a circuit between the two, a number without a unit.
     demand_s
         ``demand_s[source, target]``: the size of each block, as the seconds that one circuit takes
         for it.
     before
-        ``before[source, rank]``: the price of the cheapest path that is at the rank when the
-        configuration begins; `NO_PATH` if there is none.
+        ``before[source, rank]``: the price of the cheapest path from a source that is at the rank
+        when these circuits begin; `NO_PATH`, a large number, if there is none.
     after
-        ``after[rank, target]``: the same from the end of the configuration on.
+        ``after[rank, target]``: the price from a rank on to a target, when these circuits have
+        ended.
 
     Returns
     -------
     float array, shape (ranks, ranks)
-        ``gain[a, b]`` for a < b, in seconds times price, less than 0 if blocks lose by it. It is 0
-        for a >= b, and where a rank would transmit to itself.
+        ``gain[a, b]`` for a < b: the fall of the price of each block times its seconds, added up
+        over all blocks; less than 0 if they lose. It is 0 for a >= b, and where a rank would
+        transmit to itself.
     """
     # `without[source, target]` is the price of the cheapest path over none of these circuits.
     n = len(peer)
@@ -483,8 +503,9 @@ def _gains_of_exchange(
 
     gain = np.zeros((n, n))
     for a in range(n - 1):
-        # The prices of paths without the circuit of a, and without those of a and b where b has
-        # the best circuit that is left.
+        # The price of the cheapest path of each block without the circuit of a: the first of the
+        # three, or the second one if a is first. If b has that circuit, it is lost, too, and the
+        # next one of the three is the cheapest: the third one if a is first or second.
         a_is_first = order[0] == a
         a_is_second = order[1] == a
         without_a = np.where(a_is_first, cheapest[1], cheapest[0])
@@ -492,7 +513,8 @@ def _gains_of_exchange(
         best_but_a = np.where(a_is_first, order[1], order[0])
         b = np.arange(a + 1, n)
         cost = np.where(best_but_a == b[:, None, None], without_both, without_a)
-        # The two new circuits, for all b at the same time.
+        # Or the path takes a new circuit, from a to the peer of b, or from b to the peer of a. All
+        # b are treated at the same time, along the first axis of `cost`.
         for rank, new_peer in ((np.full(len(b), a), peer[b]), (b, np.full(len(b), peer[a]))):
             onward = toll[rank, new_peer][:, None, None] + after[new_peer][:, None]
             cost = np.minimum(cost, to_rank[rank][:, :, None] + onward)
