@@ -474,17 +474,23 @@ def _depth_from(peer: IntArray, root: int) -> int:
 def _list_changing(problem: Collective) -> Iterator[Cycle]:
     """List circuits for a broadcast that change in turn, along the sides of a hypercube.
 
-    The circuits of *bit* b pair ranks whose numbers differ in binary digit b: for bit 1, ranks 0
-    and 2, 1 and 3, and so on. Data that have gone over the circuits of every bit are at all ranks.
+    The circuits of *bit* b pair ranks whose binary numbers differ in digit b alone: for bit 1,
+    ranks 0 and 2, 1 and 3, 4 and 6, and so on. Data that have gone over the circuits of every bit,
+    in any order, are at all ranks. A rank has several ports, called *lanes*, and each of them has
+    the circuits of one bit at a time.
+
+    Example: 8 ranks with two lanes, hence the bits 0, 1 and 2. Circuits go through a row of this
+    table from left to right, and then begin again. The digits are the bits of lane 0 and lane 1::
+
+        sets of circuits    0    1    2
+        lanes alike         00   11   22
+        bits dealt in turn  01   20   12
+
+    In the first row data get over all bits within three sets of circuits, in the second row within
+    two.
+
     One-way circuits of ranks that are no power of two lead 2^b places onward instead, around the
     ring of all ranks.
-
-    The circuits go through all bits and then begin again. For 8 ranks with two ports there are two
-    such cycles; the digits are the bits of port 0 and port 1::
-
-        circuits      0    1    2
-        both alike    00   11   22
-        each its own  01   20   12
 
     Parameters
     ----------
@@ -495,9 +501,13 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
     Yields
     ------
     Cycle
-        Four fields: ``name``; ``peer[configuration, lane, rank]``, the circuits one after another,
-        where a *lane* is a port and -1 a dark one; ``held``, for how many rounds each of them
-        stays; and ``depth``, about how many rounds one piece takes to all ranks.
+        One for each row of the table and each number of rounds, with four fields:
+
+        - ``name``: "hypercube";
+        - ``peer[configuration, lane, rank]``: the rank to which a port leads, -1 for none; the
+          first axis counts the sets of circuits;
+        - ``held``: for how many rounds each set stays;
+        - ``depth``: about how many rounds a piece of the data takes to all ranks.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -513,9 +523,10 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
             peer_of_bit.append(np.where(paired < n, paired, IDLE))
         else:
             peer_of_bit.append((ranks + (1 << bit)) % n)
+
     # An order is an array bits[configuration, lane]. In the first one all lanes have the same bit.
-    # In the second one lanes take the bits in turn, like dealt cards: with 2 lanes and 3 bits 0 1,
-    # 2 0, 1 2, and then 0 1 again. `period` is the number of rows until the first one comes again.
+    # In the second one bits are dealt to lanes like cards: with 2 lanes and 3 bits 0 1, 2 0, 1 2,
+    # and then 0 1 again. `period`, here 3, is how many rows there are before they come again.
     orders = [np.repeat(np.arange(n_bits)[:, None], lanes, axis=1)]
     if 1 < lanes < n_bits:
         period = n_bits // math.gcd(n_bits, lanes)

@@ -339,11 +339,14 @@ def find_level_routes(
         price=np.zeros((n_rounds, *peer.shape)),
     )
     search = _new_search(n, n_rounds)
-    # The mean bytes on a circuit in a round, if all blocks take shortest ways.
+    # The mean bytes on a circuit in a round, if all blocks take shortest ways: each block loads as
+    # many circuits as its distance, and a dark port is no circuit.
     mean_load = (distance * problem.demand.T).sum() / np.count_nonzero(peer >= 0) / n_rounds
     rng = np.random.default_rng(0)
 
-    # Prices become steeper from sweep to sweep: first ways are short, then loads are level.
+    # `smoothing` is by how many bytes more the price of a circuit becomes e times as high. It
+    # falls from sweep to sweep, so prices become steeper: first ways are short, then loads are
+    # level.
     best_lanes: NDArray[np.int16] | None = None
     best_bytes = np.inf
     n_looks = 0

@@ -395,8 +395,10 @@ def _time_rounds(
         turn, source, target = turn[~inside], source[~inside], target[~inside]
         amount = amount[~inside]
 
-    # Equal circuits of several lanes share what goes from one rank to another evenly. Hops with
-    # the same round, source and target are one key, whose bytes are added up.
+    # Several ports (*lanes*) may lead from one rank to the same other one; they share the bytes
+    # evenly. Hops with the same round, source and target are one pair, a number (round * n +
+    # source) * n + target. `load[pair]` adds up its bytes, and `n_circuits[pair]` counts the lanes
+    # that lead from its source to its target in the round.
     pair_of_round, which = _number_distinct((turn * n + source) * n + target)
     load = np.bincount(which, weights=amount, minlength=len(pair_of_round))
     round_of_pair, pair = np.divmod(pair_of_round, n * n)

@@ -497,9 +497,12 @@ def _unroll(circuits: IntArray) -> _Lines:
     next_rank = circuits.tolist()
     has_source = {rank for rank in next_rank if rank >= 0}
     n_placed = 0
-    for start in sorted(range(n), key=lambda rank: rank in has_source):  # lines from their ends
+    # Ranks to which nobody transmits begin lines, and come first (False is less than True). All
+    # ranks that are then left are on rings, which may begin anywhere.
+    for start in sorted(range(n), key=lambda rank: rank in has_source):
         if lines.place[start] >= 0:
             continue
+        # Follow the circuits until a line ends, or a ring comes back to its start.
         first = n_placed
         members = []
         rank = start

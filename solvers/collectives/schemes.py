@@ -675,11 +675,12 @@ def _choose_hops(
     phase_of_island: dict[int, int],
     loads: list[list[int]],
 ) -> list[_Hop]:
-    """Choose the circuits between islands that one block of an all-to-all takes.
+    """Choose the circuits between groups of ranks over which one block of an all-to-all goes.
 
-    An *island* is a group of ranks, and the *place* of a rank is its number in its island. Each
-    rank has one *rail*, a circuit to the same place of another island, ``shifts[phase][place]``
-    islands onward. Islands are counted from the sender's, which is island 0.
+    An *island* is a group of equally many ranks, and the *place* of a rank is its number in its
+    island. Each rank has one *rail*, a circuit to the same place of another island. Rails stay for
+    some time, a *phase*, and may change then; in one phase a block takes one rail at most. The
+    block begins in island 0, and other islands are counted from there.
 
     The least loaded rails are chosen. The way is found backwards, from the destination to island
     0. There are two cases:
@@ -688,19 +689,19 @@ def _choose_hops(
     - All phases have the same circuits. A block takes several rails, one in each of some phases
       that follow each other.
 
-    Example of the second case: 4 islands of one rank, and the shift 1 in all of three phases.
-    Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for island 2 takes the
-    rail from island 1 in phase 1, and before it that from island 0 in phase 0: ``[_Hop(0, 0),
-    _Hop(1, 0)]``.
+    Example of the second case: 4 islands of one rank, and rails that lead one island onward in all
+    of three phases. Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for
+    island 2 takes the rail from island 1 in phase 1, and before it that from island 0 in phase 0:
+    ``[_Hop(0, 0), _Hop(1, 0)]``.
 
     Parameters
     ----------
     owner
         The place in island 0 that sends the block.
     destination
-        The island and the place in it that receives the block.
+        The island, and the place in it, that receives the block.
     islands
-        The number of islands.
+        The number of islands; they are numbered modulo this.
     shifts
         ``shifts[phase][place]``: how many islands onward the rail of a place leads.
     phase_of_island
@@ -712,7 +713,7 @@ def _choose_hops(
     -------
     list of _Hop
         The phase and the place of each rail that the block takes, from the first to the last;
-        empty if the block stays in its island.
+        empty if the block stays in island 0.
     """
     several = _takes_several_hops(shifts)
     hops: list[_Hop] = []
@@ -721,10 +722,11 @@ def _choose_hops(
     # at which it is wanted there: its receiver, or the rail that it takes afterwards.
     island, next_place = destination
     while island:
-        # At equal loads the rail is best that needs the fewest copies inside islands, then one
-        # that needs none after it.
+        # Candidates are the rails that lead here from island 0, or from an island where blocks
+        # arrive one phase before. The least loaded one is taken; of equals the one that needs the
+        # fewest copies between ranks of the same island (before the rail, if the sender has
+        # another place, and after it); then one that needs no copy after it.
         phase = phase_of_island[island]
-        # Rails that lead here from island 0, or from an island reached one phase before.
         choices: list[tuple[int, int, bool, int]] = []
         for place, shift in enumerate(shifts[phase]):
             previous_phase = phase_of_island.get((island - shift) % islands)

@@ -565,27 +565,36 @@ class SplitSearch:
                 yield np.insert(best.sequence, turn, peer_of_lane, axis=0)
 
     def _choose_worthiest_circuits(self, best: _Routed, turn: int) -> NDArray[np.int64]:
-        """Return the circuits that would save most if they were there in a round (pricing).
+        """Choose circuits for one more round, or for other ones in a round, that would save most.
 
         A *block* is what one rank sends to one other, over circuits of later and later rounds. A
-        linear programme has found two kinds of prices for the present circuits:
+        linear programme for the present circuits has told two prices:
 
-        - the *price* of a circuit: what a second of it costs other blocks;
-        - the *worth* of a block: what would be saved if the block were a second shorter.
+        - the *price* of a circuit: what the plan loses for each second that a block uses it;
+        - the *worth* of a block: what the plan would save if the block were a second shorter.
 
-        A circuit from u to v saves the worth of a block, less the price of the cheapest path from
-        the source of the block to u in the rounds before, and from v to its target from this round
-        on. Its value is that of the block for which this is most. A maximum-weight matching takes
-        the circuits.
+        Take a circuit from u to v, and a block from s to t. If the block went over this circuit,
+        it would have to come from s to u in the rounds before, and to go on from v to t from this
+        round on. The circuit then saves
+
+            worth of the block - prices of the path s to u - prices of the path v to t
+
+        and its value is the largest such number, over all blocks. The circuits with the largest
+        sum of values are taken, one from each rank and one to each (a maximum-weight matching).
+        This is the pricing step of column generation.
 
         Parameters
         ----------
         best
-            The best sequence until now. ``best.sequence[round, lane, rank]`` is to whom a rank
-            transmits (a lane is a port of every rank), ``best.price[round, lane, rank]`` the price
-            of this circuit, and ``best.worth[source, target]`` the worth of a block.
+            The best sequence so far. Used of it:
+
+            - ``sequence[round, lane, rank]``: to whom a rank transmits; a lane is a port of every
+              rank;
+            - ``price[round, lane, rank]``: the price of this circuit;
+            - ``worth[source, target]``: the worth of a block.
         turn
-            The number of the round, 0 to the number of rounds, which stands for the end.
+            The number of the round, from 0; the number of rounds stands for a round after the last
+            one.
 
         Returns
         -------
@@ -610,9 +619,9 @@ class SplitSearch:
             for peer, price in zip(best.sequence[later], best.price[later], strict=True):
                 cost_after = np.minimum(cost_after, price[:, None] + unchanged[peer])
 
-        # worth_at[u, target]: the most that is saved by a block to this target, once it has come
-        # to u. value[u, v]: the most that a circuit from u to v saves, over all targets; 0 if it
-        # saves nothing.
+        # worth_at[u, target]: the worth of a block to this target less its prices up to u, for the
+        # source for which this is most. value[u, v]: this less the prices from v on, for the best
+        # target; 0 if the circuit saves nothing. Blocks without bytes save nothing.
         worth = np.where(self.demand_s > 0, best.worth, -np.inf)
         worth_at = np.array([(worth - cost_before[:, u, None]).max(axis=0) for u in range(n)])
         value = np.array([(worth_at - cost_after[v]).max(axis=1) for v in range(n)]).T
