@@ -180,24 +180,30 @@ class Circulant(NamedTuple):
 
 @inner_kernel
 def relax(distance, shift, least):
-    """Write the distances of all offsets with one more shift, used any number of times.
+    """Update the fewest hops to all ranks for circuits that lead some places further.
 
-    An offset is how many places onward a rank is, modulo n, and its distance the fewest hops
-    there. Offsets that differ by multiples of the shift are cycles; along each the distance grows
-    by one hop at most. With 6 offsets and shift 2 the cycles are 0 2 4 and 1 3 5.
+    All ranks have the same circuits, so a rank is named by its *offset*: how many places onward it
+    is, modulo n. The new circuits lead `shift` places onward, and a path may take them any number
+    of times. A step of the shift from offset o is a hop to offset o + shift.
+
+    Example with n = 6 and shift 2: the hops lead along the cycles 0 2 4 0 and 1 3 5 1. If offset 0
+    takes 0 hops, offset 2 takes 1 and offset 4 takes 2.
 
     Parameters
     ----------
     distance : int array, shape (n,)
         The hops to each offset without the shift; `FAR` if there is no path.
     shift : int
-        The shift: how many places onward a hop leads, 1 to n - 1.
+        How many places onward the new circuits lead, 1 to n - 1.
     least : int array, shape (n,)
         Out: the hops with the shift. It may be the same array as `distance`.
     """
     n = len(distance)
     for offset in range(n):
         least[offset] = distance[offset]
+    # There are gcd(shift, n) cycles of equal length. Going along a cycle, each offset has one hop
+    # more than the offset before at most. A cycle has no beginning, so it is gone round twice: the
+    # offset with the fewest hops is met in the first turn, and then told to all others.
     cycles = np.gcd(shift, n)
     for start in range(cycles):
         offset = start
@@ -397,18 +403,21 @@ def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = No
 
 
 def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
-    """Let blocks take longer ways, as long as that saves rounds that take more time.
+    """Give up rounds of an all-to-all by letting data take more hops, as long as that saves time.
 
-    In a *configuration*, a set of circuits, all ranks send the same number of places onward. Each
-    block makes some hops in each configuration. A configuration is held for as many rounds as the
-    most hops that a block makes in it. It loses a round if all blocks make one hop less there, and
-    more hops elsewhere. The change that saves most time is made again and again (steepest
-    descent).
+    In a *configuration*, a set of circuits, all ranks send the same number of places onward, the
+    *shift*. A *block*, what one rank sends to one other, makes some hops in each configuration. A
+    configuration stays for as many rounds as the most hops that a block makes in it. If every
+    block makes one hop less there, a round is saved; blocks then need other hops elsewhere.
+
+    Of all configurations the one is chosen whose round saves most time. This is repeated until no
+    round saves any (steepest descent).
 
     Parameters
     ----------
     circulant
-        The ways to begin with.
+        The hops of all blocks to begin with: ``shifts[configuration]``, and ``exponents[offset,
+        configuration]``, the hops of the blocks that go `offset` places onward.
     block_s
         How long a rank takes to send one block, in seconds.
     round_s
@@ -417,15 +426,15 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
     Returns
     -------
     Circulant
-        The same places onward in each configuration, with other numbers of hops.
+        The same shifts, with other numbers of hops.
     """
     n = len(circulant.exponents)
     while True:
         best: Circulant | None = None
         best_s = circulant.time_s(block_s, round_s, 0.0)
         for config in np.flatnonzero(circulant.rounds):
-            # One hop less is allowed here, and no more than now elsewhere. Where that leaves some
-            # offset without a path the configuration keeps its rounds.
+            # `most` is the most hops of a block by configuration: one less than now in this one,
+            # as many as now in all others. If some blocks have no way then, this is no choice.
             most = circulant.rounds
             most[config] -= 1
             try:

@@ -106,13 +106,15 @@ def measure_distances(source, distance, queue):
 
 @kernel
 def move_blocks(peer, demand, hops):
-    """Move all blocks of an all-to-all one hop nearer to their destinations.
+    """Move all data of an all-to-all one hop nearer to their destinations, which is one round.
 
-    A *block* is what one rank sends to one other. Each block takes a circuit that leads one hop
-    nearer: the one that has carried the fewest bytes in this round.
+    A *block* is what one rank sends to one other. Each block takes a circuit of the rank where it
+    is, one that leads one hop nearer. If there are several, it takes the circuit that has carried
+    the fewest bytes in this round.
 
-    The blocks from each rank to the next number come first, then those to the next but one, and so
-    on. Source by source, the blocks of one source would all find the same circuits free.
+    Blocks choose in turn, and later ones see what earlier ones have put on circuits. All blocks
+    that go one place onward choose first, then those that go two places, and so on, so that the
+    turn changes from source to source.
 
     Parameters
     ----------

@@ -447,8 +447,8 @@ def _arrange(
           where each wave has a round of its own;
         - ``woven``: while one wave makes a hop, the next wave makes the hop before, in the same
           round;
-        - ``mirrored``: an all-reduce copies the waves from the last to the first, and the wave in
-          the middle is the largest.
+        - ``mirrored``: an all-reduce copies the last wave first, whose sums are complete first,
+          and the wave in the middle is the largest.
 
     Returns
     -------

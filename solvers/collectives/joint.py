@@ -493,11 +493,11 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
 
 @cache
 def fewest_hops(n: int, held: tuple[int, int]) -> int:
-    """Return the fewest hops that all blocks of an all-to-all take together, with one change.
+    """Return the fewest hops of all data of an all-to-all together, if circuits change once.
 
-    Each rank has one circuit to another rank, before the change and after it. The circuits of all
-    ranks at one time are therefore a permutation of the ranks. A block takes some hops over the
-    first circuits and then some over the second ones; either number may be 0.
+    Each rank has one circuit to another rank, before the change and after it; the circuits of all
+    ranks at one time are a permutation of the ranks. What one rank sends to one other takes some
+    hops over the first circuits and then some over the second ones. Either number may be 0.
 
     All pairs of permutations are tried, but for those that differ from others only by the names
     of ranks.
@@ -507,14 +507,14 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
     n
         The number of ranks.
     held
-        For how many rounds the first and the second circuits are held: the most hops that a block
-        can take over each of them.
+        For how many rounds the first and the second circuits stay. That is also the most hops over
+        each of them, as there is one hop in a round.
 
     Returns
     -------
     int
-        The sum over all ordered pairs of ranks. A pair that circuits do not join counts n squared,
-        so that a sum with such a pair is more than any other one.
+        The sum of hops over all ordered pairs of ranks. A pair that circuits do not join counts n
+        squared, so that a sum with such a pair is more than any other one.
     """
     # all_circuits[permutation, rank]: the rank to which a circuit leads.
     all_circuits = np.array(list(permutations(range(n))))

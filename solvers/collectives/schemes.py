@@ -451,11 +451,24 @@ class _IslandSpread:
         ]
 
     def _list_rails(self, island: int, block: int) -> list[int]:
-        """List the places whose rails lead to an island from one that has a block already.
+        """List which circuits can bring a block to an island in this phase.
 
-        A place is the number of a rank in its island, and its rail a circuit to another island. An
-        island has a block from the phase on that ``self.phase_of`` says; without an entry it has
-        it in no phase up to now.
+        The circuit of a rank to another island is its *rail*, named by the *place* of the rank,
+        its number in its island. A rail can bring the block if the island from which it leads here
+        has it: ``self.phase_of[island, block]`` is the phase from which on an island has a block,
+        and has no entry for islands that do not have it.
+
+        Parameters
+        ----------
+        island
+            The island that lacks the block.
+        block
+            The number of the block.
+
+        Returns
+        -------
+        list of int
+            The places of such rails, ascending.
         """
         never = self.phase + 1
         return [

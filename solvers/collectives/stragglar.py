@@ -117,11 +117,11 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
         each round, such that oldest + 2 second + 4 third is the surplus; the choice with the
         fewest of class q - 4. None if there is no choice within the limits.
     """
-    # The most doubles of each class. A double takes the chunk that it holds back from a rank that
-    # gives it a round earlier, and a chunk of class c has 2^c holders at most: 2^(q - 3) for the
-    # oldest of the three classes, then half of that, and a quarter. One or two of them do not
-    # count: a double on its way from the late rank, and its partner, hold the chunk without giving
-    # it.
+    # The most doubles of each class. A double takes the chunk of class q - 2 that it holds back
+    # one round before at the latest, when it has class q - 3, from a rank that gives it. A chunk
+    # of class c is at 2^c ranks at most, so 2^(q - 3) doubles are the most; for the two younger
+    # classes it is half of that, and a quarter. The bounds are lower by one or two: the double
+    # that has met the late rank, and its partner, have the chunk without giving it.
     most_third = max(1, (1 << n_active >> 5) - 1)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(shortest, most_third):
@@ -301,13 +301,14 @@ def _plan_round(
     doubles: _Doubles,
     moves: NDArray[np.int8],
 ) -> None:
-    """Plan what the ranks with two chunks do in one round, and update their states.
+    """Plan what the ranks with two chunks do in one round of an all-reduce around a late rank.
 
-    In each round the *late rank* meets one other rank, and one more chunk begins to be copied from
-    rank to rank. Chunks are named by age: class c has been spreading for c rounds, from 0 to q -
-    1. A *double* is a rank that holds two chunks. It is in one of three states:
+    In each round the late rank meets one other rank, and one more chunk begins to be copied from
+    rank to rank. The *class* of a chunk is its age: for how many rounds it has been copied, from 0
+    to q - 1. A *double* is a rank that holds two chunks and gives one of them. It is in one of
+    three states:
 
-    - in a *run*: for some rounds in a row it holds the same chunk back, and gives others;
+    - in a *run*: for one to three rounds in a row it holds the same chunk back, and gives others;
     - swapping, after it met the late rank: for q - 2 rounds it gives its young chunk for one of
       class q - 2;
     - free: it may meet the late rank, or begin a run.
@@ -317,16 +318,17 @@ def _plan_round(
     round_
         The number of the round; from round q on a double may meet the late rank.
     n_active
-        For how many rounds a chunk spreads, q.
+        For how many rounds a chunk is copied, q.
     n_runs_of_length
-        ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
+        ``n_runs_of_length[k]``: how many runs of k + 1 rounds begin in each round.
     doubles
-        Lists by double, all updated:
+        The states of all doubles, which are updated. Lists by double:
 
         - `rounds_left`, `swaps_left`: the rounds of its run, and the swaps, that are left;
         - `has_met`: whether it has met the late rank;
-        - `has_lost`: whether it has been without a partner, or never will be;
-        - `next_loser`: the double without a partner in the next round, or -1.
+        - `has_lost`: whether it has been without a partner, or never will be.
+
+        One number for all: `next_loser`, the double without a partner in the next round, or -1.
     moves
         Int8 array of shape (doubles,), written for all doubles: a class from 0 that the double
         takes for its oldest chunk; `EXCHANGE`, if it meets the late rank; `SWAP`; or `LOSE`, if it

@@ -286,10 +286,23 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
 
 
 def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, int] | None:
-    """Choose two lanes of one plane, or else of any; None if fewer are free.
+    """Choose two free ports of every rank, if possible of the same switch.
 
-    A plane is a switch of its own; a lane is a port of a rank on some plane, with the number
-    ``plane * ports + port``. The free lanes are given in ascending order.
+    Switches are called *planes*. A *lane* is one port of every rank, with the number
+    ``plane * ports + port``.
+
+    Parameters
+    ----------
+    problem
+        Has the number of ports of a rank on each plane.
+    free_lanes
+        The lanes that are not used yet, ascending.
+
+    Returns
+    -------
+    tuple of two int, or None
+        Two neighbouring free lanes of one plane; if no plane has two, the first two lanes. None if
+        fewer than two are free.
     """
     for place, lane in enumerate(free_lanes[:-1]):
         if lane // problem.ports == free_lanes[place + 1] // problem.ports:
@@ -394,11 +407,22 @@ def _join_ranks_with_loops(counts: IntArray) -> None:
 
 
 def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
-    """Lay de Bruijn and Kautz graphs whose arcs carry both directions, two ports for each arc.
+    """Lay de Bruijn and Kautz graphs over two-way circuits.
 
-    With d the number of arcs that leave a rank, half of its lanes (ports), rank x of n is joined
-    to d x + k modulo n for k = 0 ... d - 1 (de Bruijn), or to - (d x + k) - 1 (Kautz). Arcs of a
-    rank to itself are left out.
+    Both are graphs in which few hops lead from each rank to each other one. A rank needs two ports
+    for each number k below: its circuit leads to another rank, and others lead to it. With d half
+    the number of its ports and n ranks, rank x is joined, for k = 0 ... d - 1, to
+
+    - d x + k modulo n in a de Bruijn graph;
+    - -(d x + k) - 1 modulo n in a Kautz graph.
+
+    Circuits from a rank to itself are left out. Example with 8 ranks and d = 2: rank 1 is joined
+    to 2 and 3 in the former, and to 5 and 4 in the latter.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its ranks and its lanes, the ports of a rank.
 
     Yields
     ------
@@ -488,12 +512,22 @@ def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
 
 
 def _find_cycles(problem: Collective, n_cycles: int, seed: int) -> IntArray:
-    """Find cycles of all ranks that make a graph with few hops; fewer than two are none.
+    """Find cycles through all ranks whose circuits together make a graph with few hops.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its number of ranks.
+    n_cycles
+        How many cycles are wanted. One cycle has no short ways, so for fewer than two there are
+        none.
+    seed
+        The seed of the random cycles with which the search begins.
 
     Returns
     -------
     int array, shape (cycles, ranks)
-        ``onward[cycle, rank]``: the next rank on the cycle.
+        ``onward[cycle, rank]``: the next rank on the cycle. Without rows if `n_cycles` is below 2.
     """
     if n_cycles < 2:
         return np.empty((0, problem.n_ranks), dtype=np.int64)
@@ -528,11 +562,15 @@ def _lay_cycles_on_planes(problem: Collective, onward: IntArray) -> IntArray:
 
 
 def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
-    """Split a regular directed multigraph into perfect matchings of senders and receivers.
+    """Share out the circuits of a graph among the ports of its ranks.
 
-    By Koenig's theorem a graph whose ranks all send and receive `degree` circuits is a union of so
-    many matchings. One after another is found as an assignment of the fewest pairs that have no
-    circuit left, which is 0 of them.
+    Each rank sends over `degree` circuits, and receives over as many. A port carries one of them
+    each way, so the graph has to be split into `degree` perfect matchings, each of which gives
+    every rank one receiver and one sender. By Koenig's theorem that is always possible, for a
+    matching at a time: a regular graph has a perfect matching, and what is left is regular again.
+
+    A matching is found as an assignment in which a pair of ranks costs 1 if no circuit between
+    them is left, else 0. The least cost is 0.
 
     SciPy's search for a matching of a sparse graph is not used: on Kautz graphs of 512 ranks and
     12 circuits it does not end within minutes. The assignment takes O(ranks^3) at most, and a few
@@ -541,7 +579,7 @@ def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
     Parameters
     ----------
     counts
-        ``counts[source, destination]``: the number of circuits.
+        ``counts[source, destination]``: the number of circuits, shape (ranks, ranks).
     degree
         The sum of each row and each column.
 
