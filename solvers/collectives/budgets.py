@@ -49,15 +49,16 @@ def rank_losses(problem: Collective) -> RankLosses | None:
     Parameters
     ----------
     problem
-        The collective, whose fabric states the loss of each circuit, in dB, from port to port, and
-        whether it is over the link budget. Port p of rank r is ``r * ports + p``.
+        The collective. Its fabric states ``circuit_loss_db[port, port]`` and
+        ``over_budget[port, port]``, or None for no losses or no budget. Port p of rank r is
+        ``r * ports + p``.
 
     Returns
     -------
     RankLosses or None
-        The worst loss between two ranks, in dB, and whether some or all of the circuits that may
-        join them are over the budget; arrays of shape (ranks, ranks), by source and destination.
-        None if the switch does not state any losses.
+        Three arrays of shape (ranks, ranks), by source and destination, over all circuits that may
+        join two ranks: the worst loss in dB; whether some of these circuits are over the budget;
+        and whether all of them are. None if the switch does not state any losses.
     """
     loss_of_ports: Any = problem.fabric.circuit_loss_db
     if loss_of_ports is None:
@@ -76,6 +77,8 @@ def rank_losses(problem: Collective) -> RankLosses | None:
         return RankLosses(
             loss_db.max(axis=(1, 3)), is_over.any(axis=(1, 3)), is_over.all(axis=(1, 3))
         )
+
+    # One-way circuits: only entries with the same port at both ends count.
     ports = np.arange(problem.ports)
     same_port_db = loss_db[:, ports, :, ports]  # (ports, ranks, ranks)
     same_port_is_over = is_over[:, ports, :, ports]

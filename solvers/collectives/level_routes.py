@@ -178,23 +178,32 @@ def find_cheapest_way(blocks, block, ways, search):
 
     In each round the block goes over one circuit, at the price that this circuit has in the round,
     or waits, which costs nothing. The method is dynamic programming: round by round, the cheapest
-    way to each rank that can be reached. Ranks that are too far from the destination for the
-    rounds that are left are not looked at.
+    way to each rank that can be reached is found. Ranks that are too far from the destination for
+    the rounds that are left are not looked at.
 
     Parameters
     ----------
     blocks : RoutedBlocks
-        ``source[block]`` and ``destination[block]``; ``peer[lane, rank]``, the rank to which a
-        port leads, -1 if it is dark; ``distance[destination, rank]``, the fewest circuits between
-        them.
+        Reads
+
+        - ``source[block]`` and ``destination[block]``: the ends of the block;
+        - ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark; a lane is a port
+          of every rank;
+        - ``distance[destination, rank]``: the fewest circuits from a rank to a destination.
     block : int
         The number of the block.
     ways : Ways
         Reads ``price[round, lane, rank]``. Writes the way to ``lane_of[block, round]``: the lane
-        (a port of every rank) over which the block leaves its rank, or `WAITS`.
+        over which the block leaves its rank, or `WAITS`.
     search : WaySearch
-        Scratch: the cheapest way to each rank before each round. All costs are infinite before the
-        call, and again after it.
+        Scratch, with one more round for the end:
+
+        - ``cost[round, rank]``: the price of the cheapest way that is at the rank before the
+          round. Infinite before the call, and again after it;
+        - ``lane_to[round, rank]`` and ``rank_before[round, rank]``: the last lane of this way, and
+          where it was one round before;
+        - ``reached[round, place]`` and ``n_reached[round]``: the ranks that some way reaches, and
+          how many they are.
 
     Returns
     -------
@@ -222,7 +231,8 @@ def find_cheapest_way(blocks, block, ways, search):
                     _reach_rank(search, round_index + 1, peer, over_lane, lane, rank)
             n_looks += n_lanes
 
-    # The way is read backwards from the destination; then all that was noted is forgotten.
+    # The way is read backwards from the destination. Then the costs that were written, and only
+    # these, become infinite again for the next call.
     rank = destination
     for round_index in range(n_rounds, 0, -1):
         ways.lane_of[block, round_index - 1] = search.lane_to[round_index, rank]

@@ -143,13 +143,16 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
 def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
     """Share the bytes of each round among several switches, so that the last round ends early.
 
-    A switch is called a *plane*, and changes its circuits by itself. A round is called a *step*:
-    it needs certain circuits, and begins when the step before has ended on all planes. The *share*
-    of a plane in a step is for how many seconds it sends in it. All shares of a step add up to its
-    work, the seconds that one plane alone would send.
+    A switch is called a *plane*, and changes its circuits by itself while other planes send. A
+    round is called a *step*: it needs certain circuits, and begins when the step before has ended
+    on all planes. The *work* of a step is for how many seconds one plane alone would send; the
+    *share* of a plane is for how many seconds it does.
 
-    Three methods follow each other. Beam search proposes which planes take part in which steps, a
-    linear programme finds their shares, and local search lets single planes join or leave steps.
+    Three methods follow each other:
+
+    1. beam search proposes which planes take part in which steps;
+    2. a linear programme finds the best shares for each proposal;
+    3. local search lets single planes join or leave steps.
 
     Parameters
     ----------
@@ -165,7 +168,8 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     Returns
     -------
     shares : Shares
-        The share of each plane in each step, and when it begins and ends, in seconds.
+        The share of each plane in each step, and when it begins and ends, in seconds; arrays of
+        shape (steps, planes).
     bound_s : float
         A lower bound of the time of all shares; 0 if none is proved.
     """
@@ -173,7 +177,9 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
         nothing = np.empty((0, steps.planes))
         return Shares(nothing, nothing, nothing), 0.0
 
-    # The effort of a linear programme grows with the square of its size, and limits their number.
+    # The first candidate is all planes in all steps. Others are tried as long as there is effort:
+    # a linear programme takes effort by the square of its size, so that the sum of these squares
+    # is limited by `EFFORT`.
     candidates = _search_beam(steps)
     tries = EFFORT // (candidates[0].size ** 2 + 1)
     best = _balance(steps, candidates[0])
@@ -185,6 +191,8 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
             best = candidate
     best = _improve(steps, best, clock, tries)
 
+    # A proof may find better shares, too. The bound is the time of the best shares once it has
+    # come so near.
     bound_s = 0.0
     if prove and best.share_s.size <= SMALL and clock.exceeded(1) is None:
         bound_s, used = _prove_bound(steps, best, clock)
@@ -674,6 +682,9 @@ class _ShareProgramme:
         - a step ends after all its parts: start, latency and share;
         - a part starts after the end of the step before;
         - a part starts after its plane has set up the circuits that it needs.
+
+        A part does not start before its ranks are ready either; that is a lower limit of its
+        column, ``self.low``.
 
         Parameters
         ----------

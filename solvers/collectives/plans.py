@@ -209,7 +209,8 @@ def _alternate_lanes(target: IntArray) -> list[tuple[int, int]]:
     lane_of: list[tuple[int, int]] = []
     seen = np.zeros(len(target), dtype=np.bool_)
     is_receiver = np.isin(np.arange(len(target)), target)
-    for start in np.argsort(is_receiver, kind="stable").tolist():  # lines from their ends
+    # Senders to which nobody sends begin lines, and come first. All that are left are on rings.
+    for start in np.argsort(is_receiver, kind="stable").tolist():
         chain: list[int] = []
         rank = start
         while rank >= 0 and not seen[rank] and target[rank] >= 0:
@@ -285,8 +286,10 @@ def assemble(
     hops = _list_hops(sends, amounts, links, n_rounds)
     length_s = _time_rounds(problem, hops, circuits, epoch_of_round)
 
-    # `begin_s[round]` is first when all ranks of the round are ready, those that forward included,
-    # and then when the round begins. Circuits count as held from the end of their change on.
+    # `begin_s[round]` is first set to when all ranks of the round are ready, those that forward
+    # included. The loop then goes through the rounds, with `time_s` as the end of the round
+    # before, and sets it to when the round begins. Circuits count as held from the end of their
+    # change on.
     begin_s = np.zeros(n_rounds)
     if problem.late.any():
         passes = np.stack([hops.turn, hops.source, hops.target], axis=1)

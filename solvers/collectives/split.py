@@ -633,25 +633,40 @@ class SplitSearch:
         return peer_of_rank
 
     def _route(self, sequence: Sequence) -> _Routed | None:
-        """Find the best routes of all data over given circuits, by a linear programme over paths.
+        """Share out the data of an all-to-all among paths over given circuits, to end soonest.
 
-        A *block* is what one rank sends to one other. It may be shared out among several *paths*,
-        each of which takes circuits of later and later rounds. Between few ranks paths are listed,
-        between many they are drawn by prices; the programme says how much each path carries.
+        A *block* is what one rank sends to one other. It may be cut, and its parts take different
+        *paths*: a path takes circuits of later and later rounds. Between few ranks all short paths
+        are listed, between many some good ones are drawn. A linear programme then says how much
+        each path carries.
+
+        The programme counts in seconds for which one circuit sends. It also tells two dual prices,
+        by which the search chooses other circuits afterwards.
 
         Parameters
         ----------
         sequence
-            Int array of shape (rounds, lanes, ranks), ``sequence[round, lane, rank]``: to whom a
-            rank transmits; itself stands for nobody. A lane is a port of every rank.
+            The circuits: int array of shape (rounds, lanes, ranks). ``sequence[round, lane,
+            rank]`` is the rank to which a rank transmits; itself stands for nobody. A lane is a
+            port of every rank.
 
         Returns
         -------
         _Routed or None
-            The seconds of the plan (`time_s`); the paths, and what each carries (`amounts`, in
-            seconds of one circuit); the lengths of rounds (`loads`); and the dual prices of
-            circuits (`price`) and of blocks (`worth`). None if a block has no path, or time is too
-            short.
+            Seven fields; None if a block has no path, or time is too short for the programme.
+
+            - ``time_s``: the seconds of the plan;
+            - ``sequence``: the circuits, as they are;
+            - ``amounts[path]``: what a path carries, in seconds of one circuit;
+            - ``paths``: the ends of all paths and their hops;
+            - ``loads[round]``: the length of a round, in units of ``self.least_s``;
+            - ``worth[source, target]``: what would be saved if a block were a second shorter;
+            - ``price[round, lane, rank]``: what a second of a circuit costs other blocks.
+
+        Notes
+        -----
+        ``self.effort`` is lowered by the work, and ``self.path_s`` is set to the seconds that the
+        programme took for each path.
         """
         n = self.problem.n_ranks
         if n < DRAWN:
@@ -661,8 +676,9 @@ class SplitSearch:
         if paths is None:
             return None
 
-        # A programme that would not end in time is not begun. Its time is estimated by that of a
-        # path in the last programme.
+        # A programme that would not end in time is not begun. Its time is estimated by the seconds
+        # for each path of the last programme, and half of that more. Paths that had to be drawn
+        # count as work, too.
         n_paths = len(paths.source)
         if 1.5 * n_paths * self.path_s > self.clock.remaining_s:  # it would not stop in time
             return None

@@ -285,8 +285,10 @@ def _plan_ramp(
     # Go through all places in a run: how many rounds of it are left, and how many are past.
     for rounds_left in range(longest + 1):
         for rounds_past in range(longest - rounds_left, -1, -1):
-            # A run that began `rounds_past` rounds ago; its chunk was that much younger then. Its
-            # length is rounds_left + rounds_past + 1, and that is a place in `n_runs_of_length`.
+            # A double at this place took its second chunk in round q - 2 - rounds_past, as class
+            # q - 3 - rounds_past - rounds_left. In round q - 1 it has class q - 2 - rounds_left,
+            # so that it has class q - 2 in just so many rounds. The length of such a run is
+            # rounds_left + rounds_past + 1; `n_runs_of_length[0]` are runs of length 1.
             for _ in range(n_runs_of_length[rounds_left + rounds_past]):
                 round_ = n_active - 2 - rounds_past
                 moves[round_, double] = n_active - 3 - rounds_past - rounds_left

@@ -267,8 +267,11 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         peer[onward] = (ranks + shift) % n
         peer[back] = (ranks - shift) % n
 
-        # Two lanes on different planes each have to lead there and back: ranks along a cycle take
-        # them in turn, which needs an even number of ranks.
+        # A two-way circuit stays on one plane. If the two lanes are on different planes, each of
+        # them has to join ranks in pairs: along the cycle 0 1 2 3 one lane joins 0 with 1 and 2
+        # with 3, and the other one 1 with 2 and 3 with 0. Every second rank of a cycle
+        # (`is_second`) therefore exchanges its two lanes. A cycle of an odd number of ranks has
+        # two neighbours of the same kind somewhere, and cannot be laid.
         if onward // problem.ports != back // problem.ports:
             is_second = _place_in_cycle(n, shift) % 2 == 1
             if (is_second[peer[onward]] == is_second).any():
