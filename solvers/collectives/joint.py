@@ -157,8 +157,9 @@ def find(
         limit = stop.limit
         open_s = min(open_s, reached_s)  # this split and those behind it are open
 
-    # No plan of whole chunks takes less time than the best one, or less than the least bound of an
-    # open split, whichever is lower.
+    # What is proved: a plan that is searched for is in a split that was searched to its end, and
+    # then it takes no less than the best plan; or in an open split, and then no less than its
+    # bound. The lower one of both numbers holds for all.
     bound_s = min(best_s, open_s)
     most_rounds = _most_rounds(problem)
     stats = {

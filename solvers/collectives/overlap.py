@@ -287,6 +287,12 @@ def _begin_s(steps: Steps, step: int, now_s: float, plane: _Plane) -> float:
         When the step before has ended.
     plane
         The configuration that the plane has (`ANY` fits all), and when it is free.
+
+    Returns
+    -------
+    float
+        The latest of three times (the end of the step before, when the ranks are ready, when the
+        plane has the circuits), and one latency more.
     """
     circuits_s = plane.free_s
     if plane.held not in (int(steps.configuration[step]), ANY):
@@ -645,18 +651,30 @@ class _ShareProgramme:
         """The least value of each row."""
 
     def require(self, least: float, *terms: tuple[int, float]) -> None:
-        """Add a row: the sum of column times factor over `terms` is `least` at least.
+        """Add a row to the programme: some columns times factors add up to a number or more.
 
-        Each term is the number of a column and its factor; columns without a term have factor 0.
+        Parameters
+        ----------
+        least
+            The number.
+        terms
+            Pairs of a column and its factor; columns without a term have the factor 0.
         """
         row = len(self.row_low)
         self.entries.extend((row, column, factor) for column, factor in terms)
         self.row_low.append(least)
 
     def share_out(self, step: int) -> None:
-        """Add the row of a step (a round of an algorithm): its shares add up to its work or more.
+        """Add the row of a round, called a *step*: all switches together send its bytes.
 
-        A share is how long one plane (a switch) sends in the step.
+        A switch is called a *plane*, and its *share* is for how long it sends in the step. The row
+        says that all shares of the step add up to its work or more; the *work* is for how long one
+        plane alone would send.
+
+        Parameters
+        ----------
+        step
+            The number of the step.
         """
         parts_of_step = self.part_of[step]
         parts = parts_of_step[parts_of_step >= 0].tolist()
@@ -756,8 +774,22 @@ class _ShareProgramme:
 def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
     """Return when a plane that was not used before can take part in a step, in seconds.
 
-    It is 0 if the plane (a switch) begins with the circuits of the step, or with any circuits that
-    are wanted (`ANY`); otherwise the delay of a change of circuits.
+    A *plane* is a switch that changes its circuits by itself, and a *step* a round of an
+    algorithm, which needs certain circuits.
+
+    Parameters
+    ----------
+    steps
+        ``configuration[step]``, the number of the circuits of each step; ``held[plane]``, the
+        circuits with which a plane begins; and the delay of a change.
+    step, plane
+        The numbers of the step and the plane.
+
+    Returns
+    -------
+    float
+        0 if the plane begins with the circuits of the step, or with any circuits that are wanted
+        (`ANY`); otherwise the delay of a change of circuits.
     """
     if int(steps.held[plane]) in (ANY, int(steps.configuration[step])):
         return 0.0

@@ -474,7 +474,9 @@ def list_rounds(n: int, sides: Sides) -> Rounds:
         ``places``, for each send the memory that is read and the one that is written: `SUM` for
         the sum of a rank, `PASSED` for data that it only passes on.
     """
-    # Sides in the order of coordinates, each with the product of those before it as its step.
+    # Sides in the order of coordinates. The `step` of a side is by how much the numbers of
+    # neighbours along it differ: the product of all sides before. `windows` is into how many parts
+    # the side cuts the data: as many as it has places if it is scattered, 1 if it is passed.
     step = 1
     scattered_sides: list[_TorusSide] = []
     for places in sides.scattered:

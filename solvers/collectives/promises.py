@@ -181,7 +181,7 @@ def _search_s(problem: Collective, name: str) -> float:
     """Estimate how many seconds of CPU a search takes until it has its first plan.
 
     It lays out one send for each block of each gather, or several in an all-to-all, where blocks
-    go over several hops; some methods lay out several plans before the first one is returned.
+    go over several hops. Some methods lay out several plans before the first one is returned.
 
     Parameters
     ----------
@@ -189,6 +189,11 @@ def _search_s(problem: Collective, name: str) -> float:
         The collective, for its operation and the number of its ranks.
     name
         The name of the method.
+
+    Returns
+    -------
+    float
+        Seconds.
     """
     n = problem.n_ranks
     blocks = n * n * (1 if problem.operation == "broadcast" else _phases(problem))

@@ -58,9 +58,24 @@ class _RoundDemands(NamedTuple):
 def choice_effort_s(rounds: Rounds) -> float:
     """Estimate how many seconds of CPU `choose` takes for the rounds of an algorithm.
 
-    All sends are timed over each entry of the pool, of which there is one for each round at most.
-    A ring has the same circuits in all rounds, and one entry.
+    `choose` makes a list of circuits that rounds may have, and counts how long each round takes
+    over each entry. There is about one entry for each round; a ring has the same circuits in all
+    rounds, and one entry.
+
+    Parameters
+    ----------
+    rounds
+        The algorithm; its ``sends`` are rows of round, source, destination, chunk and kind, by
+        ascending rounds.
+
+    Returns
+    -------
+    float
+        Seconds: entries times rounds times ranks, limited as in the list, times the time of one
+        send.
     """
+    # The first send of each round stands for its circuits: where its ends are others than those of
+    # the round before, the circuits are counted as others.
     n_rounds = rounds.n_rounds
     is_other_round = np.diff(rounds.sends[:, 0], prepend=-1) > 0
     first_of_round = rounds.sends[is_other_round, 1:3]
@@ -341,7 +356,9 @@ def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) 
     target = demands.partner[turn, rank]
     amount = demands.amount[turn, rank]
 
-    # A send goes forward along its ring or line, on a ring also over its end. It is lost if its
+    # `lines.place` numbers the ranks along rings and lines, `lines.first` is the first place of
+    # the ring or line of a rank, and `lines.ring_length` the length of its ring (0 on a line). A
+    # send goes forward along its ring or line, on a ring also over its end. It is lost if its
     # target is on another ring or line, or behind its source on a line.
     ahead = lines.place[target] - lines.place[rank]
     hops = np.where(ahead > 0, ahead, ahead + lines.ring_length[rank])

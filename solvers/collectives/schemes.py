@@ -354,6 +354,7 @@ class _IslandSpread:
         bool
             Whether anything went over rails in this phase; if not, all islands have all blocks.
         """
+        # `awaited` are the copies inside islands without which rails cannot send what they should.
         rail_rows, awaited = self._send_over_rails()
 
         # Blocks that have just come to an island are copied to all its other ranks. Those copies

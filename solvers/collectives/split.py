@@ -317,8 +317,9 @@ class SplitSearch:
             n_at_hops = np.minimum(n_reached, n).astype(np.int64)
             hops = np.repeat(np.arange(len(n_at_hops)), n_at_hops)[1:n]
 
-            # All ranks are reached. The time is that of rounds and changes, and that of the data
-            # over all hops.
+            # Only if all ranks are reached, as far as is counted; with n configurations they are
+            # in any case. The time is that of rounds and changes, and that of the data over all
+            # hops.
             if len(hops) == n - 1 or count == n:
                 load_s = max(self.least_s, DETOURS * float(work_s[: len(hops)] @ hops))
                 fixed_s = (count - 1) * self.problem.delay_s + count * held * self.each_s

@@ -181,9 +181,16 @@ def _choose_rank(ranks, given_class, key):
 
 @inner_kernel
 def _join(ranks, rank, mate):
-    """Let two ranks be partners in a round: both are taken, and `mate` has an entry of the first.
+    """Let two ranks be partners in a round.
 
-    Pairs are gone through by the entries of `mate`, so each pair may have only one.
+    Parameters
+    ----------
+    ranks : Ranks
+        Writes ``taken[rank]`` of both, so that neither gets another partner, and ``mate[rank]``,
+        the partner, of the first one alone. Whoever goes through all entries of `mate` thus meets
+        each pair once.
+    rank, mate : int
+        The two ranks.
     """
     ranks.taken[rank] = True
     ranks.taken[mate] = True

@@ -739,15 +739,28 @@ class DoublesSearch:
         return step.asked[c] + goes_to_absent <= n_other_givers + n_doubles_that_give
 
     def _count_holders(self, c: int, budget: int) -> int:
-        """Return how many ranks hold a chunk that has been spreading for c rounds (its class).
+        """Return how many ranks hold a chunk that has been copied for so many rounds.
 
-        If all holders pass a chunk on in each round, 2^c ranks hold it. It should come to fewer
-        ranks: the *surplus* counts by how many fewer, when its class is q - 1, the oldest.
-        `budget` is the part of the surplus that is still to be saved later on. The part that was
-        saved already counts half as much for each class before q - 1.
+        If all its holders give a chunk on in each round, 2^c ranks hold it after c rounds. In the
+        end, when c is q - 1, it should be at fewer ranks, by a number that is called the
+        *surplus*. Some of this is saved already, by ranks that did not give the chunk on. A rank
+        that is saved in the end counts half a rank one round earlier, a quarter two rounds
+        earlier, and so on.
 
-        Example with q = 5 and a surplus of 3: if 2 are saved by class 3, there are 2^3 - 2 / 2 = 7
-        holders.
+        Example with q = 5 and a surplus of 3: if 2 are saved after 3 rounds, there are 2^3 - 2 / 2
+        = 7 holders.
+
+        Parameters
+        ----------
+        c
+            For how many rounds the chunk has been copied (its *class*).
+        budget
+            The part of the surplus that is still to be saved later on, in ranks.
+
+        Returns
+        -------
+        int
+            The number of ranks.
         """
         wasted = self.surplus - budget
         return (1 << c) - (wasted >> (self.q - 1 - c))

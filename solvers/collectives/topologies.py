@@ -166,9 +166,7 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
 
 
 def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
-    """Return ``source[..., lane, rank]``: the rank whose data come in over this port, -1 if none.
-
-    Two-way circuits bring data from where they lead. The shape is that of the argument.
+    """Return from which rank data come in over each port, given where each port leads.
 
     Parameters
     ----------
@@ -176,7 +174,13 @@ def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
         ``peer[..., lane, rank]``: the rank to which a port leads, -1 if it is dark; a lane is a
         port of every rank.
     two_way
-        Whether circuits lead both ways; the result is `peer` itself then.
+        Whether circuits lead both ways. Data then come in from where a port leads, and the result
+        is `peer` itself.
+
+    Returns
+    -------
+    int array, shape of `peer`
+        ``source[..., lane, rank]``: the rank whose port of this lane leads here; -1 if none does.
     """
     if two_way:
         return peer
@@ -314,7 +318,23 @@ def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, 
 
 
 def _place_in_cycle(n: int, shift: int) -> IntArray:
-    """Return ``place[rank]``: how many shifts lead to a rank from the least rank of its cycle."""
+    """Return how far each rank is from the least rank of its cycle, if all go some places onward.
+
+    Example for 6 ranks and 2 places onward: the cycles are 0 2 4 and 1 3 5, and the result is
+    ``[0, 0, 1, 1, 2, 2]``.
+
+    Parameters
+    ----------
+    n
+        The number of ranks; ranks count modulo n.
+    shift
+        How many places onward one step leads.
+
+    Returns
+    -------
+    int array, shape (ranks,)
+        ``place[rank]``: the number of steps.
+    """
     place = np.zeros(n, dtype=np.int64)
     cycles = int(np.gcd(n, shift))
     for step in range(n // cycles):
