@@ -35,7 +35,12 @@ _SUMMARIES = {
 
 
 def _is_searched(problem: Collective) -> bool:
-    return problem.steps is None  # plans of given steps are the same by all methods
+    """Tell whether methods may have different plans, so that a search is worth its time.
+
+    If the problem lists its steps (rounds with their circuits and bytes), all methods have the
+    same plan.
+    """
+    return problem.steps is None
 
 
 METHODS = tuple(
@@ -55,7 +60,13 @@ METHODS = tuple(
 
 
 def small_problems() -> tuple[Collective, ...]:
-    """Return problems of which default methods call all of their kernels."""
+    """Return small problems with which the default methods call all of their kernels.
+
+    Returns
+    -------
+    tuple of Collective
+        An all-to-all of 8 ranks, and an all-reduce of 16 ranks of which the last one is late.
+    """
     late = {"15": 0.01}
     return (
         Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5),

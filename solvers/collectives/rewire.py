@@ -71,8 +71,7 @@ def choice_effort_s(rounds: Rounds) -> float:
     Returns
     -------
     float
-        Seconds: entries times rounds times ranks, limited as in the list, times the time of one
-        send.
+        Entries times rounds times ranks, `_MOST_WORK` at most, times the seconds for one send.
     """
     # The first send of each round stands for its circuits: where its ends are others than those of
     # the round before, the circuits are counted as others.
