@@ -362,7 +362,15 @@ def spread_blocks(source, width, arrays):
         - ``lane_of[rank, block, piece]``: the port of the rank over which a piece comes;
         - ``loads[round]``: the most pieces on a circuit; has to be 0 before.
 
-        All others are scratch.
+        Scratch:
+
+        - ``arrived[rank, place]`` and ``n_arrived[rank]``: the blocks of a rank in the order of
+          their arrival, and how many they are;
+        - ``n_before[rank]``: how many it had when the round began;
+        - ``first_new[rank]``: the place of the first block that came in the last round;
+        - ``wanted[place]``: the blocks that come to one rank in the round;
+        - ``n_choices[block]``: how many neighbours can send a block to it;
+        - ``lane_load[lane]``: the pieces that come to it over each circuit.
 
     Returns
     -------
@@ -391,13 +399,16 @@ def spread_blocks(source, width, arrays):
             # All blocks that can come do come in this round; only their lanes are chosen.
             n_wanted = list_wanted_blocks(source, width, arrays, rank)
             choose_lanes((source, width), arrays, rank, n_wanted, turn)
-            # A rank that ends later than all before it in this round is looked at more closely.
+            # If a circuit of this rank carries more than those of all ranks before it, pieces are
+            # moved to other circuits of the rank, as long as that helps.
             heaviest = find_heaviest_lane(arrays.lane_load)
             while arrays.lane_load[heaviest] > arrays.loads[turn]:
                 if not relieve_lane((source, width), arrays, rank, n_wanted, turn, heaviest):
                     break
                 heaviest = find_heaviest_lane(arrays.lane_load)
             arrays.loads[turn] = max(arrays.loads[turn], arrays.lane_load[heaviest])
+
+            # Note the blocks as arrived, and forget their choices for the next rank.
             for place in range(n_wanted):
                 block = arrays.wanted[place]
                 arrays.n_choices[block] = 0
@@ -533,9 +544,21 @@ def relieve_lane(circuits, arrays, rank, n_wanted, turn, heaviest):
         The rank whose data come in over each port, -1 if it is dark; and how many ports of the
         rank have this source, at the first of them, with 0 at the others.
     arrays : BlockArrays
-        Reads ``wanted[place]``, the blocks that come in this round, and ``round_of[rank, block]``,
-        when a block came to a rank. Changes ``lane_of[rank, block, piece]``, the lane over which a
-        piece comes, and ``lane_load[lane]``, the pieces on each circuit of a lane.
+        Reads
+
+        - ``wanted[place]``: the blocks that come to the rank in this round;
+        - ``round_of[rank, block]``: when a block came to a rank.
+
+        Changes
+
+        - ``lane_of[rank, block, piece]``: the lane over which a piece comes;
+        - ``lane_load[lane]``: the pieces on each circuit of a lane.
+
+        Scratch
+
+        - ``queue[place]``: the lanes that the search has reached, in order;
+        - ``reached_from[lane]``: the lane before it in the chain, -1 if it was not reached;
+        - ``moved_block[lane]`` and ``moved_piece[lane]``: what would move to it from that lane.
     rank : int
         The rank that receives.
     n_wanted : int
@@ -574,6 +597,8 @@ def relieve_lane(circuits, arrays, rank, n_wanted, turn, heaviest):
                         continue
                     if arrays.round_of[source[lane, rank], block] >= turn:
                         continue
+                    # The chain may end at this lane if one piece more does not make it the
+                    # busiest one.
                     arrays.reached_from[lane] = giver
                     arrays.moved_block[lane] = block
                     arrays.moved_piece[lane] = piece

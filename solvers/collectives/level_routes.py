@@ -338,7 +338,9 @@ def find_level_routes(
         sends; and the bytes of the busiest circuit, added up over all rounds. None if there was no
         time for a whole sweep.
     """
-    # At first no block has a way, and no circuit a load.
+    # At first no block has a way, and no circuit a load. `lane_of[block, round]` is the port over
+    # which a block leaves its rank in a round; `load` and `price[round, lane, rank]` are the bytes
+    # on a circuit and what a byte on it costs.
     n = problem.n_ranks
     source, destination = np.nonzero(problem.demand)
     blocks = RoutedBlocks(peer, distance, source, destination, problem.demand[source, destination])

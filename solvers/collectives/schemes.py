@@ -336,18 +336,23 @@ class _IslandSpread:
         """For each phase, whether its rails wait for copies inside islands."""
 
     def add_phase(self) -> bool:
-        """Add the sends of one more phase, in which a block takes one circuit at most.
+        """Add the sends of one more phase, in which data go from groups of ranks to further ones.
 
-        Blocks (the data of one rank each) spread from island to island. An island is a group of
-        ranks, and a *rail* the circuit of a rank to another island. The sends of a phase are
-        appended to ``self.moves`` in three sets:
+        An *island* is a group of ranks, and the *place* of a rank its number in the island. The
+        *block* of a rank, its data, has to come to all islands. In one phase a block takes one
+        circuit between islands, a *rail*, at most. The sends of a phase are appended to
+        ``self.moves`` in three sets:
 
         - copies inside islands that have to be made before rails can send;
         - all other copies of blocks that came in the phase before;
         - sends over rails.
 
-        A send is a row of source island, source rank of the island, destination island,
-        destination rank of the island, and block.
+        A send is a row of source island, source place, destination island, destination place, and
+        block. Read and updated are
+
+        - ``self.new_blocks``: pairs of an island and a block that has just come to it;
+        - ``self.place_of[island, block]``: the place at which the block came;
+        - ``self.phase_of[island, block]``: the phase from which on it is there.
 
         Returns
         -------

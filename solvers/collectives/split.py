@@ -327,28 +327,31 @@ class SplitSearch:
         return estimates
 
     def _make_greedy(self, n_configs: int, held: int, n_early: int) -> Sequence:
-        """Choose circuits for all rounds by maximum-weight matchings of what is left to send.
+        """Choose circuits for all rounds of an all-to-all, in turn, by what is left to send.
 
-        A *configuration* is a set of circuits that is held for some rounds. In each *lane* (a port
-        of every rank) a configuration is one matching of senders and receivers. A *block* is what
-        one rank sends to one other.
+        Circuits stay for some rounds, and then others are set up. At any time each port of a rank
+        has one circuit, so the circuits of a *lane* (one port of every rank) are a matching of
+        senders and receivers. A maximum-weight matching is taken, lane after lane:
 
-        The matchings are chosen one after another. A circuit is taken to carry its block, but no
-        more than an even part of the work: what the busiest rank sends in all, over the number of
-        configurations, times `SLACK`. It counts for more if its ranks have much left to do.
+        - a circuit is worth what is left of the data from its sender to its receiver. It is taken
+          to carry no more of them than an even part of all work: what the busiest rank sends or
+          receives in all, over the number of sets of circuits, times `SLACK`;
+        - it counts up to three times if its ranks have as much left to do as the busiest ones.
+
+        What a chosen circuit carries is taken off what is left.
 
         Some ranks may be late. A round with a circuit of such a rank would have to wait for it.
-        The first configurations can therefore leave out the ranks that are ready last.
+        The first sets of circuits can therefore leave out the ranks that are ready last.
 
         Parameters
         ----------
         n_configs
-            The number of configurations.
+            The number of sets of circuits.
         held
-            For how many rounds each configuration is held.
+            For how many rounds each of them stays.
         n_early
-            How many configurations, from the first one on, have no circuits of the ranks that are
-            ready last (for which ``self.prompt[rank]`` is False). It is 0 if no rank is late.
+            How many of them, from the first one on, have no circuits of the ranks that are ready
+            last (for which ``self.prompt[rank]`` is False). It is 0 if no rank is late.
 
         Returns
         -------
@@ -784,8 +787,10 @@ class SplitSearch:
         low = np.zeros(len(goal))
 
         if not self.prompt.all():
-            # One more inequality: the rounds before the first one with a late rank end before it
-            # begins. Their lengths count through this begin alone, and no longer in the objective.
+            # One more variable is when the first round with a late rank begins, which is not
+            # before that rank is ready. One more inequality says that the rounds before end until
+            # then, with their fixed times. The objective is now this begin and the lengths of the
+            # rounds from there on; rounds before it count through the begin alone.
             first = self._first_late_round(sequence, paths)
             lengths_before = np.arange(n_paths, n_paths + first)
             begin = n_paths + rounds

@@ -596,9 +596,8 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
     ------
     int8 array, shape (n + q - 2, doubles)
         ``moves[round, double]``: 0 or more if the double gives its oldest chunk and takes one that
-        has been spreading for so many rounds; else a negative constant of the module
-        `stragglar_pairs`, such as `EXCHANGE` (meets the late rank) and `SWAP`, or one from `SEND`
-        on.
+        has been copied for so many rounds. Other numbers are constants of the module
+        `stragglar_pairs`, such as `EXCHANGE` (it meets the late rank).
     """
     surplus = _count_surplus(n)
     is_odd = n % 2 == 1
@@ -618,8 +617,8 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
             has_runs = True
             yield plan_runs(n_active, runs, n - 1, odd=is_odd)
 
-    # The search, with all seeds, or one seed where the closed form has given a plan. A number of
-    # doubles and a seed that are stored are known to succeed.
+    # The search, with all seeds, or with one seed if the formula has given a plan. For some
+    # numbers of ranks a number of doubles and a seed are stored that are known to succeed.
     known = stored()["searches"].get(str(n))
     tries = [known] if known else searches(n, 1 if has_runs else SEEDS)
     for n_doubles, seed in tries:
