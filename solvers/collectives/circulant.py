@@ -410,7 +410,7 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
     configuration stays for as many rounds as the most hops that a block makes in it. If every
     block makes one hop less there, a round is saved; blocks then need other hops elsewhere.
 
-    Of all configurations the one is chosen whose round saves most time. This is repeated until no
+    The round that saves most time is given up, and then the next one. This is repeated until no
     round saves any (steepest descent).
 
     Parameters

@@ -462,7 +462,7 @@ def _arrange(
         - ``n_rounds``, the number of rounds.
     """
     # The size of a wave is the ratio to the power of its distance from the largest wave, which is
-    # the first one or, if mirrored, the middle. Of 3 waves the distances are 0, 1, 2 or 1, 0, 1.
+    # the first one or, if mirrored, the middle. For 3 waves they are 0, 1, 2 or 1, 0, 1.
     distances = [float(wave) for wave in range(count)]
     if wave_order.mirrored:
         middle = (count - 1) / 2

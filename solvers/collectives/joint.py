@@ -157,7 +157,7 @@ def find(
         limit = stop.limit
         open_s = min(open_s, reached_s)  # this split and those behind it are open
 
-    # What is proved: a plan that is searched for is in a split that was searched to its end, and
+    # The proof: a plan that is searched for is in a split that was searched to its end, and
     # then it takes no less than the best plan; or in an open split, and then no less than its
     # bound. The lower one of both numbers holds for all.
     bound_s = min(best_s, open_s)
@@ -497,7 +497,7 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
     """Return the fewest hops of all data of an all-to-all together, if circuits change once.
 
     Each rank has one circuit to another rank, before the change and after it; the circuits of all
-    ranks at one time are a permutation of the ranks. What one rank sends to one other takes some
+    ranks at one time are a permutation of the ranks. The data from one rank to one other take some
     hops over the first circuits and then some over the second ones. Either number may be 0.
 
     All pairs of permutations are tried, but for those that differ from others only by the names

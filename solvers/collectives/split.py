@@ -338,7 +338,7 @@ class SplitSearch:
           receives in all, over the number of sets of circuits, times `SLACK`;
         - it counts up to three times if its ranks have as much left to do as the busiest ones.
 
-        What a chosen circuit carries is taken off what is left.
+        The data that a chosen circuit carries are taken off those that are left.
 
         Some ranks may be late. A round with a circuit of such a rank would have to wait for it.
         The first sets of circuits can therefore leave out the ranks that are ready last.

@@ -187,7 +187,7 @@ def _join(ranks, rank, mate):
     ----------
     ranks : Ranks
         Writes ``taken[rank]`` of both, so that neither gets another partner, and ``mate[rank]``,
-        the partner, of the first one alone. Whoever goes through all entries of `mate` thus meets
+        the partner, of the first one alone. A loop over all entries of `mate` thus meets
         each pair once.
     rank, mate : int
         The two ranks.

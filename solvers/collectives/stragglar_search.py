@@ -595,7 +595,7 @@ class DoublesSearch:
         turn
             The number of the round. The chunk of class c is chunk number turn - 1 - c.
         step
-            What all doubles do in the round: ``moves[double]``; ``wasted[class]``, how many of
+            The round as all doubles play it: ``moves[double]``; ``wasted[class]``, how many of
             them waste a class; ``asked[class]``, how many take it; and ``doubles``, their states
             after it.
         doubles

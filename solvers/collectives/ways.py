@@ -347,10 +347,10 @@ def exchange(
     afterwards a transmits to d and b to c. This is done in lane 0, the first port of every rank.
     If the same circuits stay for several rounds, all of these change alike.
 
-    What a step saves is estimated by the *toll* of circuits: a number that is high between ranks
-    whose circuits are busy. How busy circuits are is known only for the best sequence so far, for
-    which a linear programme was solved. The caller changes a sequence several times without
-    solving it again, and so the tolls come from `best`, while `sequence` is changed.
+    The saving of a step is estimated by the *toll* of circuits: a number that is high between
+    ranks whose circuits are busy. How busy circuits are is known only for the best sequence so
+    far, for which a linear programme was solved. The caller changes a sequence several times
+    without solving it again, and so the tolls come from `best`, while `sequence` is changed.
 
     Parameters
     ----------
