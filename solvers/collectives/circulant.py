@@ -410,8 +410,8 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
     configuration stays for as many rounds as the most hops that a block makes in it. If every
     block makes one hop less there, a round is saved; blocks then need other hops elsewhere.
 
-    The round that saves most time is given up, and then the next one. This is repeated until no
-    round saves any (steepest descent).
+    The round that saves most time is given up first, then the best one of those that are left, and
+    so on, until no round saves any time (steepest descent).
 
     Parameters
     ----------
