@@ -139,7 +139,7 @@ def choose_rounds(
         n_messages = 1
     latency_s = n_messages * job.network.latency_on_rails_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
-    if kind != ALL_TO_ALL or n == 2:
+    if kind != ALL_TO_ALL or n <= 2:
         return CommunicationRounds(around, (total,), latency_s)
 
     # All-to-all by shifts: in each round a block for one other member goes over each lane, and

@@ -113,3 +113,14 @@ def test_stages_that_are_cut_short_are_refused() -> None:
     assert everyone in rules(replace(plan, rails=(replace(rail, matchings=rows),)))
     longer = replace(plan, end_s=plan.end_s + 1e-3, step_s=plan.step_s + 1e-3)
     assert "an operation lasts as long as its bytes need on its ports" in rules(longer)
+
+
+@pytest.mark.parametrize("method", ["prefetch", "provisioned", "on-demand", "static"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_one_or_two_members_exchange_at_once(n: int, method: str) -> None:
+    """A member alone has nothing to send."""
+    job = all_to_alls(n, 2, 0.01)
+    solution = om.solve(job, method, seed=0, limits=om.Limits(iterations=10))
+    each_s = (n - 1) * (1.409e9 / 2 / RATE + LATENCY_S)
+    assert solution.objective == pytest.approx(2 * each_s)
+    assert om.verify(job, solution).valid
