@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.solvers.collectives import methods
+from optmatch.solvers.collectives.promises import promise
 from tests.helpers.collectives import compute
 
 A, X = 1e-6, 2e-6
@@ -132,3 +134,16 @@ def test_methods_without_time_are_named_with_the_seconds_that_they_need() -> Non
     assert "takes about 0.6 s to plan" in needs["ring"]
     assert float(needs["ring"].split()[1]) < solution.objective
     assert solution.limit is om.Limit.TIME
+
+
+def test_methods_without_time_whose_plans_are_no_faster_are_not_named() -> None:
+    """Promises of equal plans are less than their time by a billionth."""
+    problem = om.Collective("all-gather", 512, 1e9, alpha_s=1e-6, delay_s=1e-5)
+    bound_s = problem.lower_bound()
+    left_out = {name: promise(problem, name, bound_s) for name in ("ring", "bruck", "swing")}
+    best_s = om.solve(problem, "halving-doubling", seed=0).objective
+    assert isinstance(best_s, float)
+    assert left_out["bruck"].seconds == pytest.approx(best_s)
+    assert methods._describe_left_out(left_out, best_s) == []
+    (slower,) = methods._describe_left_out({"bruck": left_out["bruck"]}, 2 * best_s)
+    assert slower.startswith("bruck 0.02004")
