@@ -36,6 +36,10 @@ _HARD = Effort(first=UNIT // 2, growth_percent=120, history=8 * UNIT)
 TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 3 + [_HARD] * 40, dtype=np.int64)
 """Negotiations of a row, one after the other, until one finds routes."""
 
+NOT_REACHED = 1 << 60
+"""The cost of a terminal to which a search for few toggles has not come: more than that of any
+way, as a toggle costs 2**32."""
+
 ROUTED = 1
 NOT_ROUTED = 0
 NO_MATCHING = -1
@@ -65,8 +69,9 @@ class RowScratch(NamedTuple):
     states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross, -1 where no light passes
     toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
     n_lit: NDArray[np.int64]  # (cells,): how many times circuits pass a cell
-    # Of both ends of a search for few toggles, as of its `SearchSide`: costs of terminals, `FAR`
-    # between two searches, shape (2, terminals), and six rows of marks, (2, 6, places).
+    # Of both ends of a search for few toggles, as of its `SearchSide`: costs of terminals,
+    # `NOT_REACHED` between two searches, shape (2, terminals), and six rows of marks,
+    # (2, 6, places).
     side_costs: NDArray[np.int64]
     side_marks: NDArray[np.int32]
     no_cost: NDArray[np.int64]  # (terminals,): zeros, the cost of leaving where nothing is charged
@@ -86,7 +91,7 @@ def new_scratch(wiring: MeshArrays, width: int) -> RowScratch:
         states=np.zeros(n_cells, dtype=np.int8),
         toll=np.zeros((n_cells, 2), dtype=np.int64),
         n_lit=np.zeros(n_cells, dtype=np.int64),
-        side_costs=np.full((2, n_terminals), FAR, dtype=np.int64),
+        side_costs=np.full((2, n_terminals), NOT_REACHED, dtype=np.int64),
         side_marks=np.zeros((2, 6, 2 * n_terminals), dtype=np.int32),
         no_cost=np.zeros(n_terminals, dtype=np.int64),
     )

@@ -30,7 +30,7 @@ from optmatch.solvers.routing.pathfinder import (
     passes_link_twice,
     with_cell_cost,
 )
-from optmatch.solvers.routing.rows import line_up
+from optmatch.solvers.routing.rows import NOT_REACHED, line_up
 from optmatch.solvers.routing.terminals import cell_of, state_between
 
 NO_ROOM = -1
@@ -108,7 +108,8 @@ class SearchSide(NamedTuple):
     cells on the way (Dial 1969): each bucket is a linked list of entries, one for each terminal.
     """
 
-    # (terminals,): least cost of coming to a cell by this terminal; `FAR` between two searches.
+    # (terminals,): least cost of coming to a cell by this terminal; `NOT_REACHED` between two
+    # searches.
     cost: NDArray[np.int64]
     # (terminals,): the terminal before on the way from this end, -1 at the end itself.
     previous: NDArray[np.int32]
@@ -398,7 +399,7 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
                 continue
             if max(n_entries, n_later) == n_capacity:
                 continue  # no place is left, which costs at most a shorter way
-            if side.cost[onward] >= FAR:
+            if side.cost[onward] == NOT_REACHED:
                 side.reached[n_reached] = onward
                 n_reached += 1
             side.cost[onward] = total
@@ -514,7 +515,7 @@ def _begin_at(side, terminal):
     Parameters
     ----------
     side : SearchSide
-        Its costs are `FAR`; its other arrays may hold anything.
+        Its costs are `NOT_REACHED`; its other arrays may hold anything.
     terminal : int
         Where light comes from, or goes to.
 
@@ -536,9 +537,9 @@ def _begin_at(side, terminal):
 
 @inner_kernel
 def _forget_costs(side, progress):
-    """Set the costs of all terminals that one side of a search has reached to `FAR` again."""
+    """Set the costs of all terminals that one side has reached to `NOT_REACHED` again."""
     for place in range(progress.n_reached):
-        side.cost[side.reached[place]] = FAR
+        side.cost[side.reached[place]] = NOT_REACHED
 
 
 @kernel
@@ -583,7 +584,7 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     prices = (space.exit_cost, scratch.toll)
     first = source
     last = target
-    best = Meeting(np.int64(FAR), -1, -1)  # type: ignore[arg-type]
+    best = Meeting(np.int64(NOT_REACHED), -1, -1)  # type: ignore[arg-type]
     while source_progress.n_waiting and target_progress.n_waiting:
         least_from_source = source_progress.level * _TOGGLE + source_progress.bucket * UNIT
         least_from_target = target_progress.level * _TOGGLE + target_progress.bucket * UNIT
@@ -615,7 +616,7 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
                 target_progress = _begin_next_level(from_target, target_progress, best.cost)
     _forget_costs(from_source, source_progress)
     _forget_costs(from_target, target_progress)
-    if best.cost >= min(FAR, (max_toggles + 1) * _TOGGLE):
+    if best.cost >= min(NOT_REACHED, (max_toggles + 1) * _TOGGLE):
         return 0, 0
 
     count = _join_ways(graph, (from_source, from_target), (first, last), route)
