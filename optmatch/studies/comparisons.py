@@ -16,6 +16,7 @@ from optmatch.control.routing.router import settle_free_cells
 from optmatch.entrances import solve
 from optmatch.fabrics import Fabric, FeedForward
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
+from optmatch.io.text import plain
 from optmatch.kinds import check_method_name, fitting_methods
 from optmatch.model import (
     Device,
@@ -83,7 +84,7 @@ class FabricComparison(list[FabricRow], Study):
 
     def to_object(self) -> dict[str, Any]:
         """Return the comparison as an object for JSON, with its table as ``rows``."""
-        return {"of": self.name, "rows": self.tables["fabrics"]}
+        return _comparison_object(self.name, self.tables["fabrics"])
 
     def plot(self, *, fig: Figure | None = None) -> Figure:
         """Draw losses and crosstalk of all circuits, cells, area and toggles of each fabric."""
@@ -126,13 +127,19 @@ class MethodComparison(list[MethodRow], Study):
 
     def to_object(self) -> dict[str, Any]:
         """Return the comparison as an object for JSON, with its table as ``rows``."""
-        return {"of": self.name, "rows": self.tables["methods"]}
+        return _comparison_object(self.name, self.tables["methods"])
 
     def plot(self, *, fig: Figure | None = None) -> Figure:
         """Draw the objectives of all methods, each over the smallest one of its problem."""
         from optmatch.plotting import plot_methods
 
         return plot_methods(self, fig=fig)
+
+
+def _comparison_object(of: str, rows: list[Row]) -> dict[str, Any]:
+    """Return a comparison as an object for JSON; numbers that are not finite are strings."""
+    content: dict[str, Any] = plain({"of": of, "rows": rows})
+    return content
 
 
 def _tabulate(rows: Iterable[Any], columns: Sequence[str]) -> list[Row]:

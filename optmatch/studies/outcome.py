@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from optmatch.io.text import plain
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -84,8 +86,11 @@ class Study(ABC):
         """False if the study was interrupted: its tables are of what was done before."""
 
     def to_object(self) -> dict[str, Any]:
-        """Return the study as an object for JSON."""
-        return {"study": self.name, "complete": self.complete, "tables": self.tables}
+        """Return the study as an object for JSON; numbers that are not finite are strings."""
+        content: dict[str, Any] = plain(
+            {"study": self.name, "complete": self.complete, "tables": self.tables}
+        )
+        return content
 
     @abstractmethod
     def plot(self, *, fig: Figure | None = None) -> Figure:

@@ -46,7 +46,7 @@ def test_a_study_has_tables_an_object_and_a_picture(name: str) -> None:
     assert any(study.tables.values())
     for rows in study.tables.values():
         assert len({tuple(row) for row in rows}) <= 1, "rows of a table have the same columns"
-    assert json.loads(json.dumps(study.to_object()))
+    assert json.loads(json.dumps(study.to_object(), allow_nan=False))
     assert study.plot().get_axes()
 
 
