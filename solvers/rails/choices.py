@@ -1572,7 +1572,8 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
 
     # By number of members, the bytes of all all-to-alls of so many.
     sent_by_size = np.bincount(counts[exchanges], seats.bytes_sent[exchanges])
-    n_members = int(sent_by_size.argmax())
+    sizes = np.unique(counts[exchanges])
+    n_members = int(sizes[sent_by_size[sizes].argmax()])  # also if none of them sends a byte
     nodes = exchanges[counts[exchanges] == n_members]
 
     # Micro-batches repeat an all-to-all of the same group: each group is listed once.

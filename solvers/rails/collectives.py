@@ -149,7 +149,8 @@ def choose_rounds(
         shifts = face_shifts(n, lanes.number)
         part_s = total / (n - 1) / job.network.port_bytes_per_s
         split_s = len(shifts) * part_s + (len(shifts) - 1) * job.network.delay_s
-        if split_s < total * n / 2 / job.network.rail_bytes_per_s:
+        around_s = total * n / 2 / job.network.rail_bytes_per_s
+        if split_s < around_s or split_s == around_s == 0.0:
             sent = total / (n - 1) * lanes.number
             return CommunicationRounds(shifts, (sent,) * len(shifts), latency_s / len(shifts))
     return CommunicationRounds(around, (total * n / 2,), latency_s)

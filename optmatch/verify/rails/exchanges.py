@@ -504,6 +504,21 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     one_round = exchanges.n_rounds == 1
     lasts_a_part = np.abs(duration_s - exchanges.dark_s - exchanges.part_s) <= context.slack_s
     in_rounds = one_round & lasts_a_part & ~all_to_one
+
+    # Around a ring the time may be the same, as for 4 members with 6 ports each: n / 2 times the
+    # bytes over all ports are one part over one port. Who does not reach all others then goes
+    # around a ring, whose circuits are checked elsewhere.
+    n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
+    n_members = exchanges.n_others + 1
+    sent_bytes = measure_work(context.job, operations).sent_bytes
+    around_s = sent_bytes * n_members / 2 / n_ports / context.job.network.port_bytes_per_s
+    around_s += exchanges.n_others * context.job.network.latency_on_rails_s
+    lasts_a_ring = np.abs(duration_s - exchanges.dark_s - around_s) <= context.slack_s
+    n_ranks = context.step.n_ranks + 1  # one more for a port without a circuit
+    row_of_pair = np.unique(row * n_ranks + reached + 1) // n_ranks
+    reaches_all = np.bincount(row_of_pair, minlength=len(operations)) >= exchanges.n_others
+    in_rounds &= reaches_all | ~lasts_a_ring
+
     # The other kind gives up a circuit before its end. If there is neither, all go around rings.
     changes = rail.until_s[spell] < exchanges.end_s[row] - context.slack_s
     in_rounds[row[changes]] = True
@@ -516,7 +531,6 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     last_spell = rail.spell_at(exchanges.end_s[row] - context.slack_s, used.port)
     n_circuits = np.zeros(len(operations), np.int64)
     np.maximum.at(n_circuits, row, 1 + last_spell - spell)
-    n_ports = np.bincount(row, minlength=len(operations))
     in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < exchanges.n_others)
     in_rounds &= ~in_stages
 

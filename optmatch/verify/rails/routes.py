@@ -241,7 +241,15 @@ def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
     """
     used: UsedPorts = rail.list_ports(hops.rank, hops.ports)
     operation = hops.operation[used.row]
-    spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
+    start_s = context.plan.start_s[operation]
+    spell = rail.spell_at(start_s + context.slack_s, used.port)
+
+    # An operation that takes no time, as a barrier without latency, may end just when its circuit
+    # is given up: then the circuit before the change is the one that it has used.
+    takes_no_time = context.plan.end_s[operation] == start_s
+    is_changing = rail.since_s[spell] + rail.delay_s > start_s + context.slack_s
+    spell_before = rail.spell_at(start_s - context.slack_s, used.port)
+    spell = np.where(takes_no_time & is_changing, spell_before, spell)
     return _HopPorts(
         hop=used.row,
         number=used.number,

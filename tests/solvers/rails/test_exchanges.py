@@ -12,6 +12,7 @@ import optmatch as om
 from optmatch.problems.rails.training.step import ALL_TO_ALL, Group, Step
 from optmatch.solvers.rails.exchanges import list_menu
 from optmatch.verify.rails.exchanges import count_hops
+from tests.verify.rules.rails import one
 
 RATE, LATENCY_S = 50e9, 5e-7
 
@@ -124,3 +125,17 @@ def test_one_or_two_members_exchange_at_once(n: int, method: str) -> None:
     each_s = (n - 1) * (1.409e9 / 2 / RATE + LATENCY_S)
     assert solution.objective == pytest.approx(2 * each_s)
     assert om.verify(job, solution).valid
+
+
+@pytest.mark.parametrize("method", ["prefetch", "provisioned", "on-demand", "static"])
+@pytest.mark.parametrize(
+    ("n", "ports", "size"), [(3, 2, 0.0), (4, 3, 0.0), (6, 5, 0.0), (4, 6, 8.0)]
+)
+def test_all_to_alls_that_take_as_long_around_a_ring(
+    n: int, ports: int, size: float, method: str
+) -> None:
+    """No bytes take no time on any way, and n / 2 times the bytes over all ports may be a part."""
+    job = one(ALL_TO_ALL, n, size, {"ports_per_gpu": ports, "latency_s": LATENCY_S})
+    solution = om.solve(job, method, seed=0, limits=om.Limits(iterations=30))
+    assert solution.objective is not None
+    assert om.verify(job, solution).ok

@@ -306,3 +306,28 @@ def test_plans_that_cannot_be() -> None:
         replace(plan, end_s=np.zeros(1))
     with pytest.raises(om.InputError, match="rail 0 is there twice"):
         replace(plan, rails=plan.rails * 2)
+
+
+@pytest.mark.parametrize("method", ["prefetch", "provisioned", "on-demand"])
+def test_a_barrier_without_latency_ends_when_its_circuits_are_given_up(method: str) -> None:
+    """It takes no time, just when the circuits change from a ring of four ranks to two of two."""
+    rows = []
+    for rank in range(4):
+        pair = 1 + rank // 2
+        rows += [[rank, ALL_REDUCE, 0, 8, 0, -1, 0], [rank, ALL_REDUCE, 0, 0, 0, -1, 1]]
+        rows.append([rank, ALL_REDUCE, pair, 8, 0, -1, 1 + pair])
+    groups = [group((0, 1, 2, 3)), group((0, 1), "ep"), group((2, 3), "ep")]
+    deps = [(k, k - 1) for k in range(12) if k % 3]
+    job = recorded(groups, rows, {"delay_s": 0.5}, deps=deps)
+    solution = om.solve(job, method, seed=0, limits=om.Limits(iterations=50))
+    assert solution.objective == pytest.approx(21.0)
+    assert solution.stats["reconfigurations"] == 2
+    assert om.verify(job, solution).ok
+
+    # Data that take time have no use for circuits that are given up.
+    (line,) = solution.answer.rails
+    starts_s = line.starts_s.copy()
+    starts_s[-1] -= 0.25
+    early = replace(line, starts_s=starts_s, asked_s=np.minimum(line.asked_s, starts_s))
+    report = om.verify(job, replace(solution.answer, rails=(early,)))
+    assert "its circuits are there from start to end" in {v.rule for v in report.violations}
