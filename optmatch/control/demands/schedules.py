@@ -284,7 +284,7 @@ def schedule(
     time_limit_s
         When to stop; the longer, the better. A first plan is made in any case, however short the
         limit is: about 10 ns for each place of the matrix and 50 ns for each demand, and one
-        millisecond. That is 2 ms for 256 ports with some partners each, 40 ms for 1,024 and 200 ms
+        millisecond. That is 2 ms for 256 ports with some partners each, 50 ms for 1,024 and 220 ms
         for 2,048 ports with demand for each other. None for fifty steps, which gives the same
         answer each time.
     previous
