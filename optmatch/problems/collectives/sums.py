@@ -459,38 +459,55 @@ def _require_totals(
 ) -> None:
     """Add to a linear programme what an all-reduce needs in all its rounds together.
 
-    The programme bounds the time of an all-reduce from below. Ranks are in I *islands*, groups
-    with circuits (*rails*) between them. Its variables are means over all bytes. For one byte,
+    An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
+    bounds its time from below. Ranks are in *islands*; circuits between islands are *rails*.
 
-    - t is the first round after which some islands have its sum over all ranks; f is how many
-      islands have it then, and J is one of them;
-    - sends over rails up to round t are *collecting*, later ones *spreading* (sends of round t
-      into the f islands but J count as spreading);
-    - an island is *collected* when the last collecting send takes its data away, and *informed*
-      when it hears the first spreading send;
-    - the *excess* is how many sends over rails there are beyond the least number, 2 (I - 1): I - 1
-      to collect all data, and as many to spread the sum.
+    Each byte of the sum is followed on its own. In a first half, sends over rails *collect* the
+    data of all islands, until one island has the sum, or two or more get it in the same round:
+    the *first islands* of the byte. In a second half, sends over rails *spread* the sum to all
+    other islands. With I islands each half takes at least I - 1 sends over rails. What a byte
+    takes beyond these ``2 (I - 1)`` is its *excess*.
+
+    All variables are means over the bytes. Each row says that a sum of variables, over all rounds,
+    is at least a number::
+
+        collecting + spreading - excess         >=  2 (I - 1)
+        excess - share with 3 first islands     >=  0
+        collected                                =  I - 1       (two rows)
+        informed                                 =  I - 1       (two rows)
+        collecting + spreading + inside         >=  2 (n - 1)   (n ranks)
+        share                                   >=  1
 
     Parameters
     ----------
     inequalities
-        Gets eight rows ``row @ variables >= least``.
+        Gets these eight rows.
     variables
-        The columns, as slices. With one column a round: ``collecting`` and ``spreading`` sends,
-        ``collected`` and ``informed`` islands, and ``excess``. ``share`` is the part of the bytes
-        with a certain t, with three columns a round: first all rounds for f = 1 or f > 3, then
-        those for f = 2, then those for f = 3. ``inside``, the sends inside islands, has a column
-        for each round and each pause.
+        The columns of each kind of variable, as slices. With one column a round:
+
+        - ``collecting``, ``spreading``: sends over rails of the first and of the second half;
+        - ``collected``: islands whose data leave them for the last time in the first half;
+        - ``informed``: islands that first hear in the second half;
+        - ``excess``: the excess of the bytes whose first half ends with this round.
+
+        With three columns a round:
+
+        - ``share``: the part of the bytes whose first half ends with this round. First all rounds
+          for bytes with 1 or more than 3 first islands, then all rounds for 2, then for 3.
+
+        With a column for each round and each pause between rounds:
+
+        - ``inside``: sends inside islands.
     islands
         The number of islands, I.
     n_ranks
-        The number of ranks of all islands together.
+        The number of ranks of all islands together, n.
     """
     other_islands = islands - 1
     rounds = variables.collecting.stop - variables.collecting.start
 
-    # The excess of a byte is what its sends over rails are more than 2 (I - 1). It is 1 at least
-    # if three islands have the sum first (f = 3): so its mean is at least the share of these.
+    # The excess of a byte is what its sends over rails are more than 2 (I - 1). A byte with three
+    # first islands has an excess of 1 or more: its mean is at least the share of such bytes.
     inequalities.require(
         2 * other_islands,
         (variables.collecting, 1.0),
@@ -500,14 +517,15 @@ def _require_totals(
     is_of_three = np.repeat([0.0, 0.0, -1.0], rounds)
     inequalities.require(0.0, (variables.excess, 1.0), (variables.share, is_of_three))
 
-    # Every island but J is collected once, and informed once. A sum that is equal to a number
-    # takes two rows: at least the number, and its negative at least the negative number.
+    # One of the first islands needs neither be collected nor informed; every other island is
+    # collected once, and informed once. A sum that is equal to a number takes two rows: at least
+    # the number, and its negative at least the negative number.
     for islands_by_round in (variables.collected, variables.informed):
         inequalities.require(other_islands, (islands_by_round, 1.0))
         inequalities.require(-other_islands, (islands_by_round, -1.0))
 
-    # Gossip among n ranks takes 2 (n - 1) sends, over rails and inside islands together. Each byte
-    # has some t and some f, so all shares add up to 1.
+    # Gossip among n ranks takes 2 (n - 1) sends, over rails and inside islands together. The first
+    # half of each byte ends with some round, and therefore all shares add up to 1.
     inequalities.require(
         2 * (n_ranks - 1),
         (variables.collecting, 1.0),

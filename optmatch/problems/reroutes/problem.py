@@ -122,30 +122,42 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
 def _try_handovers(
     asked: Asked, lengths: NDArray[np.integer], end_units: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the lengths or losses of shortest routes of hit circuits for each handover.
+    """Return how long or how lossy the shortest new routes are, for each choice of spares.
 
-    A handover is a choice of a spare for each lost unit (a chip of a rack or a port of a switch),
-    which takes over its circuits.
+    Some units of a fabric are lost: chips of a rack, or ports of a switch. A *handover* chooses a
+    spare for each of them, and the circuits of a lost unit then begin or end at its spare. With 2
+    lost units and 3 spares there are 3 * 2 = 6 handovers.
 
     Parameters
     ----------
     asked
-        The question.
+        The question. This function reads
+
+        - ``lost``: the numbers of the lost units;
+        - ``spares``: the numbers of the units that can take over;
+        - ``units.through``: False if whole racks are lost rather than single units.
     lengths
-        ``lengths[unit, unit]``: cells, fibres, or hundredths of a dB.
+        ``lengths[unit, unit]``: what the shortest route from one unit to the other has of cells,
+        of fibres, or of loss in hundredths of a dB; the result is in the same unit. ``UNREACHED``
+        where there is no route.
     end_units
-        ``end_units[circuit] = source, destination``: the units at its ends before the failure.
+        ``end_units[circuit] = source, destination``: the units at the ends of each circuit that
+        the failure has broken, as they were before it.
 
     Returns
     -------
     int64 array, shape (handovers, circuits)
-        A single row where the handover makes no difference, or where there are too many.
+        The entry of `lengths` for each circuit after each handover. There is one row alone
+
+        - if whole racks are lost: a rack is replaced by one that is alike, so that lengths stay;
+        - if there are more than ``MOST_HANDOVERS``: each circuit has the least length that it has
+          with any spares, even if no single handover is the best one for all circuits.
     """
     sources, destinations = end_units.T
     if not asked.units.through:  # racks that go elsewhere stay as far from each other
         return np.array([lengths[sources, destinations]], dtype=np.int64)
 
-    # Too many handovers: each end by itself may be the spare that is nearest.
+    # Too many handovers: each lost end of each circuit may be any spare by itself.
     lost = list(asked.lost)
     spares = list(asked.spares)
     if math.perm(len(spares), len(lost)) > MOST_HANDOVERS:
@@ -159,7 +171,7 @@ def _try_handovers(
 
     rows = []
     for handover in permutations(spares, len(lost)):
-        # The lost units are where their spares are; all others stay.
+        # ``unit_after[unit]``: the spare in place of a lost unit, and all other units themselves.
         unit_after = np.arange(len(lengths))
         unit_after[lost] = handover
         rows.append(lengths[unit_after[sources], unit_after[destinations]])

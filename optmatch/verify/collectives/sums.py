@@ -199,26 +199,35 @@ def _replay_sends(state: _SumState, sends: PieceSends, findings: Findings) -> bo
 def _replay_round(
     state: _SumState, kind: NDArray[np.int64], of_round: slice, round_: int, findings: Findings
 ) -> bool:
-    """Replay the sends of one round on the sets of ranks whose data are added up in each memory.
+    """Replay the sends of one round of a sum, and tell whether they are allowed.
 
-    A rank has several memories for each piece of the data: one for its sum, others beside it. For
-    each memory it is known which ranks' data are in it, added up: a set. A send reads one set, as
-    it was before the round. The kind of a send says what it changes:
+    Each rank has a memory for its sum of each piece of the data, and may have others beside it.
+    For each memory the replay knows a set: the ranks whose data are added up in it. For example
+    {0, 2} means that the memory holds the data of rank 0 plus the data of rank 2. A send reads one
+    memory, as it was before the round. There are three kinds of sends:
 
-    - ``COPY``: the set at its destination becomes the one that was read;
-    - ``REDUCE``: the set at its destination becomes the union of both;
-    - ``KEEP``: it is copied to its destination, a memory beside the sum, and the set of the sum of
-      the same piece there becomes the union, too.
+    - ``COPY`` replaces the set at the destination by the one that was read;
+    - ``REDUCE`` adds: the set at the destination becomes the union of both;
+    - ``KEEP`` does both: it copies into a memory beside the sum of the destination, and adds to
+      the sum.
 
-    Violations are: a send reads an empty set; more than a single copy comes to a memory that is
-    copied to; something is added to an empty set; or a rank would be in a set twice.
+    A send is not allowed if
+
+    - it reads a memory that is empty, or adds to one that is empty;
+    - something else comes to the memory that it copies to, in the same round;
+    - it adds data of a rank that are in the sum already.
 
     Parameters
     ----------
     state
-        The sets, changed by the sends: ``sets[set]``, the ranks of a set as bits. For each send of
-        all rounds it has the number of the set that is read (``source_set``), of the set at the
-        destination (``target_set``), and of the sum there (``sum_set``).
+        All sets. The arrays that are used here:
+
+        - ``sets[set]``: the ranks of a set, as bits; changed by the sends;
+        - ``is_filled[set]``: whether it has any rank; changed by the sends;
+        - ``source_set[send]``: the number of the set that a send of any round reads;
+        - ``target_set[send]``: the number of the set at its destination;
+        - ``sum_set[send]``: the number of the set of the sum at its destination;
+        - ``last_entry[set]``: space to work in.
     kind
         Int array, shape (sends of the round,): ``COPY``, ``REDUCE`` or ``KEEP``.
     of_round
@@ -231,7 +240,7 @@ def _replay_round(
     Returns
     -------
     bool
-        False if something is wrong; the state is of no more use then.
+        False if a send is not allowed; the state is of no more use then.
     """
     # All that is sent is read before anything is written.
     source = state.source_set[of_round]
@@ -242,8 +251,9 @@ def _replay_round(
         return False
     data = state.sets[source]
 
-    # Data that are kept go to a place of their own as a copy, and are added to the sum: a second
-    # entry behind those of all sends stands for this addition.
+    # From here on there are entries in place of sends. An entry is a copy or an addition of data
+    # to one set. A send is one entry, but KEEP is two: a copy, and an addition to the sum, which
+    # stands behind the entries of all sends.
     is_kept = kind == KEEP
     is_added = kind == REDUCE
     if is_kept.any():
@@ -253,8 +263,9 @@ def _replay_round(
     is_empty = is_added & ~state.is_filled[target]
     empty_targets = target[is_empty]
 
-    # If several entries come into one place they are sorted, so that they are neighbours. All of
-    # them have to be additions.
+    # All entries write their number into `last_entry`, at their set. An entry that does not find
+    # its own number there shares the set with a later one. Only then the entries are sorted by
+    # set; neighbours with the same set have to be additions, both of them.
     entries = np.arange(len(target))
     state.last_entry[target] = entries
     if (state.last_entry[target] != entries).any():
@@ -273,8 +284,8 @@ def _replay_round(
         findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
         return False
 
-    # No set is copied into and added to in the same round, so copies may come first. In most
-    # rounds all sends are of one kind, and their data need not be selected.
+    # No set is copied into and added to in the same round, hence copies may come first. In most
+    # rounds all entries are of one kind, and their data need not be selected.
     n_added = np.count_nonzero(is_added)
     if n_added == len(target):
         return _add_data(state, target, data, round_, findings)

@@ -92,24 +92,24 @@ class RailTriggers(Value):
     def __post_init__(self) -> None:
         """Check that the changes of circuits of a rail, made one after another, are possible.
 
-        A change of circuits is called a trigger; triggers are numbered from 0, in the order of
-        `place`. These fields are checked:
+        A rail is a switch. A circuit leads from a transmit port of it to a receive port. A
+        *trigger* is one change of circuits; triggers are numbered from 0, in the order in which
+        they happen. Checked are:
 
-        - `circuits`: by transmit port its receive port at the beginning, -1 where idle. No receive
-          port may stand twice, neither here nor after any trigger;
-        - `changes`: rows of transmit port, new receive port, and trigger. After the last trigger
-          the circuits are those of the beginning, as the step repeats;
-        - `after`, `wanted`: tables that say what a trigger waits for; the last column of each is
-          the trigger;
+        - `circuits`: by transmit port its receive port before the first trigger, -1 where idle. No
+          receive port may have two circuits, neither here nor after any trigger;
+        - `changes`: rows of transmit port, new receive port and trigger, ascending by trigger.
+          After the last trigger all circuits are as they were before the first one, since the job
+          repeats the same step again and again;
+        - `place`: by trigger its number in the order of all operations and triggers; it ascends;
+        - `after` and `wanted`: tables of operations for which a trigger waits. Only their last
+          column is looked at here, the number of the trigger;
         - `fallback`: circuits for emergencies, by transmit port; None if there are none.
 
         Raises
         ------
         InputError
-            Naming the field and the row, if the fall-back state has another number of ports than
-            `circuits`, a row names a trigger that there is none of, `place` does not ascend or the
-            triggers of `changes` descend, the last state is not the first one (a step could not
-            be repeated), or a state is no matching.
+            Naming the field and the row in which one of this does not hold.
         """
         check_fields(self)
         if self.fallback is not None:
@@ -120,7 +120,7 @@ class RailTriggers(Value):
                 )
             check_matchings(self.fallback[None])
 
-        # The last column of these tables is the trigger.
+        # The last column of these tables is the number of a trigger, which has to exist.
         for name in ("changes", "after", "wanted"):
             trigger_of_row = getattr(self, name)[:, -1]
             is_none = (trigger_of_row < 0) | (trigger_of_row >= len(self.place))
@@ -130,13 +130,16 @@ class RailTriggers(Value):
                     where=f"{name}[{bad}]",
                 )
 
-        # Places ascend strictly; a trigger may have several rows of changes.
+        # Numbers may not fall from one row to the next. In `place` they may not be equal either: a
+        # step of 0, which is below 1 (True), is wrong there. In `changes` it is right, as a
+        # trigger may have several rows.
         for name, column in (("place", self.place), ("changes", self.changes[:, 2])):
             for bad in np.flatnonzero(np.diff(column) < (name == "place"))[:1] + 1:
                 where = f"{name}[{bad}]"
                 raise InputError(f"{where} is not after the one before", where=where)
 
-        # After the last trigger the circuits are those that the step begins with.
+        # After the last trigger the circuits are those that the step begins with. For each row of
+        # changes: its trigger, its transmit port, and the receive port before and after it.
         check_matchings(self.circuits[None])
         trigger, sends, old, new = self.turns()
         ended = self.circuits.copy()
@@ -144,16 +147,18 @@ class RailTriggers(Value):
         if not np.array_equal(ended, self.circuits):
             raise InputError("changes: the last state is not the first", where="changes")
 
-        # In no state may two circuits lead to one receive port. A circuit adds one source to its
-        # port with the trigger that sets it up (number -1 if it is there from the beginning), and
-        # takes it away with the trigger that gives it up. Sorted by port and then by trigger, a
-        # running sum that starts anew at each port counts the `sources` of the port by then. It
-        # holds, or is `settled`, only behind the last entry of a trigger. The states, which take
-        # much memory, are made only to say which one is wrong.
+        # Two circuits may never lead to one receive port. This list has an entry for each circuit
+        # that comes to a receive port (+1) or leaves it (-1), with the trigger at which it does;
+        # -1 for circuits that are there from the beginning.
         before = np.flatnonzero(self.circuits >= 0)
         port = np.concatenate([self.circuits[before], old, new])
         since = np.concatenate([np.full(len(before), -1), trigger, trigger])
         added = np.repeat([1, -1, 1], [len(before), len(old), len(new)])
+
+        # Sorted by port and then by trigger, a running sum that starts anew at each port counts
+        # how many circuits lead to the port. Example: port 5 has +1 at trigger -1, -1 at trigger 3
+        # and +1 at trigger 3, hence the sums 1, 0, 1. In the middle of trigger 3 the sum means
+        # nothing: it is `settled` only at the last entry of a trigger.
         order = np.lexsort((since, port))
         port = port[order]
         since = since[order]
@@ -161,6 +166,8 @@ class RailTriggers(Value):
         sources = np.cumsum(added)
         sources -= (sources - added)[np.searchsorted(port, port)]
         settled = (np.diff(port, append=-2) != 0) | (np.diff(since, append=-2) != 0)
+
+        # The states, which take much memory, are made only to say which one is wrong.
         if (settled & (port >= 0) & (sources > 1)).any():
             check_matchings(self.states())
 
