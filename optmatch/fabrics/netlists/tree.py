@@ -61,25 +61,38 @@ def netlist_from_tree(
     Parameters
     ----------
     tree
-        ``instances`` by name, also arrays of them; ``connections`` ``{"a,o3": "b,o2"}``, ``nets``
-        ``[{"p1": "a,o3", "p2": "b,o2"}]`` or the ``links`` of ``routes``, also bundles; ``ports``
-        ``{"in": "a,o1"}``; ``placements`` with x, y and rotation, or none; ``models``, for names
-        of components others. ``info`` may have ``open_pins``, a list; ``cell_length``, in the unit
-        of placements; ``cell_names`` and ``port_names``, for names others, by which they are
-        known. Of a recursive netlist the one that is part of no other is taken; a component that
-        is known as a switch, or not at all, is replaced by its netlist. PICBench has all this
-        below ``netlist``.
+        The netlist as nested dictionaries and lists, as read from YAML or JSON. A pin is written
+        as ``"instance,pin"``. Entries that are read:
+
+        - ``instances``: components by name, also arrays of them;
+        - how pins are joined, in one of three forms: ``connections``, as ``{"a,o3": "b,o2"}``;
+          ``nets``, as ``[{"p1": "a,o3", "p2": "b,o2"}]``; or ``routes`` with their ``links``;
+        - ``ports``: pins that lead out, as ``{"in": "a,o1"}``;
+        - ``placements``: x, y and rotation of instances; may be missing;
+        - ``models``: other names of components;
+        - ``info``: a dictionary that may have ``open_pins``, a list of pins that lead nowhere;
+          ``cell_length``, in the unit of placements; ``cell_names`` and ``port_names``, which
+          rename cells and ports.
+
+        A recursive netlist has several such dictionaries by name. The one that is part of no other
+        is taken; a component that is known as a switch, or not at all, is replaced by its own
+        netlist. PICBench has all this below ``netlist``.
     pins
-        For names of pins of cells what they are: ``{"west": "a1", ...}``; None for those of
-        `CONVENTIONS`.
+        By the name of a pin of a cell which of the four pins it is, a1 and a2 on one side, b1 and
+        b2 on the other: ``{"west": "a1", ...}``. None for the names of `CONVENTIONS`.
     components
-        For names of components what they are: "switch", a cell; "pass", light goes from pin to
-        pin; "shifter", the same with a phase that is set; "crossing", of two waveguides;
-        "coupler", which splits light. Usual names are known.
+        By the name of a component what it is; usual names are known without it:
+
+        - ``"switch"``: a cell, a switch with two pins on each side;
+        - ``"pass"``: light goes from pin to pin, as in a waveguide;
+        - ``"shifter"``: the same, with a phase that is set;
+        - ``"crossing"``: two waveguides cross;
+        - ``"coupler"``: light is split.
     directed
-        Whether ports whose names begin with "in" and "out", or with I and O and a digit, form
-        ports that send and receive: the first with the first, and so on. None: if all names do
-        and there are as many of both.
+        Whether names of ports say what they do: names that begin with "in", or with I and a digit,
+        send light in; those with "out", or with O and a digit, take it out. The first of both
+        kinds form port 0 of the fabric, the second ones port 1. None decides for this if all names
+        are of these kinds and there are as many of both.
     open_pins
         Whether pins may lead nowhere. Otherwise only those that ``info`` lists may.
     tx, rx
@@ -112,6 +125,8 @@ def netlist_from_tree(
     >>> fabric.n_cells, fabric.n_ports, fabric.bidirectional, fabric.dead_pairs()
     (1, 2, False, [])
     """
+    # Instances, joins and ports are read from any of the forms. All that is wrong is gathered in
+    # `all_flaws`, to be told at once.
     conventions = _conventions(pins)
     declared = _check_kinds(components or {})
     all_flaws = list(flaws)
@@ -139,6 +154,7 @@ def netlist_from_tree(
     if all_flaws:
         raise NetlistError(all_flaws)
 
+    # The parts are reduced to cells and how light joins these; placements say where they lie.
     _warn_of_guesses(parts, declared)
     cells = _keep_cells(parts, wiring)
     ends = _place(cells.instances, mapping(wiring.top, "placements", []), info.get("cell_length"))

@@ -266,23 +266,30 @@ class _Traffic(NamedTuple):
 
 
 def _measure_traffic(problem: Any) -> _Traffic:
-    """Measure what the ranks of a collective have to send or to receive at least.
+    """Measure what the ranks of a collective have to send or to receive, whatever the plan.
+
+    A *block* is what one rank sends to one other rank in an all-to-all, in bytes. Blocks may have
+    different sizes; all other operations have no blocks.
 
     Parameters
     ----------
     problem
-        The `Collective`. In an all-to-all ``demand[source, destination]`` has the bytes of each
-        *block*, which is what one rank sends to one other.
+        The `Collective`. ``demand[source, destination]`` has the blocks of an all-to-all.
 
     Returns
     -------
     _Traffic
-        The bytes of the busiest rank, and the most ranks that some rank has to know. In an
-        all-to-all also the blocks of a rank in descending order, as the mean over ranks, once as
-        they are sent and once as they are received; and the bytes for which ports are idle where
-        a rank sends more than it receives, or less. These are 0 in other operations. And whether
-        each rank needs something of every other one, as in all operations but broadcasts and
-        all-to-alls in which some pair of ranks has no bytes.
+        With the fields
+
+        - ``least_bytes``: the bytes that the busiest rank sends or receives at least;
+        - ``n_known``: the most ranks that some rank has to exchange data with, itself included;
+        - ``sorted_bytes``: shape (2, ranks - 1), of an all-to-all the blocks that a rank sends
+          (row 0) and receives (row 1), the largest first; the mean over all ranks. Otherwise 0;
+        - ``idle_bytes``: bytes that ports could carry but do not, as the mean over all ranks. A
+          rank that sends 10 bytes and receives 4 has its receiving ports idle for 6 bytes, and its
+          sending ports for none: 3 on average of both directions;
+        - ``tells_all``: whether every rank needs something of every other one. This is true but
+          for broadcasts, and all-to-alls in which some blocks are empty.
     """
     n_others = problem.n_ranks - 1
     sorted_bytes = np.zeros((2, n_others))
@@ -293,13 +300,16 @@ def _measure_traffic(problem: Any) -> _Traffic:
         sorted_bytes[:] = problem.size_bytes / problem.n_ranks
         tells_all = problem.size_bytes > 0
     elif problem.operation == "all-to-all":
-        # Sorted rows ascend; read backwards without the first entry they descend, and the block of
-        # a rank for itself, which has 0 bytes, is left out.
+        # Sorted rows ascend. Read backwards without their first entry they descend, and one block
+        # of 0 bytes is left out: that of a rank for itself. Rows 3 0 5 become 5 3.
         demand = problem.demand
         sent_and_received = (demand, demand.T)
         sorted_bytes = np.array(
             [np.sort(blocks, axis=1)[:, :0:-1].mean(axis=0) for blocks in sent_and_received]
         )
+
+        # A rank is busy for the larger one of the bytes that it sends and that it receives. The
+        # larger one of two numbers is their mean plus half of their difference.
         surplus_bytes = demand.sum(axis=1) - demand.T.sum(axis=1)
         idle_bytes = float(np.abs(surplus_bytes).mean()) / 2
         tells_all = bool(((demand > 0).sum(axis=1) == n_others).all())
@@ -360,11 +370,16 @@ def _bound_configurations(
 ) -> list[BoundTerms]:
     """Bound the time of a collective whose circuits are set up a given number of times.
 
-    A *configuration* is a set of circuits that is held for some rounds. The time of a plan is the
-    sum of the delays between configurations, the start-ups of rounds, and the time of bytes. More
-    rounds have more start-ups. But data can take shorter ways then, so that circuits carry fewer
-    bytes: a block that goes over 3 circuits counts three times. Each number of rounds therefore
-    has a bound of its own, and the least of them holds for all plans.
+    A *configuration* is a set of circuits that is held for some rounds. The time of a plan has
+    three parts:
+
+    - delays, in which circuits change between two configurations;
+    - start-ups, one for each round;
+    - the time of bytes. A block of data that goes over 3 circuits counts three times.
+
+    With more rounds there are more start-ups, but data can wait for shorter ways, and circuits
+    carry fewer bytes. Hence the function bounds each number of rounds by itself, from the fewest
+    on. The least of these bounds holds for all plans.
 
     Parameters
     ----------
@@ -375,21 +390,29 @@ def _bound_configurations(
 
         - ``least_bytes``: the bytes that the busiest rank sends or receives at least;
         - ``n_known``: how many ranks some rank has to reach, itself too;
-        - ``sorted_bytes``: for an all-to-all the sizes of blocks, else 0.
+        - ``sorted_bytes``: for an all-to-all the sizes of blocks, else 0;
+        - ``bytes_over(hops)``: the bytes that circuits carry if the k-th nearest rank is
+          ``hops[k]`` circuits away and the largest blocks go to the nearest ranks.
     configurations
         How many configurations there are.
     hops
         Int array, shape (reached,): over how many circuits data go at least to the nearest rank,
-        to the second nearest one, and so on.
+        to the second nearest one, and so on, however many rounds there are.
     terms
-        The bounds of fewer configurations. Bounds that are no less than the least of them are not
-        needed.
+        The bounds of fewer configurations. Rounds are added only while a bound is below the least
+        of these.
 
     Returns
     -------
     list of BoundTerms
-        One for each number of rounds that was looked at: seconds, the name of what decides, and
-        `configurations`. Empty if so few configurations do not reach all ranks.
+        One for each number of rounds that was looked at, with
+
+        - ``seconds``: the bound;
+        - ``name``: what decides: ``"distance"`` if data go over several circuits, ``"reach"`` if
+          rounds or delays take time, else ``"bytes"``;
+        - ``configurations``: as given.
+
+        Empty if so few configurations do not reach all ranks.
     """
     rounds = _count_rounds(problem, traffic, configurations)
     if rounds < 0 or len(hops) < traffic.n_known - 1:
@@ -397,15 +420,16 @@ def _bound_configurations(
     if problem.operation == "broadcast" and configurations == 1 and problem.hop_s is None:
         return [_bound_pipeline(problem, rounds)]
 
-    # Without a time of hops each round has a start-up; with it each configuration has one.
+    # What a plan takes beside its bytes: `fixed_s`, and `round_s` for each round. If the problem
+    # states the time of a hop, a round takes only this time, and each configuration a start-up.
     fixed_s = (configurations - 1) * problem.delay_s
     round_s = problem.alpha_s
     if problem.hop_s is not None:
         round_s = problem.hop_s
         fixed_s += problem.alpha_s * configurations
 
-    # With any number of rounds bytes go over the fewest hops, at least. The bound gets the name of
-    # the count that raises it: distance if hops do, reach if rounds or delays take time, or bytes.
+    # Even with any number of rounds, blocks go over the fewest hops at least. The name of the
+    # bound says what raises it above the bytes of the busiest rank.
     least_bytes = traffic.least_bytes
     if problem.operation == "all-to-all":
         least_bytes = max(least_bytes, traffic.bytes_over(hops))
@@ -415,7 +439,8 @@ def _bound_configurations(
     elif fixed_s + round_s * rounds > 0:
         name = "reach"
 
-    # One more round costs its start-up, and is of use only while it lets data take shorter ways.
+    # One number of rounds after the other. More rounds are of no use once all data go the shortest
+    # ways, or once start-ups and the least bytes alone take as long as the best bound.
     found: list[BoundTerms] = []
     best_s = min(terms).seconds if terms else math.inf
     has_detours = bool(traffic.sorted_bytes.any()) and round_s > 0
@@ -425,7 +450,8 @@ def _bound_configurations(
         seconds += _sending_s(problem, least_bytes)
         is_last = not has_detours or seconds >= best_s
         if not is_last and n_rounds < last_rounds:
-            # In few rounds data cannot wait for the shortest way: they go farther.
+            # In so few rounds data cannot wait for the shortest way. `detours` has the hops that
+            # they take at least; the bytes beyond `least_bytes` take time, too.
             detours = hops_within(
                 problem.n_ranks, configurations, n_rounds, problem.lanes, problem.two_way
             )

@@ -24,13 +24,26 @@ class Round(NamedTuple):
 
 
 def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Round, ...]:
-    """List the rounds of a collective; none of operations that the algorithm does not know.
+    """List the rounds in which a known algorithm does a collective operation.
 
-    Around a ring a member sends one shard in each round to the next one. Recursive halving, of a
-    power of two of `members`, scatters sums: in each round a member sends the half of what it has
-    left that belongs to the other side, farthest partners first. Doubling, the same backwards,
-    gathers shards; an all-reduce is one after the other. A binomial tree sums up whole buffers
-    from the leaves to the first member, and brings them back; a broadcast is the way back.
+    The n members of a group stand at places 0, 1, 2, ... In each round all members whose places
+    are a certain distance apart are partners. A *shard* is the part of the data that belongs to
+    one member. There are three algorithms:
+
+    - ``"ring"``: a member sends one shard to the next place in each of n - 1 rounds. An
+      all-reduce goes around twice: once to add up, once to hand the sums on;
+    - ``"halving"``, for a power of two of members: to add up, a member sends half of the data to a
+      far partner, then half of the rest to a nearer one, and so on. The same rounds backwards hand
+      the sums on;
+    - ``"tree"``: members send all data at once. To add up, the later place of each pair sends,
+      until place 0 has the sum. The same rounds backwards hand it on; then the earlier place
+      sends.
+
+    For example, an all-reduce of 8 members has these rounds::
+
+        ring       distance 1                   share 1/8                        14 rounds
+        halving    distances 4, 2, 1, 1, 2, 4   shares 1/2, 1/4, 1/8, 1/8, 1/4, 1/2
+        tree       distances 1, 2, 4, 4, 2, 1   share 1    later, later, later, earlier, ...
 
     Parameters
     ----------
@@ -39,17 +52,21 @@ def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Rou
     operation
         The name of the collective, such as ``"all-reduce"``.
     members
-        The number of members of the group.
+        The number of members of the group, n.
 
     Returns
     -------
     tuple of Round
-        For each round how far apart partners are, the part of the size of the operation that a
-        member sends, and which of two partners sends. A *shard* is the part of one member: an
-        n-th of the size, or all of it in an all-gather, whose size is that of one member's data.
+        Empty if the algorithm does not know the operation. Each round has
+
+        - `distance`: how far apart the places of partners are;
+        - `share`: how much a member sends, as a part of the size of the operation. The size of an
+          all-gather is the data of one member, that of all others the buffer of n shards;
+        - `sender`: which of two partners sends: ``"both"``, ``"earlier"`` or ``"later"``.
     """
-    # Distances 1, 2, 4, ... below the number of members. In a round of doubling a member sends as
-    # many shards as the partners are apart.
+    # Distances 1, 2, 4, ... below the number of members. While sums are handed on by halving, a
+    # member has 1 shard at first, then 2, then 4, and sends all that it has: as many shards as
+    # the partners are apart.
     distances = [1 << r for r in range((members - 1).bit_length())]
     shard = 1.0 if operation == "all-gather" else 1.0 / members
     gather = tuple(Round(distance, distance * shard) for distance in distances)

@@ -257,24 +257,30 @@ def _require_gossip(
 ) -> None:
     """Add to a linear programme which sends an all-reduce needs in one of its rounds over rails.
 
-    The programme bounds the time of an all-reduce from below. Ranks are in *islands*, equal
-    groups whose ranks are called members; *rails* are the circuits between islands.
+    An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
+    bounds its time from below. Ranks are in *islands* of g members each; circuits between islands
+    are *rails*.
 
-    For each byte there is a first round after which some island has its sum over all ranks. Sends
-    over rails before that are *collecting*, later ones *spreading*. An island is
+    For each byte, sends over rails are *collecting* until some island has the sum, and
+    *spreading* later. An island is
 
-    - *collected* in the round of the last collecting send that takes its data away;
-    - *informed* in the round in which it first hears of the sum.
+    - *collected* in the round of the last collecting send that takes its data away. Until then
+      each of its members has sent: over a rail, or to another member before;
+    - *informed* in the round in which it first hears of the sum. From then on each of its members
+      has to hear: over a rail, or from another member later.
 
-    Each member of an island that is collected has to send: over a rail, or to another member
-    before. Each member of an island that is informed has to hear in the same way. These are two
-    rows; two more say that each of these islands takes a send over a rail in the round, and the
-    last two how many islands are collected or informed.
+    In numbers, for round r::
+
+        g * collected(up to r)  <=  collecting(up to r) + inside(before r)
+        g * informed(from r)    <=  spreading(from r) + inside(after r)
+        collected(r)            <=  collecting(r)
+        informed(r)             <=  spreading(r)
 
     Parameters
     ----------
     inequalities
-        Gets six rows, each a sum of variables that is at least a number.
+        Gets these four rows, and two more that `_require_islands` adds: how many islands have to
+        be collected or informed. A row is called by the number that its terms sum up to at least.
     variables
         The columns of each kind of variable, as slices. All are means over the bytes:
 
@@ -285,9 +291,10 @@ def _require_gossip(
     sizes
         The number of islands, and the number of members of each.
     place
-        The round, from 0, and the number of rounds over rails.
+        The round r, from 0, and the number of rounds over rails.
     """
     # Coefficients by round: 1 for the rounds up to this one, for those from it on, and for itself.
+    # Times are numbered: pause 0, round 0 at time 1, pause 2, round 1 at time 3, and so on.
     _, members = sizes
     round_, rounds = place
     all_rounds = np.arange(rounds)

@@ -408,21 +408,23 @@ def order_groups(
 
     A *group* (coflow) is complete when all of its transfers are. Its cost is its weight times the
     time from its deadline to its completion. A *line* is a port that sends or one that receives.
-    The problem is the concurrent open shop: each group needs some time of every machine, and is
-    complete when the last machine has served it. A machine is here a pair of lines, one for its
-    ticks of circuits and one for its delays. The same line may be both.
+    A line serves one group at a time; time is counted in ticks.
+
+    This is the concurrent open shop problem: each group needs some time of every machine, and is
+    complete when the last machine has served it. Here a machine is a pair of lines: the ticks of
+    circuits on the first line and the delays on the second one, which may be the same line.
 
     While there are more than `EXACT` groups, the primal-dual rule of [1]_ finds the last one:
 
-    1. The machine with most time for all remaining groups is taken.
-    2. The last group is the one with the smallest weight for each tick of its time there. This
+    1. Take the machine that all remaining groups need for the longest time.
+    2. The last group is the one with the smallest quotient of its weight and its time there. This
        quotient is the price of a tick.
-    3. Each group pays with a part of its weight: the price times its own time on the machine. The
-       last group pays all it has. With weights in proportion to times, the machine costs the same
-       in every order, ``price * (T**2 + sum(t**2)) / 2`` for times t of sum T, less what deadlines
-       allow: this payment is added to the bound.
+    3. Each group pays a part of its weight, the price times its time on the machine; the last
+       group pays all that it has. Groups whose weights are such payments cost the same in every
+       order, ``price * (T**2 + sum(t**2)) / 2`` for times t of sum T, less the price times the
+       deadlines. This is added to the bound.
     4. If the last group costs more than that even when it is served alone, its own cost is added
-       instead, and no other group pays.
+       instead, and no group pays.
 
     The groups that are left are put in the best order for the rest of their weights, by dynamic
     programming over sets, and its cost is added to the bound.

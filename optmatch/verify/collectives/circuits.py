@@ -57,9 +57,14 @@ def check_planes(
         Its plan. ``shares_bytes``, ``start_s`` and ``end_s`` have shape (rounds, planes), in bytes
         and seconds.
     loads
-        By round, the bytes of the busiest circuit if all ports with this circuit share evenly, and
-        when the ranks that take part are ready. None if the problem states its rounds as a list of
-        *steps*, rows of a circuit number and bytes; then there are no sends, and no rank is late.
+        What the sends of each round need. Two arrays of shape (rounds,) are used:
+
+        - ``busiest_bytes``: the bytes of one port of the rank that sends most, if it divides them
+          evenly among its ports with the same circuit;
+        - ``ready_s``: when the ranks that take part are ready, in seconds.
+
+        None if the problem states its rounds as a list of *steps*, rows of a circuit number and
+        bytes; then there are no sends, and no rank is late.
     findings
         Gets the violations.
 

@@ -215,7 +215,7 @@ def _replay_round(
 
     - it reads a memory that is empty, or adds to one that is empty;
     - something else comes to the memory that it copies to, in the same round;
-    - it adds data of a rank that are in the sum already.
+    - it adds data of a rank to a memory that has data of this rank already.
 
     Parameters
     ----------

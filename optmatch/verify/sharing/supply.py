@@ -360,23 +360,28 @@ def _list_needs_of_better(problem: PortSharing, served: NDArray[np.int64]) -> li
 
 
 def _count_least_better(due: float, worst: float) -> int:
-    """Return the fewest resources with which a job lacks less than a given part of its due.
+    """Return the fewest resources with which a job is served better than the worst one.
+
+    A job that has some of the resources that are due to it lacks the rest. What it lacks is
+    measured as a part of its due, ``1 - count / due``. This part has to be smaller than `worst`,
+    strictly. For example, if 4.5 resources are due and a job may not lack half of them, it needs
+    3: with 2 it would lack 56 %, with 3 it lacks 33 %.
 
     Parameters
     ----------
     due
-        The resources that are due to the job, above 0.
+        The number of resources that are due to the job, above 0; it may be a fraction.
     worst
-        The part of its due that it may not lack.
+        The part of its due that the worst job lacks, from 0 to 1.
 
     Returns
     -------
     int
-        One more than its due, rounded down, if no number does.
+        From 0 to `due`, rounded down. If even that many are too few, one more.
     """
 
     def is_better(count: int) -> bool:
-        """Tell whether a job with so many resources lacks less than the given part."""
+        """Tell whether a job with so many resources lacks a smaller part than `worst`."""
         return 1 - count / due < worst
 
     return bisect_left(range(int(due) + 1), True, key=is_better)

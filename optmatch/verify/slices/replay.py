@@ -314,27 +314,35 @@ def _check_circuits(
 def _check_routes(
     problem: SliceAllocation, answer: Allocation, torus: Torus, findings: Findings
 ) -> dict[SlotPair, list[int]] | None:
-    """Check the route of each pair of slots.
+    """Check the routes that light takes between the servers of a slice.
 
-    A route joins the servers of both slots, passes edges of the racks, and is one of those that
-    the problem offers to as many circuits as the pair has.
+    A slice is a part of the racks that one job gets. What it has on one server is a *slot*. Two
+    slots that exchange light are a *pair*; a pair has one or more circuits, which all take the
+    same route. A route passes servers and switches; an *edge* is the bundle of fibres from one of
+    them to the next. Each route has to
+
+    - begin at the server of the first slot and end at the server of the second one;
+    - go from neighbour to neighbour;
+    - be one of the routes that the problem lists for so many circuits between the two servers.
 
     Parameters
     ----------
     problem
-        The racks, and the loads of their edges.
+        The racks, and the loads of their edges (fibres in use).
     answer
-        The allocation. ``routes[k]`` are the servers and switches on the way of pair k, in
-        ascending order of pairs; `servers` have been checked.
+        The allocation. ``servers[slot]`` is the server of a slot, checked before. ``routes[k]``
+        has the numbers of the servers and switches on the way of pair k, its ends included; pairs
+        are in ascending order.
     torus
-        The slice as it is turned in the answer, with the circuits between its slots.
+        The slice. ``weights[slot, slot]`` is the number of circuits of each pair.
     findings
         The report, to which violations are added.
 
     Returns
     -------
     dict or None
-        The edges that are passed, by pair of slots; None if a pair has no route over edges.
+        ``edges[slot, slot]``: the numbers of the edges on the route of each pair, in order. None
+        if the number of routes is wrong, or a route does not join its slots or has a gap.
     """
     fabric = problem.fabric
     edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(fabric.edges.tolist())}
@@ -356,7 +364,8 @@ def _check_routes(
             findings.refuse(ROUTE_PASSES_FIBRES, where, f"{gap[0]} to {gap[1]}", "neighbours")
             return None
 
-        # The edges exist: the rules of switches and of offered routes can be applied.
+        # The route has no gap. Next is whether switches let the light through, and whether the
+        # problem lists this route.
         for middle in range(1, len(route) - 1):
             passed = route[middle - 1 : middle + 2]
             check_crossing(fabric, passed, f"{where}[{middle}]", findings)

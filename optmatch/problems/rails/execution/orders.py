@@ -584,48 +584,52 @@ def _number_parts(
 def _link_rail(
     linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
 ) -> RailTriggers:
-    """Find what waits for what since it uses the same circuits, for one rail.
+    """List for one rail what waits for what because it uses the same circuits.
 
-    A change of circuits is called a trigger. The following is added to the pairs of nodes:
+    A rail is a switch; a change of its circuits is called a *trigger*. What happens is laid out
+    as a graph. Its nodes are computations, communications, and two for each trigger: the first
+    one begins the change, and the second one lasts until the new circuits are up. A pair of nodes
+    says that the second waits for the first. These pairs are added, as numbered in the body:
 
     1. sends over one port follow each other;
     2. a trigger begins when the sends over its old circuits are over;
     3. a send over the new circuits starts when the trigger is up;
     4. two triggers with a port in common keep their order;
-    5. a trigger on demand begins when its first user, the first operation over the new circuits,
-       is ready: when all is over that this operation waits for.
+    5. a trigger *on demand* also waits until the first operation over its new circuits is ready.
 
-    A communication may pause for a trigger while it is under way. It is then several nodes, one
-    for each part, and the parts before and after the pause take the place of the send in 2 and 3.
+    A communication may pause for a trigger while it is under way. It then has several nodes, one
+    for each part between pauses, and 2 and 3 hold for the parts before and after the pause.
 
     Parameters
     ----------
     linking
-        The job, the plan of all rails, the parts of events (`parts`), the last node of each event
-        (`last`), and which events pause for which triggers (`paused`). An event is a computation,
-        or a communication of several ranks as one.
+        What is known of all rails together. The fields that are read here:
+
+        - ``job``, ``plan``: the job, and the plan of all rails;
+        - ``find``: names operations in the tables of the result;
+        - ``parts``: the nodes of each event (a computation, or a communication of several ranks);
+        - ``last[event]``: the node of the last part of an event;
+        - ``paused``: which events pause for which triggers.
     rail
         The triggers of this rail.
     uses
         The sends over its transmit ports: an entry for each operation and port.
     begin
-        ``begin[trigger]``: the node at which it begins; it is up when the next node ends.
-        int64, shape (triggers,).
+        ``begin[trigger]``: the first of the two nodes of a trigger; int64, shape (triggers,).
     pairs
-        The pairs of nodes of which one waits for the other; those of this rail are added. A pair
-        has `ago` = 1 if the first node is in the step before, and is `local` if ranks know by
-        themselves that it is over.
+        Gets the pairs. A pair has `ago` = 1 if its first node is in the step before, and is
+        `local` if ranks know by themselves that it is over.
 
     Returns
     -------
     RailTriggers
-        The rail with the tables that follow from the order. The first three columns of each name
-        an operation by rank, group and number in the group:
+        The rail with three tables. The first three columns of each name an operation by rank,
+        group and number in the group. The other columns are
 
-        - `needs`: the operation, its part, a state of the rail that it waits for (trigger k leads
-          to state k + 1), and `ago`;
-        - `after`: the operation, its part, `ago`, and the trigger that waits for it;
-        - `wanted`: the operation, and the trigger on demand that waits until it is ready.
+        - of `needs`: the part of the operation, the state of the rail that it waits for (trigger k
+          leads to state k + 1), and `ago`;
+        - of `after`: the part of the operation, `ago`, and the trigger that waits for it;
+        - of `wanted`: the trigger on demand that waits until the operation is ready.
     """
     # `table` has all sends and triggers at each port, in the order of the plan.
     job = linking.job

@@ -46,14 +46,15 @@ def place_programs(
 ) -> Step:
     """Copy the program of each pipeline stage to all of its ranks.
 
-    All ranks of a stage do the same, so their operations are written once, as a program. Three
-    things differ by rank and are filled in here:
+    All ranks of a stage do the same. Their operations are therefore written once, as a program.
+    Three things differ from rank to rank, and are filled in here:
 
-    - the group: a program says "all-reduce in the family tp", where a family is all groups of one
-      kind; each rank is in one group of a family at most, such as "tp.3";
-    - the other end of a message: a program names the other stage, and a rank talks to the rank of
-      its own pipeline there;
-    - the numbers of operations, which count all operations of all ranks.
+    - the group. A program says "all-reduce in the family tp", where a family is all groups of one
+      kind. A rank is in at most one group of a family, such as "tp.3";
+    - the other end of a message. A program names the other stage; a rank talks to the rank of its
+      own pipeline there;
+    - the numbers of operations. A program counts its own operations from 0; the result counts all
+      operations of all ranks.
 
     Parameters
     ----------
@@ -66,19 +67,23 @@ def place_programs(
 
         - `kind`: a computation, a collective, or one end of a message;
         - `family`: of a collective or message; "" of a computation;
-        - `size_bytes` or `duration_s`;
-        - `after`: the operations of the same program that it depends on, counted from 0;
-        - `toward` and `tag`: of a message the other stage, and a number that is the same at both
-          ends; `toward` is -1 of all others.
+        - `size_bytes`, and `duration_s` in seconds;
+        - `after`: the operations of the same program that it waits for, counted from 0;
+        - `toward`: of a message the other stage, else -1;
+        - `tag`: of a message or collective a number that is the same at all of its ends.
 
         All members of a group have its collectives in the same order.
 
     Returns
     -------
     Step
-        The operations of all ranks, rank after rank. `match` is a number that the parts of one
-        communication at its ranks share, -1 of a computation; `peer` is the other rank of a
-        message, else -1. The step is not checked again.
+        The operations of all ranks, rank after rank, one entry of each array for each. Two arrays
+        say what belongs together:
+
+        - `match`: the same number for all parts of one communication, -1 of a computation;
+        - `peer`: the rank at the other end of a message, else -1.
+
+        The step is not checked again.
     """
     _check_messages(programs)
 

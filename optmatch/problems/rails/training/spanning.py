@@ -208,20 +208,19 @@ def _forward_messages(
 ) -> list[list[Operation]]:
     """Let messages between pipeline stages go around where sender and receiver share no rail.
 
-    With `inside` = 2 the stages 0 and 1 are in one server, 2 and 3 in the next one. Stages 0 and 2
-    are on the same rails, 1 and 3 on others. A message from stage 0 to stage 3 then takes two
-    steps: stage 0 sends it to stage 1, in its server, and stage 1 forwards it to stage 3::
+    A rail is a switch that joins the GPUs of the same place in all servers. With two stages in a
+    server, stages 0 and 1 are in the first server, 2 and 3 in the second one. Stages 0 and 2 share
+    a rail, 1 and 3 another one. A message from stage 0 to stage 3 then takes two steps::
 
         server A        server B
         0               2           rails of 0 and 2
         | (1)
         1 ----(2)-----> 3           rails of 1 and 3
 
-    A stage has to take all messages of one sender in the order in which they are sent, those that
-    it forwards and those that are for itself. If stage 0 sends f, g, x, h, and stage 1 forwards f,
-    g and h while x is for itself, then stage 1 forwards f and g at the beginning of its program,
-    and h just after it has received x. The messages to forward are kept in *runs*, between which
-    the messages for the stage itself come: here [f, g] and [h].
+    Stage 1 *forwards* the message: its program gets a receive and a send. They have to stand where
+    the stage takes all messages of one sender in the order in which they are sent. Example: stage
+    0 sends f, g, x and h to stage 1; x is for stage 1 itself, the others are forwarded. Stage 1
+    then forwards f and g at the very beginning, and h right after it has received x.
 
     Parameters
     ----------
@@ -239,8 +238,9 @@ def _forward_messages(
         operations that come before) is counted anew.
     """
     # ``hops[stage][k]`` is operation k with `toward` set to the next stage on the way.
-    # ``queues[sender, stage]`` are the runs that `stage` forwards for `sender`: a message for the
-    # stage itself begins a new run, which may stay empty.
+    # ``queues[sender, stage]`` has the messages that `stage` forwards for `sender`, as a list of
+    # runs: all before the first message that is for the stage itself, all between this one and the
+    # second one, and so on. In the example it is [[f, g], [h]]. A run may be empty.
     hops = [
         [_hop(stage, operation, inside) for operation in program]
         for stage, program in enumerate(programs)
@@ -253,7 +253,8 @@ def _forward_messages(
             elif operation.kind == SEND:
                 queues[stage, hop.toward].append([])
 
-    # The new program of a stage begins with the first run of each sender.
+    # The new program of a stage begins with the first run of each sender. Each iterator of
+    # `runs_of_source` hands out the runs of one sender, the next one with each call of `next`.
     forwarding_programs = []
     for stage, program in enumerate(programs):
         runs_of_source = {
@@ -263,8 +264,9 @@ def _forward_messages(
         for source, runs in runs_of_source.items():
             operations += _forward(next(runs), source, len(operations))
 
-        # Its own operations follow. After each message that it receives for itself comes the next
-        # run of this sender. ``new_number[k]`` is the place of old operation k in the new program.
+        # The operations that it had before follow. After each message that it receives for itself
+        # comes the next run of this sender. ``new_number[k]`` is the place of old operation k in
+        # the new program.
         new_number: list[int] = []
         for operation, hop in zip(program, hops[stage], strict=True):
             new_number.append(len(operations))
@@ -279,26 +281,34 @@ def _forward_messages(
 
 
 def _hop(stage: int, message: Operation, inside: int) -> Operation:
-    """Let a message go to or come from the next stage on its way; anything else as it is.
+    """Replace the other end of a message by the next stage on its way, seen from one of its ends.
 
-    A stage is the GPUs of one place in the pipeline; consecutive stages share a server. A message
-    to another server goes first, inside its server, to the stage `via` whose GPU has the rail of
-    the receiver, and then over this rail.
+    A *stage* is one place of the pipeline; `inside` consecutive stages share a server. A *rail*
+    is a switch that joins the GPUs of the same place in all servers. A message to another server
+    goes over the rail of its receiver. If the sender is not on this rail, it first hands the
+    message to the stage `via` of its own server that is. With two stages in a server, stage 0
+    sends to stage 3 like this::
+
+        0 -> 1 (via, same server) -> 3 (over the rail of 1 and 3)
+
+    The send of stage 0 then goes to stage 1, and the receive of stage 3 comes from stage 1. What
+    stage 1 itself does is not listed here.
 
     Parameters
     ----------
     stage
         The stage whose operation it is.
     message
-        An operation of this stage.
+        An operation of this stage: `kind`, and `toward`, the stage at the other end of a message.
     inside
         The number of stages in a server.
 
     Returns
     -------
     Operation
-        The same operation toward the next stage on its way, in the family of messages inside a
-        server (``"pp" + SERVER``) or over a rail (``"pp" + RAIL``).
+        The same operation with `toward` set to the next stage on the way of a send, or to the last
+        stage before a receive. `family` says what it passes: ``"pp" + SERVER`` inside a server,
+        ``"pp" + RAIL`` over a rail. An operation that is no message is returned as it is.
     """
     if message.kind not in (SEND, RECV):
         return message
@@ -307,7 +317,8 @@ def _hop(stage: int, message: Operation, inside: int) -> Operation:
     if stage // inside == other // inside:
         return message._replace(family="pp" + SERVER)
 
-    # A receiver gets it over its own rail; a sender that has this rail needs no help.
+    # `via` is the stage in the server of the source with the place of the receiver. A receiver
+    # always gets the message from there, over a rail. The source itself may be `via`.
     source, to = (stage, other) if message.kind == SEND else (other, stage)
     via = source // inside * inside + to % inside
     if message.kind == RECV:

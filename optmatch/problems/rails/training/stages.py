@@ -207,13 +207,13 @@ class _Program:
         The result is the list `operations`: computations, collectives and messages, each with the
         numbers of the operations that it waits for. It is written in this order:
 
-        1. the passes, each of which takes one micro-batch through one part of the model (kind "F"
-           forward, "B" backward, "I" backward for gradients of inputs alone, "W" for those of
-           weights alone), with the exchange of gradients of weights;
+        1. the passes: each takes one micro-batch through one part of the model. Its `kind` is "F"
+           (forward), "B" (backward), "I" (backward, for gradients of inputs alone) or "W" (for
+           gradients of weights alone). The last pass of a part exchanges gradients of weights;
         2. with the schedule "dualpipe", the exchange with the stage that has the same parts;
         3. the optimiser;
-        4. with ZeRO stage 1 or 2, the gathering of new weights, as each rank has updated only its
-           own shard of them.
+        4. with ZeRO stage 1 or 2, the gathering of new weights: each rank has updated only its own
+           shard of them.
 
         Parameters
         ----------
