@@ -64,7 +64,13 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
     """
 
     def tell_members(reach: _Reach, n_begun: int) -> _Reach:
-        """Return the reach after islands have told their members, and rails `n_begun` others."""
+        """Return the reach after islands have told their members, and rails `n_begun` others.
+
+        A `_Reach` says how far the data have come at most: ``whole`` islands all of whose ranks
+        know, ``begun`` islands of which one rank knows, and ``unsent`` ranks that know and have
+        not sent over their circuit. The islands that were begun become whole, and their members
+        that hear now have not sent; `n_begun` other islands are begun.
+        """
         return _Reach(
             whole=min(reach.whole + reach.begun, islands),
             begun=n_begun,
@@ -72,15 +78,19 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
         )
 
     def send_over_rails(reach: _Reach) -> _Reach:
-        """Return the reach after a round over rails, in which members are told beside."""
+        """Return the reach after a round over rails, in which members are told beside.
+
+        All ranks that know send. If circuits never change, only those send that have not sent yet:
+        whoever has sent would tell the same rank again.
+        """
         n_senders = members * reach.whole + reach.begun
         if static:
             n_senders = reach.unsent
         return tell_members(reach, min(n_senders, members * islands))
 
-    # All states that can be reached are followed, breadth first. ``reaches[extra]`` are those
-    # after the present number of rounds over rails and `extra` other rounds. At first one rank of
-    # one island has the data, and has not sent yet.
+    # Breadth-first search over how far the data have come. ``reaches[extra]`` has all states that
+    # are possible after the present number of rounds over rails and `extra` other rounds. At first
+    # no island is whole, one is begun, and one rank has not sent yet.
     reaches = {0: {_Reach(0, 1, 1)}}
     while True:
         next_reaches: dict[int, set[_Reach]] = {}

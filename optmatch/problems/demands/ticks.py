@@ -669,19 +669,20 @@ def even_out(
 ) -> Scaled:
     """Round a demand such that all its rows and columns have exactly the same sum.
 
-    A *tick* is the unit of time in which all entries are whole numbers. The demand was given with
-    rows and columns of one sum, but each entry was then rounded up to ticks, and the sums differ
-    a little. A decomposition into permutations needs equal sums. For example, rows of
-    1/2, 1/2, 0 and of 1/3, 1/3, 1/3 s agree, but rounded up to ticks of 0.1 s they have 10 and 12
-    ticks.
+    A schedule that keeps all ports busy needs equal sums. The demand may have been given with
+    equal sums, but each entry has been rounded up to whole *ticks*, the unit of time, and the sums
+    differ a little since. For example, rows of 1/2, 1/2, 0 and of 1/3, 1/3, 1/3 s agree; in ticks
+    of 0.1 s they become 5, 5, 0 and 4, 4, 4, with sums of 10 and 12.
 
-    The entries are rounded again, up or down:
+    The entries as they were given are therefore rounded again, some up and some down. The tick is
 
-    - if no tick and no delay were given, and entries are short decimal numbers, as these;
-    - else to the given tick, or to one of 1e-12 of the sum of a row that divides the delay.
+    - a power of ten, such as 0.01 s, if neither a tick nor a delay was given and all entries are
+      short decimal numbers;
+    - else the given tick, if there is one;
+    - else about 1e-12 of the sum of a row; if there is a delay, a tick that divides it.
 
-    Nothing changes if the sums are equal already, or differ by more than rounding does: then they
-    are meant to differ. Zeros stay zero.
+    Nothing changes if the sums are equal already, or if they differ by more than rounding does:
+    then they are meant to differ. Zeros stay zero.
 
     Parameters
     ----------
@@ -718,7 +719,8 @@ def even_out(
     if np.abs(sums - mean).max() > (AGREEING * mean if quantum_s is None else quantum_s / 2):
         return scaled
 
-    # Short decimals if that is what entries were, or else entries rounded to a fine tick.
+    # `tick` becomes the new unit in seconds, and `rounded` the entries in it: short decimals if
+    # that is what entries were, or else entries rounded to a fine tick.
     decimals = None
     rounded: NDArray[np.int64] | None
     if quantum_s is None and not delay_s:

@@ -137,19 +137,22 @@ def make_job(
     Parameters
     ----------
     name
-        A name of `PRESETS`, which tell their sources.
+        The name of a preset, one of `PRESETS`, which tell their sources.
     gpus
-        How many, as a multiple of what one replica needs, or one group of experts or shards. Of
-        ``"llama3-405b"`` also 1,024: with half of its context parallelism.
+        The number of GPUs: a multiple of what one preset needs (one replica, or one group of
+        experts or shards). ``"llama3-405b"`` may also have 1,024, with half of its context
+        parallelism.
     network
-        Servers and rails; None for servers of eight GPUs with a port of 50 GB/s for each, in which
-        data change rail in 500 ns. A network that is given replaces the whole of it, so
-        `RailNetwork.change_rail_s` is None if not given too. To change single fields, use
+        Servers and rails. None takes servers of eight GPUs, each with a port of 50 GB/s, in which
+        data change rail in 500 ns (`RailNetwork.change_rail_s`). A network that is given replaces
+        all of this. To change single fields of a job afterwards, use
         ``replace(job, network=replace(job.network, ...))`` of `dataclasses`.
     as_run
-        Attention is causal and the efficiency fitted to published steps; of ``"deepseek-v3"``
-        also: the overlap of DualPipe, at most four servers for a token, to which it goes in FP8,
-        and with `network` None the 160 GB/s inside a server of H800.
+        False takes only the sizes of the preset. True takes what its published run had beside
+        them: attention is causal, and the efficiency of computations is fitted to published steps.
+        For ``"deepseek-v3"`` passes also overlap as in DualPipe, a token goes to experts on at
+        most four servers, in FP8, and without `network` a server has the 160 GB/s of an H800
+        inside.
 
     Returns
     -------

@@ -257,7 +257,8 @@ class SliceAllocation(Displayed):
                 return []
             destination_there += servers_per_rack  # the pool counts on in the second rack
 
-        # Routes of the pool are those of a first rack and the one after it.
+        # The edges of a route of the pool have the numbers that they would have if the racks were
+        # 0 and 1. Edges of the first rack move to `rack`, all others to `other_rack`.
         edge_fibres = fabric.edge_fibres
         offset_in_rack = rack * edges_per_rack
         offset_in_other = (other_rack - 1) * edges_per_rack
@@ -272,7 +273,8 @@ class SliceAllocation(Displayed):
                 ]
             )
 
-            # Only routes whose edges have enough free fibres are offered.
+            # Only routes whose edges have enough free fibres are offered. `rank`, the place in the
+            # pool, decides among routes that are equal otherwise.
             if all([loads[edge] + weight <= edge_fibres[edge] for edge in route]):
                 busiest = max([int(loads[edge]) for edge in route])
                 offered.append((len(route), busiest, rank, route))

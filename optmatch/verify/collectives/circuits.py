@@ -59,8 +59,8 @@ def check_planes(
     loads
         What the sends of each round need. Two arrays of shape (rounds,) are used:
 
-        - ``busiest_bytes``: the bytes of one port of the rank that sends most, if it divides them
-          evenly among its ports with the same circuit;
+        - ``busiest_bytes``: the most bytes that one port sends, if each rank divides what it sends
+          to another rank evenly among its ports with a circuit to this rank;
         - ``ready_s``: when the ranks that take part are ready, in seconds.
 
         None if the problem states its rounds as a list of *steps*, rows of a circuit number and
@@ -441,9 +441,12 @@ def measure_rounds(
     Returns
     -------
     RoundLoads or None
-        Four arrays of shape (rounds,): the bytes of the busiest circuit, the most hops of a send,
-        when the last rank that takes part is ready (in seconds), and the bytes of the busiest rank
-        inside its island (-1 without any). None if a hop has no circuit.
+        Four arrays of shape (rounds,); None if a hop has no circuit.
+
+        - ``busiest_bytes``: the bytes of the busiest circuit;
+        - ``hops``: the hops of the longest way of a send, 0 without sends;
+        - ``ready_s``: when the last rank that takes part is ready, in seconds;
+        - ``island_bytes``: the bytes of the busiest rank inside its island, -1 without any.
     """
     n_ranks = problem.n_ranks
     n_rounds = plan.n_rounds

@@ -675,7 +675,8 @@ def _cell_matrices(
         complex128, ``dT[cell, column, side left by, side entered]``: the derivatives of T by each
         of the seven values, per dB or per rad.
     """
-    # The angle, the leaked power and the loss of each cell in its state.
+    # The angle, the leaked power and the loss of each cell in its state. A half-turned cell is
+    # midway between cross and bar, and has HALF_LOSS as well.
     share = np.array([1.0, 0.0, 0.5])[states]  # of the way from cross to bar
     half = 4 * share * (1 - share)  # 1 for a cell that is half turned
     bar_tilt = values[:, BAR_TILT]
@@ -686,8 +687,9 @@ def _cell_matrices(
     loss_db = share * values[:, BAR_LOSS] + (1 - share) * values[:, CROSS_LOSS]
     loss_db = loss_db + half * values[:, HALF_LOSS]
 
-    # A cell without loss would make loops without loss, whose light has no solution. Where this
-    # limit holds, the gain does not depend on the loss.
+    # The gain is an amplitude: 20 dB of loss leave a tenth of it. It stays below `KEPT`, which is
+    # just below 1: a cell without loss would make loops without loss, whose light has no solution.
+    # Where this limit holds, the gain does not depend on the loss.
     stated_gain = 10 ** (-loss_db / 20) * np.sqrt(1 + leak)
     gain = np.minimum(KEPT, stated_gain)
     gain_per_db = np.where(stated_gain < KEPT, -np.log(10) / 20 * gain, 0.0)

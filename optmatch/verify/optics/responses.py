@@ -362,16 +362,22 @@ def _solve_light(
     matrices: NDArray[np.complex128],
     with_returns: bool,
 ) -> tuple[NDArray[np.complex128], ...]:
-    """Solve for the light of the model in one state: what arrives, and what passes each cell.
+    """Solve for the light of a chip in one setting: what arrives, and what passes each cell.
+
+    A cell has four terminals: a1 and a2 at its end a, b1 and b2 at its end b. Waveguides join
+    terminals of different cells; fibres are joined to the free ones at facets. Light is described
+    by its amplitude, a complex number whose squared size is the power. The chip is linear: if
+    twice the light is sent, twice the light arrives.
 
     Parameters
     ----------
     fabric, graph
-        The chip and its cells.
+        The chip and its cells. ``graph.mate[terminal]`` is the terminal that a waveguide joins it
+        to, negative if it is free.
     device
         The loss of waveguides and facets.
     matrices
-        (cells, side of end b, side of end a): the matrix of each cell for light from end a to
+        complex128, (cells, side of end b, side of end a): what a cell makes of light from end a to
         end b, heat and faults included. Light from b to a has the transpose.
     with_returns
         Whether `returning` is wanted, which takes one solution for each joined terminal.
@@ -387,10 +393,10 @@ def _solve_light(
         (cells, 4 terminals, destinations): the amplitude at a destination for light of amplitude
         1 that leaves a cell at a terminal; facets are not counted here.
     returning
-        (cells, 4 terminals entered, 4 terminals left): the amplitude that enters the cell again
-        at one terminal for light of amplitude 1 that leaves it at another: after the waveguide
-        there, all ways through the unchanged chip, turns through this cell included. 0 for light
-        that leaves at a free terminal, and everywhere if it is not wanted.
+        (cells, 4 terminals entered, 4 terminals left): the amplitude that comes back to a cell at
+        one of its terminals for light of amplitude 1 that has left it at another, by all ways
+        through the chip. 0 for light that leaves at a free terminal, and everywhere if it is not
+        wanted.
     """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 

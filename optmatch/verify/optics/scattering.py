@@ -178,10 +178,11 @@ def _eliminate(
 ) -> NDArray[np.complex128]:
     """Find the light that enters each cell of a chip, for light that is sent in at one terminal.
 
-    The amplitudes x at all joined terminals solve the linear system :math:`(I - C S) x = b`. S
-    leads light through cells, C through waveguides to the next cell, and b is the light that is
-    sent in. The system is sparse; it is solved by LU elimination without pivots, once for all
-    inputs.
+    The unknowns x are the amplitudes of light that enters a cell at a terminal to which a
+    waveguide leads. All such light has either been sent in there (b), or has passed another cell
+    (S) and then the waveguide (C): ``x = C S x + b``. Hence x solves the linear system
+    :math:`(I - C S) x = b`. It is sparse, and solved by LU elimination without pivots, once for
+    all inputs.
 
     Parameters
     ----------

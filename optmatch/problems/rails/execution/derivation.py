@@ -587,11 +587,14 @@ def _mark_demands(
 ) -> TriggerPlan:
     """Mark the changes of circuits that also wait until somebody needs the new circuits.
 
-    A change of circuits, called a trigger, always waits until the old circuits are free. Where the
-    plan asks for it at just that time, there is nothing more to wait for. Where the plan asks at
-    another time, the trigger is *set on demand*: it also waits until its first user, the first
-    operation over the new circuits, is ready. There are two conditions: the first user is ready
-    when the plan asks, and all that it waits for comes before the trigger in the order.
+    A change of circuits, called a *trigger*, always waits until the old circuits are free. It may
+    also wait for its *first user*, the first operation over the new circuits: until all is over
+    that this operation waits for. It is then called set on demand. A trigger is, if
+
+    - the plan with times asks for the change at another time than that at which the old circuits
+      get free, as if it had waited for something else;
+    - the first user is ready at this time;
+    - all that the first user waits for comes before the trigger in the order of the plan.
 
     Parameters
     ----------
@@ -631,10 +634,9 @@ def _mark_demands(
         over_s = plan.end_s[find(in_this_step, "after")]
         np.maximum.at(drained_s, in_this_step[:, 5], over_s)
 
-        # ``users[trigger]`` is the first operation over the new circuits, -1 for none. Three
-        # conditions make a trigger one on demand: its first user is ready when the plan asks; the
-        # plan does not ask just when the old circuits are free; and all that the first user waits
-        # for stands before the trigger.
+        # ``users[trigger]`` is the first operation over the new circuits, -1 for none. The three
+        # conditions: the first user is ready when the plan asks; the plan does not ask just when
+        # the old circuits are free; all that the first user waits for stands before the trigger.
         users = first_users(rail, linked.place, find)
         event = events.event_of[users]
         asked_s = np.array([change.asked_s for change in changes])

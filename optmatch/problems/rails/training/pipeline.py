@@ -324,12 +324,16 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
 
     Notes
     -----
-    The order is first written in turns such as "F0": the kind of the pass, and the end from which
-    its micro-batch comes, 0 for the end nearer to this stage and 1 for the other. A turn "W" does
-    the oldest gradients of weights that an "I" has put off. The counts are those of the DualPipe
-    paper (https://arxiv.org/abs/2412.19437). `early` + `late` = pp / 2, and the nearer end has
-    2 * early + late + main = micro_batches / 2 turns "F0", which gives `main`. There are as many
-    turns "W" as "I".
+    The order is first written in turns such as "F0": the kind of the pass, and the end of the
+    pipeline from which its micro-batch comes, 0 for the end nearer to this stage and 1 for the
+    other one. A turn "W" does the oldest gradients of weights that an "I" has put off. For
+    example, stage 0 of 4 has these turns for 8 micro-batches (early = late = main = 1)::
+
+        F0 F0   F0 F1   I1 W F1   F0 B1 F1 B0   B1 F1 B0   B1   I0   W I0   W
+
+    The counts are those of the DualPipe paper (https://arxiv.org/abs/2412.19437). There are
+    `early` + `late` = pp / 2. The nearer end has 2 * early + late + main = micro_batches / 2 turns
+    "F0", which gives `main`. There are as many turns "W" as "I".
     """
     # A stage in the middle (`early` = 0) is reached by both streams at once. One at an end has
     # two forward turns more for each stage between it and the middle, before the other stream
@@ -350,8 +354,9 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     turns += ["W", "I0"] * early + ["W"] * late
 
     # Turns become passes. In the second half of the pipeline the nearer end is the last stage, so
-    # that turns "F0" are of part 1. The micro-batches of part 1 are numbered from
-    # micro_batches / 2 on. ``count[is forward, part]`` is how many have had a turn.
+    # that turns "F0" are of part 1 (`swap` is 1). The micro-batches of part 1 are numbered from
+    # micro_batches / 2 on. ``count[is forward, part]`` is how many have had a turn. Passes "W"
+    # wait in the queue `put_off` from the turn "I" of their micro-batch on.
     swap = int(stage >= half)
     count: Counter[tuple[bool, int]] = Counter()
     passes: list[Pass] = []

@@ -47,16 +47,22 @@ class Sizes:
     def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
         """Derive from the sizes of the model what one micro-batch costs at one rank.
 
-        Three kinds of attributes are set:
+        A rank is one GPU. A layer consists of attention and of a feed-forward part, which may be
+        divided into experts. These attributes are set:
 
-        - seconds of a forward pass: `attention_s` and `ffn_s` of a layer, `head_s` of the output
-          over the vocabulary. They follow from the floating-point operations or, where memory
-          takes longer, from the bytes that are moved;
-        - numbers of weights of a rank: `words` (vocabulary), and of a layer `dense` (those that
-          all replicas hold) and `sparse` (those of experts);
-        - bytes that are sent: `activation`, `message`, `keys_and_values`, `dispatch` and `combine`
-          (tokens to experts, and back), and `leaving`, the part of the last two that leaves a
-          server.
+        - `attention_s`, `ffn_s`: seconds of a forward pass through both parts of a layer;
+        - `head_s`: seconds of the output over the vocabulary;
+        - `words`: the weights of a rank for the vocabulary, as a number;
+        - `dense`, `sparse`: its weights for one layer, those that all replicas hold and those of
+          experts;
+        - `activation`: bytes of what a layer takes in;
+        - `message`: bytes of it at one rank, as sent to the next stage of the pipeline;
+        - `keys_and_values`: bytes of these for attention;
+        - `dispatch`, `combine`: bytes that go to experts, and back;
+        - `leaving`: the part of these two that leaves a server, from 0 to 1.
+
+        Seconds follow from the floating-point operations or, where memory takes longer, from the
+        bytes that are moved.
 
         Parameters
         ----------
@@ -76,8 +82,8 @@ class Sizes:
         self.inner = tokens * model.hidden  # numbers of a layer's input
 
         # Weights. Attention has matrices of queries and outputs, and of keys and values, which
-        # are smaller where queries share them. `words`, `dense` and `sparse` are weights of a
-        # rank; `matrices` are those of one expert, or of the feed-forward part if there is one.
+        # are smaller where queries share them. `attention` counts the weights of a whole layer,
+        # `matrices` those of one expert, or of the feed-forward part if there are no experts.
         matrices = model.ffn_matrices * model.hidden * model.ffn
         attention = (2 + 2 * model.shared_keys) * model.hidden**2
         self.words = model.hidden * model.vocabulary / split.tp
@@ -86,9 +92,10 @@ class Sizes:
         self.dense = attention / split.tp + (experts if split.ep == 1 else 0.0)
         self.sparse = experts if split.ep > 1 else 0.0
 
-        # Seconds. A weight takes two operations for each token, and scores of attention two for
-        # each number of queries and keys, and as many for the values. Experts compute for the
-        # tokens of the busiest rank.
+        # Seconds. A weight takes two operations for each token, a product and a sum. Scores of
+        # attention take two for each pair of numbers of queries and keys, and as many for the
+        # values. Experts compute for the tokens of the busiest rank: `skew` says how many times
+        # the mean it has, `routed` counts a token once for each expert that it goes to.
         scores = 4 * (model.attended or model.sequence) * model.hidden
         skew = workload.skew_of(split.ep) if model.experts > 1 else 1.0
         routed = tokens * model.active_experts * skew
@@ -114,7 +121,8 @@ class Sizes:
             moved = self.inner * workload.width_bytes / workload.memory_bytes_per_s
             self.attention_s += _BESIDE * moved * (1 / split.tp + 1 / shared) / 2
 
-        # Bytes of what is sent.
+        # Bytes of what is sent. Tensor-parallel ranks divide messages among themselves; tokens go
+        # to experts perhaps in narrower numbers than they come back.
         self.activation = self.inner * workload.width_bytes
         self.message = self.activation / split.tp
         self.keys_and_values = 2 * model.shared_keys * self.message
