@@ -107,7 +107,9 @@ def shortest_routes(
 ) -> NDArray[np.int32]:
     """Count the cells on the shortest route from each source to each destination.
 
-    A route passes each link, a waveguide between two cells, once at most.
+    A cell is a 2 x 2 switch with four terminals; a link is a waveguide between two cells. A route
+    may pass each link once at most. Shortest walks without this rule are found for all pairs at
+    once. Only where such a walk passes a link twice, the route of the pair is searched by itself.
 
     Parameters
     ----------
@@ -138,6 +140,8 @@ def shortest_routes(
         table.flags.writeable = False
         return table
 
+    # Shortest walks, from some sources at a time, since their tables are large. `is_doubtful`
+    # marks walks that pass a link twice.
     check_size("entries", len(sources) * len(graph.mate), "ports")
     table = np.empty(is_same.shape, dtype=np.int32)
     is_doubtful = np.zeros(is_same.shape, dtype=np.bool_)

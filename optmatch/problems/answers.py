@@ -278,15 +278,29 @@ def _check_tenancy_plan(problem: Tenancy, answer: TenancyPlan) -> None:
 def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
     """Refuse a plan of a training step whose arrays belong to another job or other rails.
 
-    A rail is the switch that joins GPUs of the same place in all servers.
+    A *rail* is the switch that joins the GPUs of the same place in all servers. Sets of ports are
+    numbers: bit p is 1 if port p is in the set. For example, 5 means the ports 0 and 2.
 
     Parameters
     ----------
     problem
         The training job, and the ports that each GPU has.
     answer
-        Start and end of each operation in seconds, the sets of ports that they use (as numbers
-        whose bits are the ports), relays, and a timeline of matchings for the rails.
+        The plan. The fields that are read here:
+
+        - ``start_s``, ``end_s``: start and end of each operation, and ``step_s``, the length of
+          the step, in seconds;
+        - ``ports``: the set of ports that each operation sends over;
+        - ``relays``: rows of an operation, a rank that forwards its data, and a set of ports;
+        - ``pooled``: whether data change rail inside servers; sets then have the ports of all
+          rails of a server;
+        - ``rails``: timelines. Each has the rails that it is for, and
+          ``matchings[state, transmit port]``.
+
+    Raises
+    ------
+    InputError
+        Naming the field that does not fit.
     """
     step = problem.step()
     n_ports = problem.network.ports_per_gpu

@@ -129,21 +129,26 @@ def _dilate(
 ) -> list[tuple[int, int]]:
     """Place and wire the cells of a dilated Benes network, by recursion.
 
-    A cell is a 2 x 2 switch. As in a Benes network, a first column of cells leads each circuit to
-    an upper or to a lower network of half the size, and a last column leads it to its output. In a
-    dilated one, no cell ever has two circuits: an input is a pair of wires of which at most one
-    has light, and has a cell of its own.
+    A cell is a 2 x 2 switch with two wires on the left and two on the right. As in a Benes
+    network, a first column of cells leads each circuit to an upper or to a lower network of half
+    the size, and a last column leads it to its output::
+
+        inputs -- first column --< upper network >-- last column -- outputs
+                                 < lower network >
+
+    In a dilated network no cell ever carries two circuits, which keeps crosstalk low. To this end
+    each input is a pair of wires of which at most one has light, and has a cell of its own.
 
     Parameters
     ----------
     builder
         Where the cells are placed.
     pairs
-        The two wires of each input.
+        The two wires of each input, as the builder numbers them.
     line
-        The place of the first input across the drawing.
+        The row of the drawing in which the first input is.
     middle
-        The column in the middle, which networks of all sizes have in common.
+        The column in the middle of the drawing. A network inside lies on both sides of it, too.
 
     Returns
     -------

@@ -134,17 +134,17 @@ def choose_terminals(
 def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals:
     """Choose perimeter terminals, evenly spread, that can all be used at the same time.
 
-    Perimeter terminals are those where light can come in and out, numbered along the boundary; a
-    link is a waveguide between two cells. No two terminals that must meet form a dead pair, which
-    no light connects, and no two need the same link to get into the mesh.
+    Perimeter terminals are where light can come in and out of a mesh, numbered along its boundary.
+    Two terminals that must meet have to be joined by some way of light, and no two chosen ones may
+    need the same link (a waveguide between two cells) to get into the mesh.
 
-    Free terminals come in twos, one on each side of a vertex, and send their light opposite ways
-    along the boundary. Each way has its own links into the mesh, so the even choice to start from
-    takes vertices evenly and sides in turn (and, where that cannot be mended, just terminals
-    evenly). While there is a bad pair, one terminal moves to the unused place with the fewest, the
-    nearest of equals. Where that fails, a choice of a few more ports is thinned out evenly: all
-    ports of a part can be used where all ports of the whole can. The result depends on the
-    arguments alone.
+    1. The first choice is spread evenly over the boundary.
+    2. While two terminals are in each other's way, one of them moves to the unused terminal with
+       the fewest such conflicts; of equal ones to the nearest.
+    3. If that fails, the same is tried with a few more ports, of which some are left out again,
+       evenly. A part of the ports can be used if all of them can.
+
+    The result depends on the arguments alone.
 
     Parameters
     ----------
@@ -166,6 +166,8 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     InputError
         If no such choice is found.
     """
+    # First as many ports as are wanted, then one more with each try. `chosen` has the terminals of
+    # a port one after the other.
     n_terminals = len(graph.perimeter)
     terminals_per_port = 2 if alternating else 1
     n_ports = count // terminals_per_port

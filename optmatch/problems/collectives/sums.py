@@ -333,33 +333,42 @@ def _require_islands(
 ) -> None:
     """Add to a linear programme how many islands have sent, or have heard, by one of its rounds.
 
-    The programme bounds the time of an all-reduce from below. Ranks are in *islands*, groups with
-    circuits (*rails*) between them; I is their number. For one byte of the buffer,
+    An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
+    bounds its time from below. Ranks are in I *islands*; circuits between islands are *rails*.
+    For each byte,
 
-    - t is the first round after which some islands have its sum over all ranks, and f >= 1 is how
-      many islands have it then;
+    - t is the first round after which some islands have its sum, and f is how many have it then;
     - an island is *collected* in the last round up to t in which its data leave it;
     - an island is *informed* in the first round in which it hears of the sum;
-    - the *excess* is how many sends over rails there are beyond the least number, 2 (I - 1).
+    - the *excess* counts sends over rails beyond the least number, 2 (I - 1).
 
-    All islands but one are collected once and informed once. Collecting ends with round t and
-    informing begins with it. Count the islands that are collected up to round r or informed after
-    it: they are I - 1 at least, and for r = t about 2 (I - 1). How many are missing depends on f
-    and on the excess (derived in paragraph 4 of the module).
+    All islands but one are collected once and informed once, collected up to round t, and informed
+    from it on. Hence, for any round r, at least I - 1 islands are collected up to r or informed
+    after r: all are collected if r comes after t, and all are still to be informed if r comes
+    before. For r = t both hold, but for a few islands::
+
+        f = 1 or more than 3     at least 2 (I - 1) less the excess
+        f = 2                    at least 2 (I - 1) - 1 less the excess
+        f = 3                    at least 2 (I - 1) - 2 less the excess
+
+    Two rows say this, one of them without the islands that are collected in round r itself. Their
+    numbers are derived in the text of the module.
 
     Parameters
     ----------
     inequalities
         Gets two rows, each a sum of variables that is at least a number.
     variables
-        The columns, as slices; all are means over the bytes. With one column a round:
-        ``collected`` and ``informed``, numbers of islands, and ``excess``. ``share`` has three
-        columns a round: the part of the bytes whose t is this round. Its first columns are those
-        of f = 1 or f > 3, then come those of f = 2, and then those of f = 3.
+        The columns of each kind of variable, as slices. All are means over the bytes:
+
+        - ``collected``, ``informed``: numbers of islands, one column a round;
+        - ``excess``: one column a round, each for the bytes whose t is this round;
+        - ``share``: the part of the bytes whose t is a round. First one column a round for f = 1
+          or f > 3, then as many for f = 2, then as many for f = 3.
     islands
         The number of islands, I.
     place
-        The round, from 0, and the number of rounds over rails.
+        The round r, from 0, and the number of rounds over rails.
     """
     round_, rounds = place
     other_islands = islands - 1
@@ -368,10 +377,10 @@ def _require_islands(
     here = 1.0 * (all_rounds == round_)
     after = 1.0 * (all_rounds > round_)
 
-    # Collected up to this round: bytes whose t it is need 2 (I - 1) for f = 1 and f > 3, one less
-    # for f = 2, two less for f = 3, and less by the excess. Each row requires I - 1 of all bytes;
-    # what is needed beyond that is subtracted on the left side, times the share of these bytes.
-    # `np.kron` puts the three numbers at the columns of this round in the three classes of f.
+    # The row requires I - 1 of all bytes. Bytes whose t is this round need I - 1 more (f = 1 or
+    # f > 3), I - 2 more (f = 2) or I - 3 more (f = 3): this is subtracted on the left side, times
+    # the share of these bytes. The excess is added there, as it makes them need less. `np.kron`
+    # puts the three numbers at the columns of this round in the three classes of f.
     more_if_here = [-other_islands, 1 - other_islands, 2 - other_islands]
     inequalities.require(
         other_islands,
@@ -381,8 +390,9 @@ def _require_islands(
         (variables.share, np.kron(more_if_here, here)),
     )
 
-    # Collected up to the round before, less by the excess if t is one of the two rounds: bytes
-    # whose t is this round need I - 1 for f = 1 and f > 3, 2 I - 5 for f = 2, 2 I - 6 for f = 3.
+    # The same with the islands that are collected before this round. Bytes whose t is this round
+    # need I - 1 (f = 1 or f > 3), 2 I - 5 (f = 2) or 2 I - 6 (f = 3). The excess counts if t is
+    # this round or the one before.
     more_if_here = [0, 3 - other_islands, 4 - other_islands]
     here_or_before = here + (all_rounds == round_ - 1)
     inequalities.require(

@@ -274,15 +274,22 @@ EXACT = 12
 
 
 def check_groups(problem: GroupedDemand) -> None:
-    """Check that groups are given where they are asked for, and cover the demand.
+    """Check the groups of a demand, their weights and their deadlines.
 
-    A group (coflow) is a set of entries that is complete when all of them are; its lateness counts
-    from its deadline, times its weight.
+    A *group* (coflow) is a set of entries of the demand that belong to one task: it is complete
+    when all of them are sent. Only the objective ``"weighted-completion-s"`` knows groups.
 
     Parameters
     ----------
     problem
-        A demand of any objective; groups belong to ``"weighted-completion-s"`` alone.
+        A demand with any objective. The fields that are read here:
+
+        - ``demand_bytes[source, destination]``: the bytes of each entry;
+        - ``groups[source, destination]``: the group of the entry, from 0, or -1 for none. The
+          whole field is None if there are no groups;
+        - ``weights``, ``deadlines_s``: a number for each group, or empty;
+        - ``objective``, ``planes``, ``switching``, ``packet_bytes_per_s``, ``fabric``: groups are
+          defined only for one switch all of whose circuits stop at each change.
 
     Raises
     ------

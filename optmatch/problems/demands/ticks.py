@@ -172,16 +172,20 @@ def scale_amounts(
     min_slot_s: float = 0.0,
     quantum_s: float | None = None,
 ) -> ScaledAmounts:
-    """Count amounts, the delay and the shortest slot in ticks.
+    """Turn amounts in bytes, the delay and the shortest slot into whole numbers of ticks.
 
-    A tick is the unit of time in which methods compute; an amount in bytes becomes the ticks that
-    a circuit takes for it.
+    A *tick* is the unit of time in which methods compute. An amount in bytes becomes the number of
+    ticks that a circuit takes for it. The tick is
 
-    With `quantum_s` that is the tick; None takes the largest in which everything is an integer, if
-    there is one. The delay must be whole ticks. Demands are rounded up where a quantum is given
-    that does not divide them, or none exists.
+    - `quantum_s`, if it is given;
+    - else the longest time of which all amounts, the delay and the shortest slot are multiples;
+    - else, if there is none that is long enough, 1e-12 of the longest of these times. It divides
+      the delay.
 
-    Decimal numbers are taken at their word: 0.1 is one tenth, not the nearest binary fraction.
+    Amounts that are no multiple of the tick are rounded up. Decimal numbers are taken at their
+    word: 0.1 is one tenth, not the nearest binary fraction. For example, 100, 250 and 300 bytes at
+    1000 bytes per second take 0.1, 0.25 and 0.3 s; with a tick of 0.05 s these are 2, 5 and 6
+    ticks.
 
     Parameters
     ----------

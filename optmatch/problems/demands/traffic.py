@@ -124,10 +124,13 @@ def solstice(
     mutual: bool = False,
     own_ports: bool = False,
 ) -> Matrix:
-    """Draw a few large and more small flows for each port, in seconds of circuit time.
+    """Draw a random demand of a few large and more small flows for each port.
 
-    The demand is a sum of `large` and of `small` random permutations, of equal weights within each
-    kind, with noise, as in the evaluation of the scheduler Solstice [1]_.
+    It is a model of the traffic of a datacentre, as in the evaluation of the scheduler Solstice
+    [1]_. Each of `large` random permutations gives every port one large flow, and each of `small`
+    permutations gives it one small flow. Flows are seconds that a circuit takes for them. For
+    example, with a window of 3 ms, 4 large flows that are 0.7 of it have 0.525 ms each, and 12
+    small flows have 0.075 ms each. Noise is added to each entry.
 
     Parameters
     ----------
@@ -166,6 +169,8 @@ def solstice(
         raise InputError(f"share = {share:g}: must be <= 1", where="share")
     for flows, entries in (("n", n), ("large", large), ("small", small)):
         check_size("entries", n * integer(flows, entries, at_least=0), flows)
+
+    # The sum of all permutations, in nanoseconds.
     demand = np.zeros((n, n))
     for flows, part in (("large", share), ("small", 1 - share)):
         count = large if flows == "large" else small
@@ -174,7 +179,7 @@ def solstice(
             demand[np.arange(n), destinations] += part * window * 1e9 / count
     disturbed = demand + rng.normal(scale=noise * window * 1e9, size=(n, n))
 
-    # In whole nanoseconds; noise takes no flow away.
+    # Whole nanoseconds: noise takes no flow away, and adds none. The matrix is in seconds.
     flows_ns = np.where(demand > 0, np.maximum(np.rint(disturbed), 1.0), 0.0)
     return (flows_ns if own_ports and not mutual else _off_diagonal(flows_ns)) / 1e9
 
@@ -213,11 +218,12 @@ def zipf_moe(
     exponent: float = 1.0,
     bytes: float = 4096.0,
 ) -> Matrix:
-    """Send tokens to experts, one on each port, with skewed expert routing.
+    """Draw the traffic of a mixture-of-experts model, in which some experts are popular.
 
-    Each port has `tokens` tokens of `bytes`, and each token goes to `top` different experts; those
-    on its own port cost nothing. The popularity of the k-th expert is 1 / k to the power
-    `exponent`.
+    There is one expert on each port. Each port has `tokens` tokens of `bytes`, and sends each of
+    them to `top` different experts, which are drawn at random. The k-th expert in a random order
+    has the popularity ``1 / k**exponent``: with exponent 1, the second one is chosen half as often
+    as the first one. Tokens for the expert on their own port are not sent.
 
     Parameters
     ----------
@@ -254,7 +260,8 @@ def zipf_moe(
     if popular.min(initial=1.0) <= 0:
         raise InputError(f"exponent = {exponent:g}: nobody asks for expert {n}", where="exponent")
 
-    # Any expert may be the most popular one. A token draws its experts without replacement.
+    # Any expert may be the most popular one. A token draws its experts without replacement: by the
+    # Gumbel rule these are the `top` largest ones of log popularity plus Gumbel noise.
     popularity = rng.permutation(popular)
     demand = np.zeros((n, n))
     for source in range(n):  # by the Gumbel rule: the first `top` without replacement

@@ -268,12 +268,16 @@ def follow_light(
 ) -> Routes:
     """Find where the light of each circuit enters cells, and check that it reaches its partner.
 
+    A cell is a 2 x 2 switch. Its four corners are called terminals: cell 5 has the terminals 20,
+    21, 22 and 23. Light enters a cell at one terminal and leaves it at another one, which depends
+    on the state of the cell. A waveguide leads from there to a terminal of the next cell.
+
     Parameters
     ----------
     fabric
         A switch with cells.
     circuits
-        ``circuits[k] = source, destination``.
+        ``circuits[k] = source port, destination port``; int32, shape (circuits, 2).
     cell_states
         ``cell_states[cell]``: 0 bar, 1 cross, -1 free.
 
@@ -296,9 +300,9 @@ def follow_light(
             where="cell_states",
         )
 
-    # A terminal is a corner of a cell, four to each. Light that enters a cell at one leaves it at
-    # another one, by the state of the cell, and passes on to the terminal that is joined to that;
-    # lists are quicker to step through than arrays.
+    # ``exits[terminal][state]`` is where light that enters at a terminal leaves its cell, and
+    # ``mate[terminal]`` the terminal that is joined to it, -1 for none. Lists are quicker to step
+    # through than arrays.
     mate = graph.mate.tolist()
     exits = graph.exits.tolist()
     states = cell_states.tolist()

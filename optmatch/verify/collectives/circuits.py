@@ -557,6 +557,9 @@ def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray
 def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) -> _Hops | None:
     """List all circuits that sends go over: one for a direct send, several for a forwarded one.
 
+    A *hop* is the way of a send over one circuit. A direct send from rank 0 to rank 2 has one hop,
+    0 -> 2. If rank 1 forwards it, it has two, 0 -> 1 and 1 -> 2, and the plan lists both as links.
+
     Parameters
     ----------
     problem
@@ -586,6 +589,7 @@ def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) ->
         findings.refuse(rule, "links", len(plan.links), 0)
         return None
 
+    # Each link is of a send that exists, between ranks that exist.
     send, source, target = plan.links.astype(np.int64).T
     exists = (send < len(plan.sends)) & (source < problem.n_ranks) & (target < problem.n_ranks)
     for link in np.flatnonzero(~exists)[:1]:

@@ -79,10 +79,18 @@ class _RoundTimes(NamedTuple):
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
-    """Check a plan by all rules, and return when its rounds end.
+    """Check a plan of a collective by all rules, and return when its rounds end.
 
-    The rules are checked in the order in which they need each other: chunks, sends, data,
-    circuits, times. After a rule that is violated, later ones may not be checked.
+    A plan divides the data of ranks into chunks, which are sent over circuits in rounds. The rules
+    are checked in the order in which they need each other:
+
+    - chunks: number and sizes;
+    - sends: ranks, rounds and chunks that exist;
+    - data: each send has its data, and at the end each rank has what it should;
+    - circuits: each send has one;
+    - times: rounds last long enough.
+
+    After a rule that is violated, later ones may not be checked.
 
     Parameters
     ----------

@@ -94,7 +94,7 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     if not problem.exact:
         findings.notes.append(f"demands were rounded to ticks of {problem.tick_s:g} s")
 
-    # All planes together.
+    # All planes together: how many slots they have, when the last one ends, and what they carry.
     n_slots = sum(len(schedule.durations_s) for schedule in schedules)
     end_ticks = max((plane.end_ticks for plane in planes), default=0)
     served_ticks = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)

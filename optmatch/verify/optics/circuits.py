@@ -27,16 +27,28 @@ MAX_LEAK = 0.1
 def circuit_matrix(
     circuit: CellCircuit, difference_rad: float, coupling_change: float = 0.0
 ) -> NDArray[np.complex128]:
-    r"""Return the transfer matrix of the circuit of a cell.
+    r"""Compute what a cell does to light from the optical parts that it is made of.
 
-    Let :math:`x` be the amplitudes that enter parts at all pins, and :math:`y = S x` those that
-    leave them. A join leads what leaves one pin into the other, :math:`x = C y + s`, where
-    :math:`s` comes from outside; so :math:`(I - C S) x = s`.
+    A cell has two inputs at its side a and two outputs at its side b. In between are parts:
+    couplers, which split light, and two arms with phase shifters. The parts have pins, which are
+    joined in pairs. Let :math:`x` be the amplitudes that enter parts at all pins, and :math:`y`
+    those that leave them.
+
+    - Parts lead light from pin to pin: :math:`y = S x`.
+    - A join leads what leaves one pin into the other. With the light :math:`s` that comes from
+      outside it is :math:`x = C y + s`.
+
+    Together these are the linear equations :math:`(I - C S) x = s`, which are solved.
 
     Parameters
     ----------
     circuit
-        The parts of the cell.
+        The cell. The fields that are read here:
+
+        - ``parts``: each with a name, pins, and the amplitudes between its pins;
+        - ``joins``: pairs of pins, each written as ``"part,pin"``;
+        - ``arms``: for each of both arms the names of its phase shifters;
+        - ``terminals``: the pins of a1, a2, b1 and b2, empty for one that is not there.
     difference_rad
         The phase of arm 1 less that of arm 2. The first phase shifter of arm 1 has it; if arm 1
         has none, the first one of arm 2 has its negative.
@@ -52,7 +64,7 @@ def circuit_matrix(
     """
     arm_1, arm_2 = circuit.arms
     phase_of_part = {arm_1[0]: difference_rad} if arm_1 else {arm_2[0]: -difference_rad}
-    # Number all pins of all parts: "part,pin".
+    # Row and column k of all matrices belong to pin k; `number` counts the pins of all parts.
     number = {
         f"{part.name},{pin}": k
         for k, (part, pin) in enumerate(

@@ -545,27 +545,35 @@ class ProofChecker:
         cell_costs: tuple[int, int],
         end: int = -1,
     ) -> dict[int, int]:
-        """Return the least cost of leaving a cell by each terminal (Dijkstra).
+        """Return the least cost at which light can leave a cell by each terminal of a chip.
+
+        Light enters the chip and passes cells and links (waveguides between cells) in turn. Each
+        cell has a cost, and each link a price. Dijkstra's algorithm finds the cheapest ways. The
+        nodes of its graph are the terminals by which light leaves cells; a step leads through the
+        next cell.
 
         Parameters
         ----------
         start
             The terminal where light enters its first cell.
         case
-            The exits and links that are forbidden.
+            What is forbidden: ``exits``, terminals by which light may not leave a cell, and
+            ``links``.
         prices
-            ``prices[link]``; that of the first link is paid too.
+            ``prices[link]``, whole numbers >= 0; that of the first link is paid too.
         cell_costs
-            The cost of a cell in bar and in cross, in price units.
+            The cost of a cell in bar and in cross, in the unit of the prices.
         end
             The terminal at which the search stops; -1 for none.
 
         Returns
         -------
         dict
-            The cost by terminal, in price units; terminals out of reach are absent. If the search
-            stopped at `end`, only costs that do not exceed that of `end` are final.
+            The cost by terminal, in the unit of the prices; terminals out of reach are absent. If
+            the search stopped at `end`, only costs up to that of `end` are final.
         """
+        # The queue `waiting` has pairs (cost, terminal). A terminal may be there several times;
+        # the first one that is taken is the cheapest.
         cost_at: dict[int, int] = {}
         if self.link_of[start] in case.links:
             return cost_at

@@ -44,12 +44,18 @@ def list_passes(
     Parameters
     ----------
     schedule
-        ``"gpipe"``: all forward, then all backward. ``"1f1b"``: as few forward as fill the
-        pipeline, then one of each in turn. ``"interleaved"``: the same with several parts of the
-        model at each stage (https://doi.org/10.1145/3458817.3476209). ``"zb-h1"``: as 1f1b, and
-        gradients of weights fill the gaps; ``"zb-v"``: with two parts at each stage, there and
-        back (both https://arxiv.org/abs/2401.10241). ``"dualpipe"``: two streams of micro-batches
-        from both ends, so each stage has two parts (https://arxiv.org/abs/2412.19437).
+        The name of the schedule:
+
+        - ``"gpipe"``: all forward passes, then all backward passes;
+        - ``"1f1b"``: as few forward passes as fill the pipeline, then one of each in turn;
+        - ``"interleaved"``: the same with several parts of the model at each stage
+          (https://doi.org/10.1145/3458817.3476209);
+        - ``"zb-h1"``: as 1f1b, with gradients of weights in the gaps
+          (https://arxiv.org/abs/2401.10241);
+        - ``"zb-v"``: the same source; each stage has two parts, which micro-batches pass there
+          and back;
+        - ``"dualpipe"``: micro-batches come from both ends of the pipeline, so that each stage has
+          two parts (https://arxiv.org/abs/2412.19437).
     pp, stage
         The number of stages, and the stage, from 0.
     parts
@@ -68,6 +74,9 @@ def list_passes(
         return _two_streams(pp, stage, micro_batches)
     if schedule == "zb-v":
         return [*_there_and_back(pp, micro_batches)[stage]]
+
+    # In all other schedules forward passes have a fixed order among themselves, and so have
+    # backward passes. The schedule says how both are mixed.
     total = parts * micro_batches
     ahead = [_pass("F", k, pp, parts) for k in range(total)]
     back = [_pass("B", k, pp, parts) for k in range(total)]
@@ -247,9 +256,10 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
     through one part: "F" forward, "I" backward for gradients of inputs, "W" for those of weights.
 
     The order is found by simulation, in turns that are equally long. In each turn every stage does
-    one pass, the first one in the list of preferences `_TURNS` that is ready. It begins no forward
-    pass while it keeps the activations of 2 pp passes, which need as much memory as pp passes of
-    the schedule 1f1b, as each part has half of the layers of a stage.
+    one pass: the first one that is ready in the list of preferences `_TURNS`, whose entries are a
+    kind and which of the two parts of the stage. Memory is limited: a stage begins no forward pass
+    while it keeps the activations of 2 pp passes. Each part has half of the layers of a stage, and
+    this is as much memory as pp passes take in the schedule 1f1b.
 
     Parameters
     ----------

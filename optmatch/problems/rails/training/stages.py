@@ -45,9 +45,11 @@ def build_step(
 ) -> Step:
     """Derive all computations and communications of one training step from a model's sizes.
 
-    All ranks of a pipeline stage do the same, which is written once and then copied for each rank.
-    Computation: each micro-batch goes forward and backward through all layers; backward takes
-    twice the time. Communication:
+    In a step each micro-batch goes forward and backward through all layers of the model; backward
+    takes twice the time. The layers are divided among the stages of a pipeline. All ranks (GPUs)
+    of a stage do the same, which is written once as a program and then copied for each rank.
+
+    The ranks communicate for each kind of parallelism:
 
     - tensor parallel: all activations at the end of each layer, by all-reduce (two of a layer are
       joined into one operation);
@@ -90,6 +92,8 @@ def build_step(
                 if message.source == stage:
                     sent[message.destination].append(message)
 
+    # One program for each stage. Its communications are then cut into those inside servers and
+    # those over rails, and the programs are copied to the ranks.
     programs = [
         _Program(split, workload, workload.model, stage, order, sent[stage]).operations
         for stage, order in enumerate(passes)
