@@ -69,14 +69,14 @@ def plan_heater_steps(
     *,
     most_mw: float | None = None,
 ) -> list[HeaterStep]:
-    """Plan the voltages of all slots, and the order in which they are set.
+    """Plan the voltages of all heaters of a chip, slot by slot, and the order of setting them.
 
-    A free cell keeps the voltages that it has; before the first slot there is no voltage. In each
-    slot heaters are turned down first, those by most power before others, and turned up then: the
-    power never exceeds the larger one of both slots.
+    A cell has two arms. A heater on an arm turns the phase of its light, the more the more power
+    it takes. The difference of the phases of both arms decides in which state the cell is.
 
-    A heater on an arm of a cell turns the phase of its light by an angle that grows with its
-    power; a state of the cell is a difference of the phases of both arms.
+    A free cell keeps the voltages that it has; before the first slot there is no voltage. At the
+    beginning of each slot heaters are turned down first, and only then others up. The total power
+    on the way is then never above that of both slots.
 
     Parameters
     ----------
@@ -92,7 +92,8 @@ def plan_heater_steps(
     Returns
     -------
     list of HeaterStep
-        In the order in which they are to be made; heaters that keep their voltage have none.
+        In the order in which they are to be made. A step sets one heater, given by slot, cell and
+        arm, to a turn in rad and a voltage. Heaters that keep their voltage have no step.
 
     Raises
     ------

@@ -53,6 +53,10 @@ def check_solution(
 ) -> None:
     """Replay the answer of a solution, and check everything else that it says.
 
+    A solution claims an answer, the value of its objective, a lower bound with a certificate
+    perhaps, a status such as "optimal", and statistics. Each claim is compared with what is
+    computed anew. What is special about a kind of problem is handed over as functions.
+
     Parameters
     ----------
     problem
@@ -243,9 +247,13 @@ def _write_claim(claimed: Any) -> str:
 
 
 def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
-    """Check that the claimed bound follows from the checked one, or is said to be from a search.
+    """Check that the lower bound that a solution claims is supported by something.
 
-    A bound from a search without a certificate is no violation and no proof: it is unproved.
+    There are three kinds of support. Anybody can count a first bound; a certificate may prove a
+    better one; and a search may claim more without a certificate. The last kind is no violation
+    and no proof: the claim is noted as unproved. A claim with no support is a violation. For
+    example, if counting shows 10 and a certificate shows 12, claims up to 12 are right, and a
+    claim of 13 is unproved or wrong.
 
     Parameters
     ----------

@@ -73,7 +73,10 @@ def verify_tenancy(
 
 
 def _replay(problem: Tenancy, solution: Solution, findings: Findings) -> bool:
-    """Apply all rules: to ports and times, to the light of all jobs, and to each job alone.
+    """Check an answer by all rules: of ports and times, of the light of all jobs, and of each job.
+
+    In a *tenancy* several jobs share one switch. Each of them has ports of its own. Time is
+    divided into slots, in each of which the switch has the circuits of all jobs.
 
     Parameters
     ----------
@@ -272,10 +275,12 @@ def _check_epochs(
     matchings: NDArray[np.int32],
     findings: Findings,
 ) -> None:
-    """Check that the slots of a collective are the epochs of its plan, long enough for them.
+    """Check that a job's slots have the circuits of its plan, in order and for long enough.
 
-    An epoch is a time in which the circuits of the plan stay. Its rounds of messages need a number
-    of slots.
+    A job does a collective, such as an all-reduce, in rounds of messages. Rounds in a row with the
+    same circuits are an *epoch* of its plan. Time on the switch is divided into slots of equal
+    length, and an epoch gets as many slots as its rounds need: with slots of 1 s, three rounds of
+    0.5 s need 2.
 
     Parameters
     ----------

@@ -84,10 +84,15 @@ def find_flaws(
     open_pins: Sequence[str],
     names_of: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> list[str]:
-    """List everything that is wrong with parts, joins and ports, each flaw once.
+    """List everything that is wrong with how the parts of a netlist are joined.
 
-    Flaws are instances that are not there or there twice, unknown pins, pins connected twice or to
-    nothing, and parts that are not connected.
+    A netlist has instances (named parts) with pins; joins lead from pin to pin, and ports lead
+    out. Flaws are
+
+    - instances or ports that are there twice, or none at all;
+    - pins of instances that do not exist, and pins that a part does not have;
+    - pins that are used twice, or not at all;
+    - parts that are not connected to all others.
 
     Parameters
     ----------
@@ -96,7 +101,7 @@ def find_flaws(
     joins
         Pairs of pins ``"instance,pin"``.
     ports
-        Names with their pins.
+        Pairs of a name and a pin.
     open_pins
         Pins that are meant to lead nowhere.
     names_of

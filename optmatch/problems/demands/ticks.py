@@ -339,10 +339,10 @@ def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
 def _round_up_to_quantum(
     placed: PlacedAmounts, times: Times, tick: Fraction, noise: float
 ) -> ScaledAmounts:
-    """Count in a given tick, with amounts rounded up.
+    """Turn amounts in bytes and times into numbers of a given tick, rounded up.
 
-    A tick is the unit of time in which durations are whole numbers; an amount takes so many ticks
-    of a circuit.
+    A *tick* is the unit of time in which durations are whole numbers. An amount becomes the ticks
+    that a circuit takes for it: 250 bytes at 1000 bytes per second take 3 ticks of 0.1 s.
 
     Parameters
     ----------
@@ -354,7 +354,8 @@ def _round_up_to_quantum(
     tick
         The length of a tick in seconds.
     noise
-        An amount that is relatively so near to a whole number of ticks is that number.
+        Part of an amount that rounding may have added: an amount that exceeds a whole number of
+        ticks by no more than this part counts as that number.
 
     Returns
     -------

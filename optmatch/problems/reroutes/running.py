@@ -407,23 +407,29 @@ def assess(state: RunningState, passed: Passed) -> Damage:
 
 
 def _assess_racks(state: RunningState, passed: Passed) -> Damage:
-    """Assess failures where no light passes chips: racks are lost, and replaced, as a whole.
+    """Find which circuits do not work after failures, and which racks have to be replaced.
 
-    A rack is lost if a dead port or a failed fibre of it is in use. A rack can take over if all of
-    its chips are spares and nothing of it has failed.
+    This is for racks in which no light passes through a chip on its way. A circuit cannot go
+    around a failure there, and racks are replaced as a whole. A rack is *lost* if a circuit uses a
+    dead port or a failed fibre of it. A rack can take over if all of its chips are spares and
+    nothing of it has failed.
 
     Parameters
     ----------
     state
-        The running state with its failures, of a `RackFabric`.
+        What runs: circuits, spare chips, and failed chips, ports and fibres; on a `RackFabric`.
     passed
-        The fibres of all routes.
+        The fibres of all routes: circuit ``circuit[k]`` passes fibre ``part[k]``.
 
     Returns
     -------
     Damage
-        The chips of lost racks as lost units, and the chips of racks that can take over as spares.
-        A circuit is hit if one of its ends is in a lost rack.
+        With the fields
+
+        - ``dead_ports``: ports that have failed, alone or with their chip;
+        - ``hit[circuit]``: whether one of its ends is in a lost rack;
+        - ``lost``: the chips of lost racks, ascending;
+        - ``spares``: the chips of racks that can take over, ascending.
     """
     fabric = state.fabric
     assert isinstance(fabric, RackFabric)

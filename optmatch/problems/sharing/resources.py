@@ -314,10 +314,13 @@ def draw_shares(
     levels: int = 4,
     load: float = 1.0,
 ) -> tuple[Resources, Jobs]:
-    """Draw resources with uniform attributes in [0, 1), and jobs with bounds on each.
+    """Draw random resources and jobs, for tests and comparisons of methods.
 
-    The bounds are multiples of 1 / `levels`. Each job has those of a random resource or lower
-    ones, so that somebody can serve it.
+    Each resource has attributes, such as memory, which are numbers from 0 to 1. Each job has a
+    lower bound for each attribute, a multiple of 1 / `levels`. A resource can serve a job if no
+    attribute is below its bound. Every job has at least one such resource: its bounds are drawn
+    from 0 up to the attributes of a random resource. With 4 levels, an attribute of 0.6 allows
+    the bounds 0, 0.25 and 0.5.
 
     Parameters
     ----------

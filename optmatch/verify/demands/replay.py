@@ -247,10 +247,20 @@ def _check_completion(
 ) -> float:
     """Compare served and wanted demand, and find when the last data arrive.
 
+    Demand is measured in ticks, the time that a circuit takes for it. If a pair of ports wants 10
+    ticks and circuits serve 7, then 3 are left. A packet network carries them, if there is one;
+    else this is a violation.
+
     Parameters
     ----------
     problem
-        The demand, with the packet network that carries what circuits leave, if there is one.
+        The demand. The fields that are read here:
+
+        - ``directed_ticks[source, destination]``: what is wanted;
+        - ``tick_s``: the seconds of a tick;
+        - ``packet_bytes_per_s``, ``packet_share``: the rate of the packet network, 0 for none, and
+          this rate over that of a circuit;
+        - ``objective``: if it is ``"matchings"``, circuits have to serve exactly what is wanted.
     served
         ``served[source, destination]``: how long circuits carry over all planes, in ticks.
     end_ticks

@@ -904,12 +904,15 @@ def _search_second_cell(
 
 
 def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[np.float64]]:
-    """Fit every cell from several starts, and go on with those that explain most.
+    """Fit every cell of a chip to measured powers, and return those that explain most.
 
-    Starts are the model, a cell stuck in the other state, a dead one, and half the difference of
-    the phases of both arms turned by 0.5 rad either way. The 24 cells that leave the smallest sums
-    of squares are fitted on, once more with the other sign of their leaks, and with the phases
-    turned by 0.15 rad either way.
+    Each cell is fitted alone, as if all others were as modelled. What a fit leaves unexplained is
+    a sum of squares. It has several minima, hence several starts are tried:
+
+    1. for all cells: the cell as modelled, stuck in its other state, dead, and with half the
+       difference of the phases of its arms turned by 0.5 rad, either way;
+    2. for the 24 cells that leave least: their best fit with the other sign of its leaks, and the
+       model turned by 0.15 rad, either way.
 
     Parameters
     ----------
@@ -921,9 +924,10 @@ def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[
     cells
         (kept,): the cells that explain most, the best first.
     fit
-        Of these cells, in this order.
+        Of these cells, in this order: their amplitudes, and the squares that they leave.
     sensitivity
-        (all cells, bar or cross, loss or leak): as in `_Fit`, at the model.
+        (all cells, bar or cross, loss or leak): by how much the sum of squares grows if an
+        amplitude of the modelled cell changes by 1.
     """
     nominal = model.amplitudes
     every_cell = np.arange(model.graph.n_cells)

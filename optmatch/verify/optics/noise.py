@@ -87,24 +87,31 @@ def estimate_noise(
     dark_ratio: float,
     parameters: float,
 ) -> Noise:
-    """Estimate the noise from what a fit leaves.
+    """Estimate the noise of measured powers from what a fit leaves unexplained.
 
-    Each part is estimated where it shows. The noise of light is the root mean square of lit pairs.
-    The noise of the instrument is that which makes the other pairs most likely, of which only
-    those count that read more than the fit has: half a normal distribution, whose other half may
-    be cut off.
+    Powers were measured for pairs of a source and a destination of a chip. There are two kinds of
+    noise, and each is estimated where it shows:
+
+    - the noise of light, a constant part of the power. It is the root mean square of what is left
+      at *lit* pairs, those with much light;
+    - the noise of the instrument, a constant power that shows at all other pairs. Instruments show
+      no power below 0. Therefore only pairs count that read more than the fit says, and of several
+      values the one is taken that makes them most likely.
+
+    Levels are 10 log10(power + floor) in dB; the *floor* is a small constant power.
 
     Parameters
     ----------
     deviation_db
         (pairs,): modelled less measured levels, as fitted.
     light_share
-        (pairs,): the part of the level of each pair that is light, not floor, of the stronger
-        light of model and measurement.
+        (pairs,): power / (power + floor) of each pair, from 0 to 1; of the modelled and the
+        measured power the larger one.
     is_lit
         (pairs,): whether a pair is far enough above the floor to show the noise of light.
     dark_ratio
-        The dark ratio that the fit has assumed, see `Noise`.
+        What the fit has assumed: the standard deviation in dB of a pair without any light, over
+        that of a pair far above the floor.
     parameters
         The number of values that lit pairs have determined in the fit. The mean square is taken
         over so many pairs fewer.
@@ -112,7 +119,8 @@ def estimate_noise(
     Returns
     -------
     Noise
-        At least `LEAST_NOISE_DB`, and one of `DARK_RATIOS`.
+        ``lit_db``, the noise of light in dB, at least `LEAST_NOISE_DB`; and ``dark_ratio``, as
+        above, one of `DARK_RATIOS`.
     """
     # Lit pairs have a little noise of the instrument too, which is divided out.
     lit_spread = relative_spread(light_share[is_lit], dark_ratio)

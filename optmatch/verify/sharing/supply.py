@@ -286,11 +286,15 @@ def _check_levels(
     certificate: Any,
     counted: Any,
 ) -> Score:
-    """Bound what the first jobs lack, by cuts that show that they get no more.
+    """Bound what jobs lack, one job after another, by cuts which show that they get no more.
 
-    A level is what one job lacks; jobs are in the order of their rank. The cut of a job shows that
-    the jobs before it, with what they have, leave it nothing more. From the first job on for
-    which this is not shown, the counted levels remain.
+    Jobs have ranks: the first one is served as well as possible, then the second one, and so on.
+    A *level* is how many resources one job lacks. A *cut* is an upper bound of what some jobs can
+    get together. Example: the first job has 5 resources and the second one 3 of the 6 that it asks
+    for. A cut which shows that both together get 8 at most proves that the second one lacks 3 in
+    any answer that serves the first one as well.
+
+    From the first job on for which this is not shown, the levels that counting shows remain.
 
     Parameters
     ----------
@@ -324,7 +328,8 @@ def _check_levels(
     for rank, (job, proof) in enumerate(zip(order, certificate, strict=True)):
         taken[job] = demand[job]
         if served[job] < demand[job]:
-            # A whole job could get only its whole demand, another one a single resource more.
+            # The job lacks something. The cut has to show that it gets no more: a job that takes
+            # all or nothing (`whole`) could gain its whole demand, another one a single resource.
             least_gain = int(demand[job]) if problem.jobs.whole[job] else 1
             most = int(taken.sum()) if proof is None else supply.cut(proof, taken)
             if most >= int(served[order[: rank + 1]].sum()) + least_gain:

@@ -905,18 +905,20 @@ def _once(keys: Ints) -> Ints:
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
     """Return the times at which everything happens if nothing is late, for a plan without times.
 
-    A plan of triggers (changes of circuits) says what waits for what, and no times. Here
-    everything starts as early as what it waits for allows, where the step before is over.
+    A plan of *triggers* (changes of circuits) says what waits for what, and no times. Here
+    everything starts as early as what it waits for allows; the step before is taken to be over.
 
     Parameters
     ----------
     job
         The job of the plan.
     graph
-        The graph of this plan: its nodes are computations, communications (of several ranks as
-        one, or a part of it), and two for each trigger, at its beginning and its end; its pairs
-        say which node waits for which.
-        ``begins[rail][trigger]`` is the first of these, and ``parts.last[event]`` the last part.
+        The graph of this plan. A node is an event (a computation, or a communication of several
+        ranks as one), a further part of an event that pauses, the begin of a trigger, or its end.
+        Pairs of nodes say which one waits for which. Two tables are read here:
+
+        - ``begins[rail][trigger]``: the node at which a trigger begins;
+        - ``parts.last[event]``: the node of the last part of an event.
     plan
         The plan of triggers that the graph was made of.
 

@@ -179,10 +179,15 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     Returns
     -------
     tuple of Group
-        Each with its name, dimension (kind of parallelism), ranks, rail (`SCALE_UP` inside a
-        server) and stream; family by family, with names ``family.number``. The groups of a family
-        are in the order of their lowest ranks; their parts have the families ``family-server`` and
-        ``family-rail``.
+        Family by family; the groups of a family are in the order of their lowest ranks. A group
+        has
+
+        - ``name``: ``family.number``; parts have the families ``family-server`` and
+          ``family-rail``;
+        - ``dimension``: the kind of parallelism that it serves;
+        - ``ranks``: its members;
+        - ``rail``: the rail that they share, or `SCALE_UP` inside a server;
+        - ``stream``: which of its queues of communications a rank uses for it, usually ``""``.
 
     Raises
     ------
@@ -213,17 +218,23 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
 
 
 def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
-    """List the ranks of each group of a family.
+    """List the ranks of each group of one kind.
 
-    A family is the groups of one kind: those whose members differ in certain degrees of
-    parallelism, or in parts of these, and agree in all others.
+    Every rank has a place in each *degree* of parallelism: in dp (replicas of the model), tp
+    (tensor), cp (parts of a sequence) and pp (pipeline stages). A *family* is all groups of one
+    kind. The members of a group differ in the degrees of the family, and agree in all others.
+    Example: with dp = 2 and tp = 2, ranks 0 to 3 have the places (dp, tp) = (0, 0), (0, 1), (1, 0)
+    and (1, 1), if tp varies fastest. The family "tp" then has the groups 0, 1 and 2, 3; the family
+    "dp" has 0, 2 and 1, 3.
 
     Parameters
     ----------
     split
         Degrees and layout of the ranks.
     family
-        A key of `_FAMILIES`, as ``"tp"``, ``"dp"`` or ``"ep"``.
+        A key of `_FAMILIES`: ``"dp"``, ``"tp"``, ``"pp"``, ``"cp"``; ``"ep"`` and ``"edp"``, whose
+        members hold different experts and the same ones; or ``"copies"``, whose members hold the
+        same shard of the weights.
 
     Returns
     -------
