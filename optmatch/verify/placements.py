@@ -610,11 +610,12 @@ def _ports_of(ports_as_number: int) -> Iterator[int]:
 
 
 def _check_shaving_proof(traffic: Traffic, n_hosts: int, proof: ShavingProof) -> None:
-    """Repeat the trials of a proof that hosts cannot all have ports.
+    """Check a proof that hosts cannot all have ports, by repeating its trials.
 
-    A trial puts a host on a port and follows what that rules out; if some host is left without a
-    port, the trial shows that the first host cannot be there. All trials of a complete proof
-    together leave some host without a port.
+    Each host is to get a port of its own, with circuits to its partners that lose less than a
+    threshold. A *trial* puts one host on one port and follows what that rules out. If some host is
+    left without a port, then the first host cannot be on that port, and loses it for all later
+    trials. The proof is complete if after all trials some host has no port left.
 
     Parameters
     ----------
@@ -629,14 +630,17 @@ def _check_shaving_proof(traffic: Traffic, n_hosts: int, proof: ShavingProof) ->
     Raises
     ------
     ProofError
-        If a trial leaves a port for every host, or every host still has a port behind the last
-        one.
+        If a trial rules nothing out, as every host still has a port; or if every host still has a
+        port after the last trial.
     """
+    # All hosts and ports of trials exist.
     n_ports = len(traffic.loss_db)
     for row, (host, port) in enumerate(proof.removed.reshape(-1, 2).tolist()):
         if not (0 <= host < n_hosts and 0 <= port < n_ports):
             raise ProofError(f"removed[{row}]: no host {host}, or no port {port}")
 
+    # `options` has for each host the set of ports that it may still have, as bits. It is narrowed
+    # before the trials of each host; `is_open` says that every host has a port left.
     options = PortOptions(traffic, n_hosts, proof.threshold_db)
     is_open = options.narrow()
     last_host = -1

@@ -147,7 +147,10 @@ def add_places(
     amounts: NDArray[np.float64],
     name: str,
 ) -> SparseEntries:
-    """Add up the entries of each place, and put places in order.
+    """Make a sparse matrix of a list of entries, of which several may be at one place.
+
+    Entries at the same row and column are added up: 2 at (0, 1), 5 at (3, 0) and 4 at (0, 1)
+    become 6 at (0, 1) and 5 at (3, 0).
 
     Parameters
     ----------
@@ -254,7 +257,11 @@ def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64],
 
 
 def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
-    """Return the demands of a graph; whole numbers are added up as such, at any size.
+    """Turn a graph whose edges are demands into a sparse matrix.
+
+    Nodes become ports, in their order in the graph. An edge becomes an entry; an undirected edge
+    becomes two, one for each direction. Parallel edges are added up, whole numbers without
+    rounding at any size.
 
     Parameters
     ----------

@@ -219,12 +219,16 @@ def _list_shortest(
 def _list_of_length(
     graph: _RackGraph, source: int, destination: int, length: int
 ) -> Iterator[list[int]]:
-    """Yield the simple routes of exactly so many hops, by depth-first search.
+    """Yield all routes between two servers that have exactly so many hops and no node twice.
+
+    The nodes of a route are servers and switches; a hop leads from one to a neighbour. Depth-first
+    search goes on from a node only if the destination can be reached in the hops that are left.
 
     Parameters
     ----------
     graph
-        Servers and switches, with distances in hops.
+        ``successors[node]`` are the neighbours of a node, and ``distances[node][node]`` the fewest
+        hops from one to another.
     source, destination
         The servers at its ends.
     length

@@ -84,9 +84,12 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
 def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
     """Cut a torus of chips into servers of so many chips along x, y and z, and list its circuits.
 
-    Along an axis of three or more chips the last is joined to the first; along one of two they
-    are joined once. Port 2k of a chip looks down axis k, port 2k + 1 up. Twisted, the last of a
-    shorter axis is joined to the first half way along each longest one.
+    A *slice* is a grid of chips in which neighbours along each axis are joined by circuits. Along
+    an axis of three or more chips the last chip is joined to the first one; two chips are joined
+    once. Port 2k of a chip looks down axis k, port 2k + 1 up.
+
+    In a twisted torus, whoever goes once around a shorter axis also moves on along the longer
+    axes, by as many chips as the shorter axis has.
 
     Parameters
     ----------
@@ -100,9 +103,17 @@ def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
     Returns
     -------
     SliceShape
-        The slots (one server each), the pairs of slots that exchange light, and all circuits, each
-        direction one.
+        A *slot* is the part of the slice on one server. With the fields
+
+        - ``shape``, ``twisted``: as given;
+        - ``grid``: the slots along x, y and z;
+        - ``pairs[pair] = slot, slot``: slots that exchange light, once for each direction;
+        - ``weights[pair]``: the number of its circuits;
+        - ``circuits[circuit]``: slot, chip of the server and port of one end, then the same of the
+          other end; once for each direction;
+        - ``pair_of[circuit]``: its pair, -1 if both ends are in one slot.
     """
+    # From each chip upwards along each axis: a circuit there and one back.
     sides = [-(-side // part) for side, part in zip(shape, server, strict=True)]
     rows = []
     for z, y, x in product(*map(range, reversed(shape))):

@@ -136,16 +136,19 @@ class HeldCircuits:
     def _lead_light(
         self, circuits: list[tuple[int, int]], entered: int, states: list[int]
     ) -> bool:
-        """Lead the light of the first circuit to its end, then that of all others.
+        """Find states of cells that lead the light of some circuits to their ends.
 
-        Depth-first search with both states of each free cell.
+        A cell is a 2 x 2 switch with four terminals; cell c has the terminals 4 c to 4 c + 3. The
+        light of one circuit is led on, cell by cell. At a cell that is free both states are tried
+        (depth-first search); one that is set already, by this circuit or another one, stays as it
+        is. When the circuit is at its end, the next circuit follows.
 
         Parameters
         ----------
         circuits
             The first and the last terminal of each circuit that is not led to its end yet.
         entered
-            The terminal where light of the first circuit enters a cell; four terminals a cell.
+            The terminal where light of the first circuit enters its next cell.
         states
             ``states[cell]``: 0 bar, 1 cross, -1 free. It is put back where there is no way.
 

@@ -174,6 +174,9 @@ def _model_frequency(
 ) -> NDArray[np.float64]:
     """Return the powers of a chip at one optical frequency, as its model has them.
 
+    At another frequency than the central one, delays turn the phase of light in cells and
+    waveguides, and couplers split light otherwise.
+
     Parameters
     ----------
     fabric, cells
@@ -295,8 +298,9 @@ def suggest_port_order(
 ) -> str | None:
     """Tell a user that measured matrices may have their ports in another order.
 
-    Tried are the transpose, and ports in the order of their sorted names, reversed, or rotated by
-    one place.
+    Files often list ports in an order of their own. If measured powers are far from the model,
+    four other orders are tried: matrices transposed, and ports sorted by their names (as in p1,
+    p10, p2), reversed, or rotated by one place.
 
     Parameters
     ----------

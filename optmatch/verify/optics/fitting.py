@@ -725,12 +725,23 @@ def _solve_state(
     *,
     with_slopes: bool,
 ) -> _StateLight:
-    """Solve for the light that every port sends through the chip in one state.
+    """Compute where light of every port arrives on a chip, and how that depends on its cells.
+
+    All cells are set to certain states. Each cell has fitted values, such as losses and phase
+    errors, from which follows what it does to light. The light of the whole chip is then the
+    solution of a linear system.
 
     Parameters
     ----------
     chip
-        The chip.
+        The chip. The fields that are read here:
+
+        - ``graph``: cells and joins; ``stuck[cell]`` says whether a cell is stuck or dead;
+        - ``cells``: the model of each cell, for the heat that it gives to others;
+        - ``factors[cell, state]``: the effect of the cell's own circuit;
+        - ``waveguides``: the amplitude that is left behind each waveguide;
+        - ``source_terminals``, ``destination_terminals``: where light comes in and goes out;
+        - ``both_facets``: the amplitude that is left behind the facets at both ends.
     cell_states
         (cells,): 0 bar, 1 cross, 2 half turned. Stuck cells may have any state here.
     values
@@ -741,7 +752,8 @@ def _solve_state(
     Returns
     -------
     _StateLight
-        Amplitudes from fibre to fibre, and their derivatives; None if these are not wanted.
+        The amplitudes from fibre to fibre, and their derivatives by all values, which are None if
+        they are not wanted.
     """
     from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
 

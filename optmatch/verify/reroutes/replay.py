@@ -36,18 +36,26 @@ LIGHT_TAKES_ROUTE = Rule("light takes its route")
 
 
 def replay_transition(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Apply all rules of a transition, and compute its objective.
+    """Check a repair after a failure by all rules, and compute its objective.
 
-    Spares and circuits come first, then the steps that lead to them, then the light in the end.
-    Each needs what comes before it, and is skipped if that is wrong.
+    A *transition* is such a repair: it hands lost units (chips, or ports of a switch) over to
+    spares, gives circuits new routes, and lists the steps in which all this is done. Checked are,
+    in this order,
+
+    - numbers of units, circuits and ports that exist;
+    - spares, ends of circuits, and fibres on their routes;
+    - the steps: no other circuit may lose its light on the way;
+    - the light in the end, or its loss.
+
+    Each check needs what comes before it, and is skipped if that is wrong.
 
     Parameters
     ----------
     failure
         The state after the failure.
     transition
-        Which spare replaces each lost unit (``moves``), the new circuits, their routes, and the
-        steps: circuits dropped, cells set, circuits raised.
+        The repair: ``moves`` says which spare replaces each lost unit; then there are the new
+        circuits, their routes, and the steps (a circuit is dropped, a cell set, a circuit raised).
     findings
         Violations, skipped checks and figures are added to it.
 

@@ -170,7 +170,10 @@ class Replay:
     def follow(self, circuit: int, where: str) -> list[int]:
         """Trace a circuit through the cells as they are now, and note which cells it passes.
 
-        Light that passes a failed fibre, is lost in a free cell or leaves elsewhere is refused.
+        A cell is a 2 x 2 switch with four terminals; a *link* is a waveguide or a fibre between two
+        cells. It is a violation if the light passes a failed fibre, is lost in a cell whose state
+        is not set, or leaves the switch at another port than that of its partner.
+        ``self.passing[cell]`` gets the number of the circuit for each cell that it passes.
 
         Parameters
         ----------
@@ -184,8 +187,8 @@ class Replay:
         list of int
             The numbers of the links that it uses, in order, without faults.
         """
-        # `entered` is the terminal where light enters a cell, `left` the one where it left the
-        # last.
+        # `entered` is the terminal where light enters the next cell, negative if there is none,
+        # and `left` the one by which it has left the last cell.
         source, destination = self.ports[circuit]
         failed_fibres = self.failure.problem.failed_fibres
         links = []

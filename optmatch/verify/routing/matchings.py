@@ -28,14 +28,19 @@ NOT_ITSELF = Rule("a bidirectional port does not meet itself")
 def check_shapes(
     fabric: Fabric, schedule: Schedule, findings: Findings, *, own_delays: bool = False
 ) -> bool:
-    """Check that the arrays fit the fabric; without that nothing else can be checked.
+    """Check that the arrays of a schedule fit the switch; else nothing else can be checked.
 
     Parameters
     ----------
     fabric
-        The fabric, with so many ports and cells.
+        The switch: the number of its ports, and the number of its cells if it has cells.
     schedule
-        Has a matching, a duration and the states of all cells for each slot.
+        The arrays. Expected are the shapes
+
+        - of ``matchings``: (slots, ports);
+        - of ``durations_s``: (slots,);
+        - of ``delays_s``: (slots,) if each slot has a delay of its own, else None;
+        - of ``cell_states``: (slots, cells), with states -1, 0 or 1; None without cells.
     findings
         The report, to which violations are added.
     own_delays

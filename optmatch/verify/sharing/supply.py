@@ -236,7 +236,16 @@ def check_bound(
     certificate: Any,
     counted: Score,
 ) -> Score:
-    """Return the bound that a certificate shows, in the unit of the objective.
+    """Return the lower bound that a certificate shows, in the unit of the objective.
+
+    Resources are assigned to jobs. A certificate is a *cut*, which bounds how many resources jobs
+    can get together. It is used according to the objective:
+
+    - ``"max-flow"`` (what all jobs lack): they lack at least their demand less the cut;
+    - ``"min-jct"`` (the mean time of jobs): if the cut is below the demand, there is no answer;
+    - ``"lexicographic"`` (what each job lacks, in order): there is a cut for each job;
+    - ``"max-min"`` (the largest part of its due that a job lacks): the cut shows that not all jobs
+      can get what a better answer would give them.
 
     Parameters
     ----------

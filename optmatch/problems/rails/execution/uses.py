@@ -261,7 +261,12 @@ class Finder:
         """Return the operation that each row names.
 
         A row names an operation by rank, group and number, since plans that are executed know no
-        numbers of operations in the whole step.
+        numbers of operations in the whole step. For example, the row (3, 5, 2) names the second
+        communication of group 5 in the program of rank 3.
+
+        The object has all operations sorted by rank and group. Pair k of a rank and a group has
+        the key ``pairs[k]``, and its ``count[k]`` operations are ``order[first[k]]`` and the next
+        ones.
 
         Parameters
         ----------
@@ -286,8 +291,8 @@ class Finder:
         key = self._pair(rank, group)
         pair = np.minimum(np.searchsorted(self.pairs, key), max(0, len(self.pairs) - 1))
 
-        # Keys of pairs ascend; a row whose key is not among them finds some other pair, and is
-        # refused, as is a number beyond those of its pair.
+        # Keys of pairs ascend. The search always finds some pair; if it has another key, there is
+        # no such pair, and the row is refused, as is a number beyond those of its pair.
         exists = (number > 0) & (group < len(self.step.groups))
         if len(self.pairs):
             exists &= (self.pairs[pair] == key) & (number <= self.count[pair])

@@ -49,14 +49,18 @@ class Phase(Value):
 
 
 def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Find ranks that are switched together: a group other than a pipeline joins them on a rail.
+    """Find the sets of ranks whose circuits on a rail have to be switched together.
 
-    A stage is all ranks on one rail that are joined so, directly or through others.
+    A *rail* is a switch that joins the GPUs of the same place in all servers. Groups are ranks
+    that communicate. Two ranks on a rail belong to the same *stage* if some group on the rail has
+    both, or if a chain of such groups leads from one to the other. Groups of pipelines do not
+    count. With groups {0, 4}, {4, 8} and the pipeline {0, 1}, the stages are {0, 4, 8} and {1}.
 
     Parameters
     ----------
     step
-        The step, whose groups alone count.
+        The step, of which only ``groups`` are read: each has a rail (negative inside a server),
+        ranks, and a dimension, which is ``"pp"`` for pipelines.
 
     Returns
     -------

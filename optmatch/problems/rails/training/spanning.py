@@ -43,8 +43,9 @@ def span_rails(
     Parameters
     ----------
     programs
-        ``programs[stage]``: the operations of the ranks of a stage of the pipeline, of families of
-        groups that may need several rails.
+        ``programs[stage]``: the operations of the ranks of a stage of the pipeline. Each names the
+        family of groups that it is done in (`family`), and has its size in bytes (`size_bytes`)
+        and the part of it that leaves servers (`leaving`, from 0 to 1).
     groups
         All groups that there are, with names ``family.number``.
     spanning
@@ -54,8 +55,8 @@ def span_rails(
     Returns
     -------
     list of lists of Operation
-        By stage the operations of the groups that there are. On rails, what goes only once to
-        each server has the size that leaves servers.
+        By stage its operations, now all of families in `groups`. On rails, their size is only what
+        leaves servers, ``size_bytes * leaving``.
     """
     groups = list(groups)
     members = {group.name.partition(".")[0]: len(group.ranks) for group in groups}
