@@ -166,8 +166,10 @@ def shortest_routes(
 def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[int]]:
     """Find for each free terminal the links that its light cannot avoid on the way into the mesh.
 
-    These are the links passed as long as there is one way that does not leave the mesh at once.
-    Two ports with a common one can never have circuits at the same time, except with each other.
+    A cell is a 2 x 2 switch, a link a waveguide between two cells. Light that enters a cell may
+    leave it by two terminals, of which one may lead out of the mesh at once. As long as only one
+    way leads on inside, its links are *forced*. Two ports with a forced link in common can never
+    have circuits at the same time, except with each other.
 
     Parameters
     ----------

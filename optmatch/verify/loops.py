@@ -31,14 +31,17 @@ class Loop(NamedTuple):
 def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
     """Find the closed loops of light for some settings of the cells.
 
-    Light is sent in wherever it can come in: at free terminals of the graph, and out of free
-    cells. A set cell leads each terminal to another one, so the terminals of set cells that stay
-    dark form closed loops. Time is proportional to the number of cells.
+    A cell is a 2 x 2 switch with four terminals; one that is set leads light that enters at a
+    terminal to another one. A *loop* is a ring of set cells into which no light comes from
+    outside. To find loops, light is sent in wherever it can come in: at free terminals, and out of
+    cells that are not set. The terminals of set cells that stay dark form the loops. Time is
+    proportional to the number of cells.
 
     Parameters
     ----------
     graph
-        The wiring.
+        The cells. ``mate[terminal]`` is the terminal that a waveguide joins it to, -1 for none;
+        ``exits[terminal, state]`` is where light that enters at a terminal leaves its cell.
     states
         ``states[slot, cell]``: 0 bar, 1 cross, -1 free. A stuck cell is as it is, whatever is said
         of it, and a dead cell leads nowhere.

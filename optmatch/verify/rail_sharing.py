@@ -69,10 +69,12 @@ def verify_rail_sharing(
 
 
 def _replay(problem: RailSharing, answer: object, findings: Findings) -> bool:
-    """Apply all rules: to shares and plans, to ports, and to times.
+    """Check an answer by all rules: of shares and plans, of ports, and of times.
 
-    The share of a job is the ports of each of its GPUs and the replicas that it has, with a plan.
-    Each job has one share for being alone on the switches, and one for beside the others.
+    Several training jobs share the switches of a network. The *share* of a job says how many ports
+    each of its GPUs has, how many replicas of its model run, and how a step goes (its plan). Each
+    job has two shares: ``alone[job]``, as if it had all switches to itself, and ``beside[job]``,
+    with the others.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class ColumnBuilder:
         Parameters
         ----------
         outputs
-            The wires, numbers of terminals, that become output 0, 1, ...
+            ``outputs[k]``: the free terminal at which light leaves as output k.
 
         Returns
         -------

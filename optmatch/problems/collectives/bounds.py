@@ -655,14 +655,17 @@ def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
 def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
     """Bound the time of a broadcast that has as many rounds as the farthest rank is hops away.
 
-    A byte has no choice then: in round j it makes hop j, from a rank j - 1 hops from the root to
-    one at j hops. In the last round some rank at the last hop gets all bytes over few circuits,
-    since there are many ranks and few circuits that lead to them. The ranks before it have to hold
-    these bytes, and so on back to the root.
+    In a broadcast all data go from one rank, the root, to all others. A *hop* is a circuit on the
+    way. With so few rounds a byte has no choice: in round j it makes hop j. Each round lasts at
+    least as long as the larger one of two times:
 
-    A rank may have several circuits from the hop before. But two circuits to one rank leave out
-    another rank, and all that would be reached from it. If circuits can reach few ranks more than
-    there are, only few ranks can have two.
+    - all circuits of hop j together carry all bytes once;
+    - some rank gets all bytes over the few circuits that lead to it. At the last hop there are
+      many ranks, and so few circuits to each of them that some rank has only `n_circuits`. The
+      ranks before it have to hold these bytes in the round before, and so on back to the root.
+
+    Two circuits that lead to one rank leave out another rank, and all that would be reached from
+    it. If circuits could reach `n_spare` ranks more than there are, only so many may be left out.
 
     Parameters
     ----------

@@ -498,11 +498,12 @@ def _rest_s(
 
 
 def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -> float:
-    """Bound the time of the bytes of an all-to-all between islands.
+    """Bound from below how long the bytes of an all-to-all between islands take.
 
-    An island is a group of ranks with links among them. A *block* is what one rank sends to one
-    other; between islands it goes over *rails*, the circuits of ranks to other islands, one hop
-    each.
+    An *island* is a group of ranks with fast links among them. Each rank also has a *rail*, a
+    circuit to a rank of another island. A *block* is what one rank sends to one other rank. If it
+    is for another island, it goes over one rail, a *hop*, or over several by way of other islands.
+    It takes time on each of them.
 
     Parameters
     ----------

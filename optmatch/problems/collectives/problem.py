@@ -317,10 +317,12 @@ def _check_times(problem: Collective) -> None:
 
 
 def _check_islands(problem: Collective) -> None:
-    """Refuse what is not said of islands; and what is said of islands where there are none.
+    """Refuse a collective whose fields do not fit to its islands.
 
-    An *island* is a group of ``problem.island`` ranks with fast links among them; 1 stands for no
-    islands. Each rank has one one-way circuit then, its rail, over an ideal switch.
+    An *island* is a group of ``problem.island`` ranks with fast links among them. If this number
+    is 1 there are no islands, and fields that describe them have to keep their defaults. With
+    islands each rank has one one-way circuit, its *rail*, over an ideal switch; fields for
+    anything more have to keep their defaults.
 
     Parameters
     ----------

@@ -92,16 +92,20 @@ class GroupedDemand(DemandInTicks, Protocol):
 
 
 def bound_lines(problem: DemandInTicks) -> NDArray[np.float64]:
-    r"""Bound the objective by each line alone.
+    r"""Bound the objective from below by what each port alone has to send or to receive.
 
-    A line is a source or a destination with all its entries; a plane is one of several switches
-    side by side.
+    A *line* is all that one port sends, or all that it receives; its sum is :math:`S` ticks of
+    circuits, with :math:`k` partners. A *plane* is one of :math:`s` switches side by side, and
+    :math:`\delta` is the delay before a circuit is there.
 
-    A port that meets :math:`k` partners on :math:`s` planes spends :math:`\max(k, s)` delays, so
-    the sum :math:`S` of its line takes at least :math:`(S + \max(k, s)\,\delta) / s`, in whole
-    ticks. With a packet network of the relative rate :math:`r`, only the :math:`k` largest entries
-    need circuits: then both :math:`(S + k \delta) / (s + r)` and what is left over :math:`r` are
-    bounds, and the best :math:`k` counts.
+    Without a packet network the port spends :math:`\max(k, s)` delays on all planes together, and
+    takes at least :math:`(S + \max(k, s)\,\delta) / s`, in whole ticks. For example, 10 ticks for
+    2 partners on one plane with a delay of 3 take 16.
+
+    A packet network of :math:`r` times the rate of a circuit may carry a part. Then only some
+    :math:`k` entries, the largest ones, have circuits. Two things bound the time: both kinds of
+    network together carry all, :math:`(S + k \delta) / (s + r)`, and packets carry the rest. The
+    :math:`k` with the least time counts.
 
     Parameters
     ----------

@@ -485,10 +485,11 @@ def count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray
 
 
 def _as_integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:
-    """Write values as integers without common factor times a decimal or binary unit.
+    """Find the largest unit in which all values are whole numbers.
 
-    As an example, 0.5 and 1.25 are 2 and 5 times 1/4: with two decimal digits 50 and 125 times
-    1/100, whose common factor is 25.
+    Short decimal numbers are taken at their word: 0.1 is one tenth. As an example, 0.5 and 1.25
+    have two decimal digits. They are 50 and 125 times 1/100, whose common factor is 25, hence 2
+    and 5 times 1/4. Other numbers are whole multiples of a power of two, as all floats are.
 
     Parameters
     ----------

@@ -113,7 +113,8 @@ def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
           other end; once for each direction;
         - ``pair_of[circuit]``: its pair, -1 if both ends are in one slot.
     """
-    # From each chip upwards along each axis: a circuit there and one back.
+    # `sides` are the servers along each axis. From each chip there is a circuit upwards along each
+    # axis, and one back; a row has slot, chip of the server and port of both ends.
     sides = [-(-side // part) for side, part in zip(shape, server, strict=True)]
     rows = []
     for z, y, x in product(*map(range, reversed(shape))):
@@ -322,12 +323,15 @@ def check_rings(
 ) -> tuple[tuple[Ring, ...], NDArray[np.float64]]:
     """Check the rings of a slice, their demands and the ports of a chip.
 
+    A *ring* is a cycle of chips around which data pass. Each chip divides its ports among the
+    rings that it is in, according to their demands.
+
     Parameters
     ----------
     rings
-        The chips of each ring, in order.
+        The numbers of the chips of each ring, in order; two or more different ones.
     demands
-        The demand of each ring, > 0; None for 1 each.
+        The demand of each ring, > 0, in any unit; None for 1 each.
     ports
         The ports of a chip, >= 2.
     link_units

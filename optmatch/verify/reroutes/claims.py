@@ -105,7 +105,10 @@ def _check_proof(failure: Failure, proof: object) -> float:
 
 
 def _check_cut(failure: Failure, proof: CutProof) -> None:
-    """Check a cut: more circuits must leave a set of servers than fibres that work lead out of it.
+    """Check a proof that a failure cannot be repaired, as a set of servers has too few fibres.
+
+    The proof is a *cut*: it names servers from which more circuits must lead to other servers than
+    there are fibres that work. For example, 3 circuits cannot leave over 2 fibres.
 
     Parameters
     ----------

@@ -170,9 +170,9 @@ class Replay:
     def follow(self, circuit: int, where: str) -> list[int]:
         """Trace a circuit through the cells as they are now, and note which cells it passes.
 
-        A cell is a 2 x 2 switch with four terminals; a *link* is a waveguide or a fibre between two
-        cells. It is a violation if the light passes a failed fibre, is lost in a cell whose state
-        is not set, or leaves the switch at another port than that of its partner.
+        A cell is a 2 x 2 switch with four terminals; a *link* is a waveguide or a fibre between
+        two cells. It is a violation if the light passes a failed fibre, is lost in a cell whose
+        state is not set, or leaves the switch at another port than that of its partner.
         ``self.passing[cell]`` gets the number of the circuit for each cell that it passes.
 
         Parameters

@@ -125,11 +125,13 @@ class ProofChecker:
         bar_loss_db: float,
         cross_loss_db: float,
     ) -> float:
-        """Bound the loss of all routes together.
+        """Bound the loss of all routes together from below, by a certificate.
 
-        Losses are rounded down to whole price units. Routes lose a whole number of times what a
-        bar cell loses, and a whole number of times what a cross cell loses. The bound therefore
-        rises to the next such sum; where all ways have one parity, to the next of that parity.
+        The certificate bounds the sum of losses as if each could be any number. But all routes
+        together pass some number of cells in bar and some number in cross. The bound therefore
+        rises to the next sum that whole numbers of both can have. With losses of 2 and 3 dB a
+        bound of 4.1 dB becomes 5 dB. If the number of cells is known to be even, or odd, only such
+        sums count.
 
         Parameters
         ----------
@@ -439,16 +441,21 @@ class ProofChecker:
     def _restrict(
         self, proof: RoutingProof, node: int, branch: int, cases: list[Case]
     ) -> list[Case]:
-        """Return the cases of all circuits in one of the two branches of a node.
+        """Return what is forbidden to all circuits in one of the two branches of a node.
 
-        The node splits on one circuit at one link. Either its branches forbid that circuit the one
-        and the other direction of the link; or branch 0 forbids the link to that circuit, and
-        branch 1 to all other circuits.
+        A proof divides all routings into cases, as a search tree does. A node of the tree chooses
+        a circuit and a link (a waveguide between two cells). It has one of two kinds of branches:
+
+        - *one way*: light of the circuit passes the link in one direction at most. Branch 0
+          forbids it one direction, branch 1 the other one;
+        - otherwise: at most one circuit passes the link. Branch 0 forbids the link to the chosen
+          circuit, branch 1 to all others.
 
         Parameters
         ----------
         proof
-            The certificate, with the circuit, the terminal and the kind of split of each node.
+            The certificate. For each node it has ``circuit``, the chosen one; ``terminal``, at
+            which the link is; and ``one_way``, the kind of branches.
         node
             The node of its tree.
         branch

@@ -212,10 +212,13 @@ def _measure_objective(
     Parameters
     ----------
     problem
-        Its ``objective`` is one of four. "max-flow": what is not served, over all jobs.
-        "lexicographic": what each job lacks, in the order of jobs. "max-min": the largest part of
-        its due that a job lacks. "min-jct": the mean time in seconds from a request to the last
-        resource; all demands have to be met.
+        The resources and jobs. Its ``objective`` is one of four:
+
+        - ``"max-flow"``: how many resources all jobs together lack;
+        - ``"lexicographic"``: how many each job lacks, in the order of the ranks of jobs;
+        - ``"max-min"``: the largest part of its due that a job lacks, from 0 to 1;
+        - ``"min-jct"``: the mean time in seconds from the request of a job to its last resource;
+          all demands have to be met.
     job_of
         ``job_of[resource]``: the job, -1 if unused.
     served

@@ -282,7 +282,9 @@ def _cut_refutes(
 ) -> bool:
     """Tell whether fewer circuits fit over the border of a set of servers than must pass it.
 
-    Then no placement of the slice keeps to the limit.
+    Then no placement of the slice keeps to the limit of circuits on an edge. Example: 6 circuits
+    fit over the edges that lead out of a rack, and however many slots of the slice are placed in
+    it, 8 or more circuits lead out. A *slot* is the part of the slice on one server.
 
     Parameters
     ----------
@@ -410,7 +412,16 @@ class _Attempt:
     def __init__(
         self, problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
     ) -> None:
-        """Begin a search in which no slot has a server yet.
+        """Begin a search for servers and routes of a slice in which no slot has a server yet.
+
+        A *slot* is the part of the slice on one server. Slots that exchange light need routes of
+        edges (bundles of fibres) between their servers. The attributes that are set:
+
+        - ``room[edge]``: how many circuits still fit;
+        - ``server_of_slot``: the servers of the slots that are placed, at first none;
+        - ``owed_out[slot]``, ``owed_in[slot]``: circuits from and to a slot without a route yet;
+        - ``edges_out[server]``, ``edges_in[server]``: the edges at each server;
+        - ``known_candidates``: routes that were looked up; ``n_steps``: steps of the search.
 
         Parameters
         ----------

@@ -111,6 +111,9 @@ def verify_slice(
 def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> bool:
     """Check an allocation: its servers, circuits, routes and fibres, in this order.
 
+    A *slice* is a torus of chips, on servers of its own. The allocation says which servers these
+    are, which ports of chips each circuit joins, and over which fibres.
+
     Parameters
     ----------
     problem
