@@ -224,13 +224,17 @@ class Faulty(Fabric):
 
 
 def close_weak_cells(fabric: Fabric, cells: CellDevice, min_extinction_db: float) -> Fabric:
-    """Break the cells of which a state leaks too much.
+    """Mark cells that leak too much as faulty, so that no circuit uses the state that leaks.
 
-    A cell that leaks too much in bar is stuck in cross, and the other way round; one that does so
-    in both is dead. Cells with faults stay as they are.
+    A cell is a 2 x 2 switch with two states, bar and cross. Its *extinction* in a state is the
+    power at the wanted output over that at the other one; a state leaks too much if this is below
+    the limit. Then the cell is marked as follows:
 
-    Extinction is the power at the wanted output over that at the other one; a state leaks too much
-    if it is below the limit. Stuck or dead cells are avoided by whoever plans circuits later.
+    - bar leaks too much: stuck in cross;
+    - cross leaks too much: stuck in bar;
+    - both do: dead, no light passes.
+
+    Cells that have a fault already stay as they are.
 
     Parameters
     ----------

@@ -175,10 +175,13 @@ def _check_certificate(
 
 
 def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int | None:
-    """Compare a claim with a recomputed amount, which is a number or levels.
+    """Compare a claim with a recomputed amount: tell which one is larger.
 
-    Levels (tuples of whole numbers) are compared exactly, and so are numbers that are whole
-    multiples of a step. Numbers without a step are sums of floats, which are equal up to rounding.
+    An amount is a number, or a tuple of whole numbers that are compared one after the other
+    (*levels*): (0, 5, 2) is below (1, 0, 0). How numbers are compared depends on their kind:
+
+    - levels, and whole multiples of a step: exactly;
+    - numbers without a step, which are sums of floats: those that differ by rounding are equal.
 
     Parameters
     ----------

@@ -665,11 +665,13 @@ def _check_spectral_proof(
 ) -> None:
     """Check what one eigenvalue shows: no set of ports is as large as the hosts need.
 
-    An all-to-all of n hosts needs n ports all pairs of which lose less than the threshold, a
-    clique. Take a symmetric matrix with 1 wherever two ports may be together and on the diagonal,
-    and any entries elsewhere. On a clique of n ports it is all ones, whose largest eigenvalue is
-    n, and the largest eigenvalue of the whole matrix is no smaller. A matrix whose largest
-    eigenvalue is below n shows that there is no such clique (the theta bound of Lovasz).
+    In an all-to-all of n hosts each host has a port, and all pairs of these ports lose less than a
+    threshold. Such a set of ports is a *clique* of n ports.
+
+    The proof is a symmetric matrix with 1 wherever two ports may be together and on the diagonal,
+    and any numbers elsewhere. The rows and columns of a clique of n ports are all ones, a matrix
+    whose largest eigenvalue is n; that of the whole matrix is no smaller. Hence, if the largest
+    eigenvalue is below n, there is no such clique (the theta bound of Lovasz).
 
     Parameters
     ----------

@@ -44,7 +44,13 @@ class Benes(FeedForward):
 
 
 def _halve(builder: ColumnBuilder, wires: list[int], line: int, middle: int) -> list[int]:
-    """Wire a Benes network of any size: a column of cells, two halves of it, and a column.
+    """Place and wire the cells of a Benes network of any size, by recursion.
+
+    A cell is a 2 x 2 switch. A first column of cells sends each wire to an upper or to a lower
+    network of half the size, and a last column joins their outputs in pairs::
+
+        wires -- first column --< upper network >-- last column -- outputs
+                                < lower network >
 
     Parameters
     ----------

@@ -854,8 +854,9 @@ def _doublings(n_known: int, lanes: int) -> int:
 def fewest_late_rounds(n_ranks: int) -> int:
     """Bound the rounds of an all-reduce after its one late rank is ready, from below.
 
-    The buffer is cut into n - 1 equal chunks, which the other n - 1 ranks may have added up among
-    themselves before. In a round ranks exchange one chunk each in pairs. Two bounds hold:
+    An all-reduce adds up the data of all n ranks and brings the sum to each of them. One rank is
+    late; the others may have added up their own data before. The buffer is cut into n - 1 equal
+    chunks. In a round ranks are paired, and each sends one chunk to its partner. Two bounds hold:
 
     - The late rank sends its data of one chunk in a round, so after n - 1 rounds the last chunk is
       at two ranks. The ranks that have it double in each further round: ceil(log2 n) - 1 rounds

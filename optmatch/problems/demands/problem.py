@@ -203,11 +203,12 @@ class Demand(_InTicks):
         check_groups(self)
 
     def _check_decomposable(self) -> None:
-        """Refuse a demand that is no sum of weighted permutations; round it to equal sums.
+        """Refuse a demand that matchings cannot carry exactly, with all ports busy all the time.
 
-        An exact decomposition into matchings exists only if all rows and columns have one sum.
-        Sums that differ by rounding alone are made equal, which may change the ticks of the
-        demand.
+        Such a schedule is an exact decomposition into weighted permutations. There is one only if
+        all rows and columns of the demand have the same sum: all ports send and receive equally
+        much. Sums that differ by rounding alone are made equal first, which may change the demand
+        in ticks (the unit of time).
 
         Raises
         ------

@@ -341,11 +341,17 @@ def _list_held(fabric: Fabric) -> HeldCircuits | None:
 def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
     """Bound the number of matchings by the entries of one line, or of two.
 
-    A line is all that one port sends, or all that it receives. Each matching holds one entry of a
-    line for a while. For two lines, draw an edge for each matching between the entries that it
-    holds: in each component the entries of both lines have the same sum, and a component of v
-    entries has v - 1 edges or more. The bound is the number of entries less the most groups into
-    which they can be put, so that sums agree in each.
+    A *line* is all that one port sends, or all that it receives; an entry of it is what it
+    exchanges with one other port. A *matching* connects each port to one other one for some time,
+    and all matchings together carry each entry exactly. Hence one line needs a matching for each
+    of its entries.
+
+    Two lines may need more. Think of their entries as nodes, and of each matching as an edge
+    between the two entries that it carries. In each connected part the entries of both lines have
+    the same sum, and a part of v entries has v - 1 edges or more. Therefore there are at least as
+    many matchings as entries, less the number of parts. The bound takes the most groups into which
+    entries can be put so that both sums agree in each. For example, lines with the ticks {3, 4}
+    and {7} have 3 entries in one group and need 2 matchings.
 
     Parameters
     ----------
@@ -358,8 +364,7 @@ def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
     Returns
     -------
     float
-        A number of matchings. For example, lines with the ticks {3, 4} and {7} need 2: 3
-        entries in one group.
+        A number of matchings.
 
     Raises
     ------

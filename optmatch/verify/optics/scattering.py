@@ -133,9 +133,11 @@ def scatter(
 def _solve_reached_terminals(
     pattern: _Pattern, entries: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Solve for the light at all joined terminals that light reaches; at the others it is 0.
+    """Solve for the light that enters each cell of a chip; where light does not come, it is 0.
 
-    If the system is singular even so, a loop nearly has no loss: weak ways into it do not count.
+    A closed loop of cells without loss makes the linear system singular. Such loops are left out
+    if no light leads into them. If the system is singular even so, ways into loops that are very
+    faint (`FAINT`) are left out, too.
 
     Parameters
     ----------

@@ -270,10 +270,12 @@ def heaters_of_fits(
     largest_volts: dict[tuple[int, int], float],
     resistance_ohm: dict[tuple[int, int], float | None],
 ) -> list[Heater]:
-    """Turn fits by cell and arm into calibrations.
+    """Turn fits of voltage sweeps into calibrations of heaters.
 
-    A sweep tells the difference of both arms without voltage; the swept arm has it, the other one
-    has none. If both were swept, arm 1 has that of its own sweep.
+    A heater turns the phase of light in one of the two arms of a cell. In a sweep its voltage V
+    rises, and the phase is fitted as a + b V**2. The phase a without voltage is the difference of
+    both arms, which cannot be divided between them: the swept arm gets it, and the other one has
+    0. If both arms were swept, arm 1 has that of its own sweep, and arm 2 has 0.
 
     Parameters
     ----------

@@ -154,6 +154,10 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
 def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
     """Count the circuits that leave a set of units, for the best handover of lost units to spares.
 
+    A *unit* is a chip, or a port of a switch. A handover gives each lost unit a spare, which takes
+    over its circuits. Spares may be inside or outside the set. Only how many lost units get spares
+    inside matters, and which: a lost unit all of whose partners are inside should get one inside.
+
     Parameters
     ----------
     failure
@@ -182,7 +186,9 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
         else:
             n_fixed += bool(inside[source]) and not inside[destination]
 
-    # Choose how many units go inside: those first for which it adds fewest circuits.
+    # At first all lost units get spares outside. ``added_inside[k]`` is how many more circuits
+    # leave the set if one of them gets a spare inside instead, the cheapest one first. There have
+    # to be enough spares on both sides.
     n_spares_inside = sum(bool(inside[spare]) for spare in failure.spares)
     n_spares_outside = len(failure.spares) - n_spares_inside
     added_inside = sorted(if_inside[unit] - if_outside[unit] for unit in if_inside)

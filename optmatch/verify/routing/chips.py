@@ -141,7 +141,11 @@ def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_
 
 
 def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[int, float]:
-    """Find by Dijkstra the least cost at which light leaves a cell by each terminal it reaches.
+    """Find the least cost at which light can leave a cell by each terminal of a chip.
+
+    Light enters the chip at one terminal and passes cells (2 x 2 switches with four terminals), of
+    which each costs something in bar and something in cross. Dijkstra's algorithm finds the
+    cheapest ways; a node of its graph is a terminal by which light leaves a cell.
 
     Parameters
     ----------

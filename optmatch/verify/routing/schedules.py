@@ -323,9 +323,11 @@ def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findin
 def _add_figures(
     problem: AllToAll | Routing, schedule: Schedule, traced: Traced, findings: Findings
 ) -> None:
-    """Add the figures of a schedule, and the objective, which is one of them.
+    """Add the figures of a schedule to a report, and its objective, which is one of them.
 
-    A figure of cells counts each circuit once, also where both of its ends are sources.
+    The figures count circuits, the cells that their light passes, and how often cells change their
+    state from slot to slot (toggles). On a chip there are also losses, crosstalk and power. A
+    circuit counts once, also where both of its ends send.
 
     Parameters
     ----------
@@ -334,7 +336,8 @@ def _add_figures(
     schedule
         A schedule whose slots are matchings.
     traced
-        The cells that its light passes.
+        What its light passes: ``cells`` and ``crossed``, shape (slots, sources), the numbers of
+        cells and of cells in cross on the way of each circuit; and ``light``, None without cells.
     findings
         The report, whose figures are set.
     """

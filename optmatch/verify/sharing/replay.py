@@ -77,6 +77,9 @@ def verify_sharing(
 def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:
     """Check an assignment of resources to jobs, and compute its objective.
 
+    Each resource has one job at most. It has to be one that may serve the job, the job may not
+    have more than it asks for, and no more from one place than its caps allow.
+
     Parameters
     ----------
     problem

@@ -436,6 +436,9 @@ def _check_fibres(
 ) -> None:
     """Check that each circuit has one free fibre on each edge of its route, for itself.
 
+    An *edge* is the bundle of all fibres from one server to another. A circuit that passes three
+    edges uses three fibres, one of each bundle.
+
     Parameters
     ----------
     problem

@@ -150,8 +150,11 @@ def _check_units(steering: Steering, findings: Findings) -> None:
 def _bound_level(steering: Steering) -> Fraction | None:
     """Return the upper bound of the level that the prices show, by duality of linear programs.
 
-    A level costs each ring its demand times the prices of its chips, by the ports that they send
-    with, and its own link price; all chips and links together are worth the sum of their prices.
+    Rings of chips share the ports of these chips. The bandwidth of a ring is a number of ports;
+    the *level* is the least bandwidth over demand of all rings. Prices bound it: each chip has a
+    price for all of its ports, and the link of each ring a price for one port. Bandwidth costs a
+    ring the prices of the parts that it uses. All that there is to use is worth a certain sum, and
+    the level is at most this worth over the cost of level 1.
 
     Parameters
     ----------

@@ -111,13 +111,15 @@ class _Runs(NamedTuple):
 
 
 def phases(step: Step) -> tuple[Phase, ...]:
-    """Split the communication of each stage into phases.
+    """Split the communication of a training step on each rail into phases.
 
-    A stage is ranks on one rail that are switched together; a phase is a run of its operations of
-    one dimension (kind of parallelism), with no other dimension between. Phases are by rail, then
-    stage, then order in time. Ranks that are switched together, but go through different
-    dimensions, since only some of them are members of a group, are stages of their own: each has
-    the ranks that go through the same ones.
+    A *rail* is a switch. A *stage* is a set of ranks on a rail whose circuits are switched
+    together. A *dimension* is a kind of parallelism, such as tensor or data parallel. A *phase* is
+    a run of operations of one dimension at the ranks of a stage, with no other dimension between:
+    if a rank communicates by dp, dp, pp, pp, dp, it has three phases.
+
+    Ranks that are switched together may go through different dimensions, since only some of them
+    are members of a group. They are then divided into stages of ranks with the same order.
 
     Time O(operations).
 
@@ -129,8 +131,9 @@ def phases(step: Step) -> tuple[Phase, ...]:
     Returns
     -------
     tuple of Phase
-        Each with its rail, stage and position in time, its ranks and dimension, the first and the
-        last operation of each rank, and the number of operations.
+        By rail, then by stage, then in the order of time. Each has its rail, stage and position in
+        time, its ranks and dimension, the first and the last operation of each rank, and the
+        number of operations of the rank that has most.
     """
     dimension_of_operation = dimensions(step)
     rail_of_operation = step.rail

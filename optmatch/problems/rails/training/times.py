@@ -58,8 +58,9 @@ def find_rounds(
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
     """List the operations on rails that are done in rounds, together with their rounds.
 
-    In a round some members of a group send a part of the data, each to one other; operations that
-    go around a ring have no rounds.
+    A collective operation may be done in rounds, by an algorithm such as recursive halving: in
+    each round some members of a group send a part of the data, each to one other member.
+    Operations that go around a ring are left out here.
 
     Parameters
     ----------
@@ -76,7 +77,8 @@ def find_rounds(
     rounds : tuple of Round
         The rounds that each of them is done in; at least one.
     """
-    # Groups of the same algorithm and number of members have the same number, others -1.
+    # ``kind_of_group[group]`` is the same number for all groups with one algorithm and one number
+    # of members, and -1 for groups that go around a ring or are inside a server.
     kinds: dict[tuple[Algorithm, int], int] = {}
     kind_of_group = [-1] * (len(step.groups) + 1)  # the last one for what is in no group
     for number, group in enumerate(step.groups):
