@@ -345,9 +345,10 @@ _AT_ONCE = 256  # destinations: a table of all would take gigabytes for a thousa
 def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | None:
     """Count the most cells that light can pass after each cell of a network, or before it.
 
-    The network is feed-forward if light always goes from left to right. The count is then the
-    longest path from each cell, and numbers the columns: 0 for cells of the last column (`ahead`)
-    or of the first.
+    This is for feed-forward networks, in which light always goes from left to right: from ends a
+    of cells to ends b. The count is the length of the longest path from each cell. It numbers the
+    columns in which cells stand, from the last column (0) to the left, or from the first column
+    to the right.
 
     Parameters
     ----------

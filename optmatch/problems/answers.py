@@ -190,17 +190,28 @@ def _check_allocation(problem: SliceAllocation, answer: Allocation) -> None:
 def _check_collective_plan(problem: Collective, answer: CollectivePlan, where: str = "") -> None:
     """Refuse a plan of a collective whose arrays belong to other ranks, epochs or chunks.
 
-    In an epoch all circuits stay as they are, while rounds of sends follow each other.
+    An *epoch* is a number of rounds in a row with the same circuits. A *lane* is one port of every
+    rank; lanes are counted over all planes (switches).
 
     Parameters
     ----------
     problem
-        The collective, with its ranks, lanes (the ports of a rank on all planes).
+        The collective, with the numbers of its ranks, lanes and planes.
     answer
-        The plan. ``circuits[epoch, lane, rank]`` is the rank that a circuit leads to; a row of
-        `sends` has the fields of `SEND_COLUMNS`, a row of `links` a send and two ranks.
+        The plan. The fields that are read here:
+
+        - ``circuits[epoch, lane, rank]``: the rank that a circuit leads to, -1 for none;
+        - ``epoch_of_round[round]``: the epoch of each round;
+        - ``sends``: rows of round, source, destination, chunk and kind;
+        - ``links``: rows of a send and two ranks, for sends that are forwarded;
+        - ``shares_bytes[round, plane]``: what each plane carries; it may have no rows.
     where
         The text before the names of fields in messages, such as ``plans[0].``.
+
+    Raises
+    ------
+    InputError
+        Naming the field that does not fit.
     """
     n_ranks = problem.n_ranks
     n_epochs = len(answer.circuits)

@@ -345,10 +345,10 @@ def _count_bound(problem: HostPlacement, traffic: Traffic) -> float:
 def _list_costs(
     problem: HostPlacement, traffic: Traffic, host: int, partners: Partners
 ) -> NDArray[np.float64]:
-    """Return what the circuits of a host lose at least on each port.
+    """Return what the circuits of a host lose at least, for each port that the host may get.
 
-    By the objective that is the worst of them, or half of their sum: each circuit has two ends,
-    and counts half at each.
+    By the objective this is the loss of the worst circuit, or half of the sum of all. Half,
+    because each circuit has two ends, and counts half at each of its hosts.
 
     Parameters
     ----------

@@ -408,6 +408,8 @@ def make_circuit(
 ) -> CellCircuit:
     """Record what a cell is made of, and which phases set it.
 
+    A cell is an interferometer: two couplers, joined by two arms with phase shifters.
+
     Parameters
     ----------
     paths

@@ -548,19 +548,19 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
     """Bound the time of a broadcast over circuits that never change.
 
     The data leave one rank, the root. Some rank is `distance` circuits (hops) away from it, or
-    more. With R rounds a byte has some choice when to move: it makes hop j in one of the m rounds
-    from j on, where m = R - distance + 1 is called the *window*. Two bounds hold for each window,
-    and the larger one counts. The least over all windows holds for all plans.
+    more. If there are more rounds than hops, a byte may wait on its way. With R rounds it makes
+    hop j in one of the m rounds from j on, where m = R - distance + 1 is called the *window*: with
+    3 hops and 5 rounds hop 1 is in round 1, 2 or 3. For each window two bounds hold, and the
+    larger one counts. The least over all windows holds for all plans.
 
-    - Hop by hop: all bytes make hop j in the rounds j to j + m - 1. Together these last as long as
-      the circuits that lead there take for all bytes (`_bound_by_cuts`).
-    - From the root to the farthest rank: let g be distance - 1. A byte that leaves the root in
-      round k is at the far rank after round k + g at the earliest. By round r the root has sent
-      some bytes Out(r), and the far rank has at most Out(r - g). The rounds up to r last as long
-      as the root takes for Out(r), and the rounds after r as long as the far rank takes for what
-      it lacks. Together these are all bytes, and those that leave the root in the g rounds up to
-      r. Bytes leave it in m rounds, so some g rounds in a row carry 1 / ceil(m / g) of them or
-      more.
+    - Hop by hop: all bytes make hop j in the m rounds from j on. Together these rounds last as
+      long as the circuits that lead there take for all bytes (`_bound_by_cuts`).
+    - From the root to the farthest rank: let g be distance - 1. What leaves the root in g rounds
+      in a row cannot be at the far rank when the last of these rounds ends. The rounds until then
+      last as long as the root takes for what it has sent; the rounds after it last as long as the
+      far rank takes for all that it lacks. Together these are all bytes once, and those of the g
+      rounds twice. As bytes leave the root in m rounds, some g rounds in a row have the part
+      1 / ceil(m / g) of them or more.
 
     Parameters
     ----------
@@ -616,10 +616,15 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
 def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
     """Bound the time in which circuits carry the bytes of a broadcast, by cuts one after another.
 
-    The data go from one rank, the root, over circuits that stay; each circuit on the way is a hop.
-    Hop j of each byte falls into one of the `window` rounds from j on, and crosses two cuts: from
-    the ranks j - 1 hops from the root to those at j hops; and from those that are so many hops
-    before the farthest rank. Times of cuts whose rounds do not overlap add up.
+    The data go from one rank, the root, over circuits that stay; each circuit on the way is a
+    *hop*. A *cut* is all circuits from the ranks at one distance from the root to those at the
+    next distance, or the same seen from the farthest rank. All bytes have to pass each cut. Near
+    the root, and near the farthest rank, cuts have few circuits: 1, then `onward`, then its square
+    for each port of the root.
+
+    Each byte makes hop j in one of the `window` rounds from j on. With a window of 3, hops 1, 4, 7
+    are made in different rounds, and the times of their cuts add up. The function takes such hops
+    from both ends.
 
     Parameters
     ----------

@@ -435,12 +435,19 @@ def _require_length(
 def _require_lengths_inside(
     variables: Variables, costs: Costs, is_spent: tuple[bool, bool]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return rows that say how long rounds and pauses are for what is sent inside islands.
+    """Return rows of a linear programme: what is sent inside islands takes its time.
 
     An *island* is a group of ranks with links among them, and *rails* are circuits between
-    islands. In a round over rails there may be a round inside islands beside it, or none: the
-    smaller of the fixed lengths counts in both cases. Pauses between two rounds over rails, in
-    which bytes go inside islands alone, cost no fixed time.
+    islands. Time is divided into pause, round, pause, ..., pause, where rounds go over rails, and
+    bytes may go inside islands in both. Each row says for one of these times::
+
+        length - inside_send * inside  >=  fixed length
+
+    The fixed length is
+
+    - of a round: the smaller one of those of a round over rails and of one inside islands;
+    - of a pause between rounds: 0;
+    - of the first and the last pause: that of a round inside islands if it is spent, else 0.
 
     Parameters
     ----------

@@ -24,9 +24,11 @@ from optmatch.problems.demands.problem import Demand
 
 
 def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
-    """Add up how long each pair has a circuit that can send, in ticks.
+    """Add up how long each pair of ports has a circuit that can send, in ticks.
 
-    With per-circuit switching, a circuit that was in the matching before sends during the delay.
+    A schedule is a list of slots; each has a matching (which source is connected to which
+    destination) and a duration, and a delay before it. In the delay no circuit sends, with one
+    exception: with per-circuit switching a circuit that was there in the slot before goes on.
 
     Parameters
     ----------

@@ -227,6 +227,10 @@ def slice_rings(shape: Shape) -> tuple[Ring, ...]:
 def _rings_along(shape: Shape, group: list[int]) -> list[Ring]:
     """List the rings that run along some axes, one for each place on the other axes.
 
+    A ring is a cycle of chips around which data pass. Along one axis it is a line of chips, closed
+    at its ends. Along an axis of two chips and a longer one it goes up on one side and back on the
+    other one.
+
     Parameters
     ----------
     shape

@@ -190,7 +190,11 @@ def _check_times(
 def _check_epochs_of_planes(
     problem: Collective, plan: CollectivePlan, is_used: NDArray[np.bool_], findings: Findings
 ) -> bool:
-    """Check that all planes with a share have the same circuits; False if epochs are no rounds.
+    """Check the circuits of several switches, which carry the same rounds side by side.
+
+    A *plane* is a switch; each rank has some ports on every plane. In a round each plane carries a
+    share of the bytes, or nothing. All planes with a share have to have the same circuits, and
+    planes without one must have none.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Pieces(NamedTuple):
 
 
 def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that parts lie in their chunks, and that places exist; False if nothing can be cut.
+    """Check which parts of chunks a plan sends, and in which memories of ranks it puts them.
 
     A *part* is a range of bytes of a chunk that one send carries. A *place* is a memory of a rank
     for a chunk: `SUM` is that of its sum, and others keep data of other ranks beside it. Sends of

@@ -300,7 +300,7 @@ def _first_is_free(problem: Collective, plan: CollectivePlan) -> bool:
 def _conclude(
     problem: Collective, plan: CollectivePlan, times: _RoundTimes, findings: Findings
 ) -> Seconds:
-    """Compare the times that the plan states with those of the replay; return when rounds end.
+    """Compare the time and the counts that a plan states with those of its replay.
 
     Parameters
     ----------

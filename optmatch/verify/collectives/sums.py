@@ -20,12 +20,16 @@ Sets = NDArray[np.uint64]
 
 
 def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
-    """Replay copies and additions on sets of ranks; nothing may be added twice.
+    """Check that a plan adds up the data of all ranks, each once, by replaying its sends.
 
-    A sum is represented by the set of the ranks whose data are in it. It is a violation if a rank
-    sends what it does not have, if data of a rank are added to a sum that has them already, or if
-    a rank lacks data of some rank in the end. A *chunk* is a part of the buffer, and a *piece* a
-    part of a chunk that no send cuts; pieces do not mix.
+    A sum is represented by the set of the ranks whose data are in it. It is a violation if
+
+    - a rank sends what it does not have;
+    - data of a rank are added to a sum that has them already;
+    - a rank lacks data of some rank in the end.
+
+    A *chunk* is a part of the buffer. A *piece* is a part of a chunk that each send carries wholly
+    or not at all; data of different pieces are never added.
 
     Parameters
     ----------
@@ -36,8 +40,8 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     findings
         Gets the first violation.
     """
-    # Pieces do not mix, so they are replayed in batches whose sets fit into `MOST_BYTES`: at least
-    # one set of ranks for each rank and piece.
+    # Pieces do not mix, and can be replayed in batches. The sets of a batch, one for each rank and
+    # piece or more, fit into about `MOST_BYTES`.
     pieces = cut_into_pieces(plan)
     n_pieces = len(pieces.chunk)
     bytes_of_set = 8 * _count_words(problem.n_ranks)

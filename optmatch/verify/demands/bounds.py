@@ -388,7 +388,9 @@ def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
 
 
 def count_groups(numbers: list[int]) -> int:
-    """Count into how many groups of sum zero numbers can be put, of which no two are opposite.
+    """Count into how many groups with sum zero some numbers can be divided.
+
+    For example, 3, 4, -7, 5, 1, -6 can be divided into two: 3, 4, -7 and 5, 1, -6.
 
     Parameters
     ----------
@@ -495,7 +497,9 @@ def end_groups(
 ) -> list[float]:
     """Compute when each group of entries of the demand is complete.
 
-    A group is complete when the circuits have carried all its entries.
+    A *group* is a set of entries that belong to one task; it is complete when circuits have
+    carried all of them. Slots follow each other, each with a delay before it. An entry of 5 ticks
+    that gets 3 ticks in one slot is over 2 ticks after the begin of the next slot that has it.
 
     Parameters
     ----------

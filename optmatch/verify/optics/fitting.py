@@ -1151,11 +1151,11 @@ def _fit_from_starts(fit: _LeastSquares, rng: np.random.Generator) -> tuple[_Min
 def _hop_between_minima(
     fit: _LeastSquares, ends: Sequence[_FitEnd], rng: np.random.Generator
 ) -> tuple[_FitEnd, bool]:
-    """Look for a better minimum around the best one (basin hopping).
+    """Look for a better fit of a chip around the best one (basin hopping).
 
-    Strong light decides in which minimum a fit from the model ends, and it hardly tells the signs
-    of phase errors that only interference around a ring of cells shows. A hop draws these phases
-    anew in half of the cells and goes on with all light at once.
+    The cells of the chip are fitted to measured powers. The sum of squares that is minimised has
+    many minima: the signs of some phase errors show only by weak light that goes around a ring of
+    cells. A *hop* draws these phases anew in half of the cells, and minimises from there.
 
     Parameters
     ----------

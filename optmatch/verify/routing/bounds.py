@@ -239,6 +239,9 @@ def _measure_routes(
 ) -> NDArray[np.float64]:
     """Count the cells on shortest routes between the terminals of ports.
 
+    A cell is a 2 x 2 switch with four terminals; a link is a waveguide between two cells. A route
+    may pass each link once at most.
+
     Parameters
     ----------
     graph
@@ -332,9 +335,10 @@ def _search_breadth_first(
 def _passes_a_link_twice(
     graph: CellGraph, entered: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return ``passes_twice[source, destination]``: the shortest walk passes some link twice.
+    """Tell which shortest walks pass a link twice, so that they are no routes of circuits.
 
-    All walks are followed back to their starts at once.
+    A link is a waveguide between two cells. A walk may pass it in both directions, which the light
+    of a circuit cannot. All walks are followed back from their ends to their starts at once.
 
     Parameters
     ----------
@@ -342,14 +346,17 @@ def _passes_a_link_twice(
         The cells and the links between their terminals.
     entered
         ``entered[port, terminal]``: where the shortest walk from a port enters the cell that it
-        leaves by the terminal, -1 without a walk; as `_search_breadth_first` returns it.
+        leaves by the terminal, -1 without a walk.
     ends
         ``ends[destination]``: the terminal where light leaves its last cell.
 
     Returns
     -------
     bool array, shape (ports, destinations)
+        ``passes_twice[source, destination]``: whether this walk passes some link twice.
     """
+    # All walks that still go on: the number of each, its port, and where it leaves its cell. A
+    # visit of a link is noted as one number, of walk and link.
     shape = (len(entered), len(ends))
     port = np.repeat(np.arange(len(entered)), len(ends))
     left = np.tile(ends.astype(np.int64), len(entered))
@@ -464,10 +471,12 @@ _MAX_ENTRIES = 2**22
 def forward_lengths(
     graph: CellGraph, starts: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.float64] | None:
-    """Count the cells on shortest routes, if all light goes from ends a to ends b.
+    """Count the cells on shortest routes of a switch through which light goes one way only.
 
-    Cells are taken in topological order, in waves, each after all cells that lead to it. Each
-    cell is looked at once. Terminals of a cell are numbered a1, a2, b1, b2.
+    A cell has the terminals a1, a2 on the left (numbers 4 * cell + 0, 1) and b1, b2 on the right
+    (+ 2, 3). Light goes one way only if every join leads from a b to an a, and no join leads back
+    to a cell before. Cells can then be taken in waves, each after all cells that lead to it
+    (topological order), and each cell is looked at once.
 
     Parameters
     ----------

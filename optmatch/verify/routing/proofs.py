@@ -218,9 +218,12 @@ class ProofChecker:
     def _sum_of_circuits(
         self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts
     ) -> float:
-        """Add up the cheapest walks of all circuits, prices of links included; exact.
+        """Add up what the cheapest walks of all circuits cost, exactly.
 
-        Many circuits start at the same port: one search serves them all.
+        A walk leads from the start of a circuit to its end, through cells and links (waveguides
+        between cells), and pays for both. Other circuits are no obstacle to it. Many circuits
+        start at the same port: one search serves them all. Large sums are left to SciPy, where
+        floats are exact.
 
         Parameters
         ----------

@@ -205,8 +205,9 @@ def _check_stated_times(
 def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> list[float]:
     """Check that each slot waits for the slowest cell that it sets anew.
 
-    A free cell is left as it was. What a cell is before it is first driven is not known, so its
-    first setting is waited for.
+    Before a slot, cells are put into new states, which takes each cell some time to settle. Only
+    cells that get another state than they were last put into count. A free cell is left as it was.
+    The first time that a cell is set always counts, as nobody knows in which state it was.
 
     Parameters
     ----------
@@ -455,10 +456,12 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
 def _bound_jointly(
     problem: AllToAll, checker: ProofChecker, proof: RoutingProof, findings: Findings
 ) -> float:
-    """Bound the cells of an all-to-all by link prices, for all slots together.
+    """Bound the cells of an all-to-all by prices of links, for all slots together.
 
-    The prices either bound the cells on all routes of a schedule in the fewest slots, or prove
-    that there is no such schedule.
+    An all-to-all connects every pair of ports once, in as few time slots as possible. Counting
+    gives a least number of slots. Prices of links, which are waveguides between cells, show one of
+    two things: how many cells all routes of a schedule with so many slots pass at least, or that
+    there is no such schedule.
 
     Parameters
     ----------

@@ -97,12 +97,17 @@ class Supply:
         return counts
 
     def cut(self, proof: Any, demand: ArrayLike) -> int:
-        """Compute the most resources that jobs get together, by a cut of the flow network.
+        """Bound how many resources jobs get together, by a cut of the flow from jobs to resources.
 
-        The network leads from each job over its caps to the cells that serve it; a cell is a class
-        of resources of one plane that serve the same jobs. The cut takes the caps or the demand of
-        a job where ``proof.tight[job, plane]`` is 1, and all cells that serve a job where it is
-        not.
+        A *cell* is a set of resources of one plane that may serve the same jobs. A job takes no
+        more than its demand, and no more from a plane than its *cap* there. The cut chooses for
+        each job and plane one of two ways to bound what the job gets there:
+
+        - ``tight[job, plane]`` is 1: the cap, or the demand, of the job is counted;
+        - it is 0: all resources of the plane that may serve the job are counted, each once for all
+          such jobs.
+
+        The sum of what is counted is an upper bound.
 
         Parameters
         ----------

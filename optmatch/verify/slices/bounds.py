@@ -204,10 +204,12 @@ def list_tori(problem: SliceAllocation) -> list[Torus]:
 
 
 def check_load_proof(problem: SliceAllocation, proof: object) -> float:
-    """Return the bound that a certificate shows; infinite if it shows that there is no slice.
+    """Return the lower bound of the load that a certificate shows.
 
-    Each place and each turn of the slice is refuted for all loads below the bound: by one of the
-    cuts, or by trying all placements.
+    The *load* is the most circuits on an edge, a bundle of fibres between two servers. A slice may
+    be in several places (racks) and be turned in several ways. The certificate claims that none of
+    them has a load below its bound. Each place and each turn is refuted by itself: by a cut (a set
+    of servers out of which fewer circuits fit than have to leave it), or by trying all placements.
 
     Parameters
     ----------
@@ -499,6 +501,11 @@ class _Attempt:
 
     def route(self, slot: int, pairs: list[tuple[int, int]]) -> Iterator[bool]:
         """Yield True for each way to route these pairs and place the slots that follow.
+
+        A *slot* is the part of the slice on one server. Two slots that exchange light are a pair,
+        all of whose circuits take one route of edges (bundles of fibres). ``self.room[edge]`` is
+        how many circuits still fit. The search goes depth first: it chooses a route, goes on with
+        all that follows, and takes the route back.
 
         Parameters
         ----------

@@ -164,13 +164,16 @@ def _cut(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
 
 
 def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
-    """List both parts of rings through all members, one ring leaving servers over each rail.
+    """Divide a collective among rings into what goes inside servers, and what goes over rails.
 
-    Each ring has an equal share of the data. A member sends all of them but the one that leaves
-    over its rail to the next member of its server.
+    There are `inside` rings through all members of all servers, with an equal share of the data
+    each. Every ring leaves servers over another rail. A member therefore sends the share of one
+    ring over its rail, to the next server, and the shares of all other rings to the next member of
+    its server.
 
-    The sizes are such that a ring of the part alone, of `inside` or `n_servers` members, sends as
-    many bytes as the ring through all n members sends over the links of this part.
+    Both are written as collectives of smaller groups: one among the `inside` members of a server,
+    and one among the `n_servers` members on a rail. Their sizes are such that these groups send as
+    many bytes as the large rings do there.
 
     Parameters
     ----------
@@ -188,8 +191,8 @@ def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Par
         The part inside servers (`SERVER`) and the part on rails (`RAIL`), with their sizes in
         bytes. They go on at once.
     """
-    # Each of the `inside` rings has 1 / inside of the data: a member sends the shares of all rings
-    # but one inside its server, and the share of that one over its rail.
+    # A ring of m members sends (m - 1) / m of a buffer (m - 1 shards of an all-gather). The sizes
+    # are what a member has to send, divided by this.
     n = inside * n_servers
     if kind == ALL_TO_ALL:
         return _cut(kind, size, inside, n_servers)
