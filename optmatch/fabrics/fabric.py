@@ -412,7 +412,7 @@ def numbers_of_names(names: Sequence[str]) -> dict[str, int]:
 
 
 def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
-    """Find a part by its name, or by its number.
+    """Return the number of a cell or a port that a user has called by its name or its number.
 
     Parameters
     ----------

@@ -114,6 +114,9 @@ def _check_assignment(problem: PortSharing, answer: Assignment) -> None:
 def _check_transition(problem: Reroute, answer: Transition) -> None:
     """Refuse a repair of a failure that names units, circuits, ports or fibres that do not exist.
 
+    A repair hands lost units over to spares, and gives circuits new ports and routes, step by
+    step. All of this is written as numbers; whether the repair is a good one is not checked here.
+
     Parameters
     ----------
     problem

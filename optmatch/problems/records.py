@@ -82,6 +82,8 @@ def build_records(cls: type[T], tables: Mapping[str, Any]) -> Mapping[str, T]:
 def build_record(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     """Build a record of a data class from one table of a file.
 
+    A table maps names of fields to values, such as ``{"layers": 61, "model": {...}}``.
+
     Parameters
     ----------
     cls

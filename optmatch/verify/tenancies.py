@@ -187,7 +187,7 @@ def _check_ports(problem: Tenancy, plan: TenancyPlan, findings: Findings) -> boo
 def _check_separation(
     problem: Tenancy, plan: TenancyPlan, matchings: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Check that each circuit stays within one job.
+    """Check that no circuit leads from a port of one job to a port of another one.
 
     Parameters
     ----------

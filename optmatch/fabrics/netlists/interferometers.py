@@ -142,6 +142,10 @@ def find_interferometers(paths: LightPaths) -> Found:
 def _find_link(paths: LightPaths, name: str, side: int) -> Link | None:
     """Follow both arms on one side of a coupler to the coupler that they meet in.
 
+    A coupler has two sides with one or two pins each. An arm is the way of light from a pin,
+    through waveguides and phase shifters, to the next coupler or switch. Two couplers that are
+    joined by two arms are an interferometer.
+
     Parameters
     ----------
     paths

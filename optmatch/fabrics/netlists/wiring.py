@@ -720,6 +720,12 @@ def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[
 def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
     """List which pins of a netlist are joined, from the three places where it may say so.
 
+    Example of the three, each for one join::
+
+        connections: {"a,o2": "b,o1"}
+        nets: [{"p1": "a,o2", "p2": "b,o1"}]
+        routes: {"r1": {"links": {"a,o2": "b,o1"}}}
+
     Parameters
     ----------
     tree

@@ -50,7 +50,11 @@ def fibres_of_switch(rack: RackFabric, switch: int, port: int | None = None) -> 
 
 
 def switch_schedules(rack: RackFabric, uses: ArrayLike) -> tuple[Schedule, ...]:
-    """Return what each inter-rack switch holds, as a schedule of one slot without an end.
+    """Return which input each switch between racks connects to which output, as a schedule.
+
+    A circuit passes fibres one after the other. Where it arrives at a switch by one fibre and
+    leaves it by the next one, the switch has to connect the two. Circuits stay, so that there is
+    one slot.
 
     Parameters
     ----------

@@ -468,7 +468,12 @@ def _bound_configurations(
 
 
 def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
-    """Bound the rounds in which all ranks know what they need, with K configurations in a row.
+    """Bound the rounds in which all ranks know what they need, with K sets of circuits in a row.
+
+    Data go from rank to rank over circuits, one circuit in a round. Circuits may change K - 1
+    times. Counting shows how far data can get at most. In two cases one can show that counting
+    promises too much: some rank is left over, or there is no graph of so many nodes whose nodes
+    are all so near to each other.
 
     Parameters
     ----------
@@ -805,6 +810,8 @@ def _bound_steps(problem: Any) -> float:
 
 def _least_bytes(problem: Any) -> float:
     """Return the bytes that the busiest rank has to send or to receive at least.
+
+    Sizes are of a buffer of S bytes at each of n ranks.
 
     Parameters
     ----------

@@ -255,7 +255,9 @@ class Demand(_InTicks):
         names: Sequence[str] | None = None,
         **options: Any,
     ) -> Demand:
-        """Take a matrix, dense or sparse.
+        """Make a demand from a matrix in any form: numbers, a DataFrame, a sparse matrix, a graph.
+
+        The entry in row i and column j is what port i sends to port j, in bytes.
 
         Parameters
         ----------

@@ -135,6 +135,9 @@ def scale(
 ) -> Scaled:
     """Count a demand, the delay and the shortest slot in ticks, the common unit of time.
 
+    A demand in bytes becomes the time that a circuit takes for it. A tick is chosen such that all
+    times are whole numbers of it, where there is such a tick.
+
     Parameters
     ----------
     demand_bytes

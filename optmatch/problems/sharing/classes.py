@@ -296,6 +296,8 @@ def _renumber(codes: NDArray[np.int64], n_codes: int) -> tuple[NDArray[np.int64]
 def _find_equal_rows(rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Sort rows into kinds of equal ones; kinds are numbered by their first rows.
 
+    Rows (5, 1), (2, 2), (5, 1) have the kinds 0, 1, 0, and the first rows 0 and 1.
+
     Parameters
     ----------
     rows

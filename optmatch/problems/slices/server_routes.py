@@ -82,6 +82,9 @@ def _alone(fabric: RackFabric) -> RackFabric:
 def _pool(alone: RackFabric) -> RoutePool:
     """List the routes between all servers of one rack, and into a second rack if racks are joined.
 
+    A route is a list of edges (bundles of fibres between neighbours), a hop is one edge. All racks
+    are alike, so that these routes serve every rack, or pair of racks.
+
     Parameters
     ----------
     alone

@@ -179,6 +179,9 @@ def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> boo
 def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
     """Count the ticks of each slot, and check that they are whole and not too few.
 
+    A tick is the unit of time of a problem. Durations of slots are stated in seconds; 0.3 s are 3
+    ticks of 0.1 s, up to rounding.
+
     Parameters
     ----------
     problem

@@ -109,7 +109,10 @@ def measure_band(fabric: Fabric, measured: Measurement) -> BandFigures | None:
 def model_band(
     fabric: Fabric, measured: Measurement, device: Device | CellDevice | str
 ) -> BandFigures | None:
-    """Find the worst loss and crosstalk that the model of a chip has over a measured band.
+    """Find the worst loss and crosstalk that the model of a chip has over a band of frequencies.
+
+    At other frequencies couplers split light otherwise, and delays turn its phase. The model is
+    evaluated in the states and at the frequencies of a measurement, to be compared with it.
 
     Parameters
     ----------

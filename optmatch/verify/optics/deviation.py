@@ -1025,6 +1025,10 @@ def _describe_suspect(
 ) -> Suspect:
     """Turn the fitted amplitudes of a cell into losses and extinctions in dB.
 
+    Light that enters a cell leaves it straight or across. In bar it should go straight, in cross
+    it should go across. What is missing of the wanted way is the loss, and what goes the other way
+    is the leak.
+
     Parameters
     ----------
     cell

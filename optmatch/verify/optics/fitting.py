@@ -202,6 +202,11 @@ def fit_chip(
 ) -> ChipFit:
     """Fit the losses and phases of all cells of a chip to measured powers.
 
+    Powers between ports were measured while the cells were in several states. Each cell has a loss
+    and a leak in bar and in cross, and phase errors in both of its arms. The fit looks for those
+    values of all cells with which a model of the light gives the measured powers (least squares,
+    in dB), and which are near the stated device where the powers do not tell.
+
     Parameters
     ----------
     fabric
@@ -574,7 +579,11 @@ def _fold_tilts(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _widths_of_columns(
     values: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> Mapping[str, tuple[float, ...]]:
-    """Return half the width of the 95 % interval of each fitted column, by the delta method.
+    """Return how exactly each figure of each cell is known: half of its 95 % interval.
+
+    The fit has a covariance of all fitted values. Figures such as extinctions are functions of
+    these values; their variance follows to first order from the slope of the function (the delta
+    method).
 
     Parameters
     ----------

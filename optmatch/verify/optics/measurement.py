@@ -46,7 +46,11 @@ def measure_optics(
     frequencies_hz: Sequence[float] = (0.0,),
     seed: int = 0,
 ) -> Optics:
-    """Find the power at every free terminal from every port, with all leaks and all loops.
+    """Compute what light does on a chip that follows a schedule: losses, crosstalk, power.
+
+    A chip consists of cells (2 x 2 switches) that waveguides join. In each time slot the schedule
+    sets the cells. Real cells leak, and the leaks are followed, too, over all ways and loops: the
+    result has the power that gets from every port to every terminal on the boundary.
 
     Parameters
     ----------
@@ -72,9 +76,14 @@ def measure_optics(
     Returns
     -------
     Optics
-        By slot: the power at each free terminal and the lost part, for each frequency and source
-        port; cells, length and delay of each circuit; closed loops; heater power and settling
-        time. Its `figures` sum them up, such as the worst insertion loss.
+        By slot, its arrays have
+
+        - the power at each free terminal, and the part that is lost, for each frequency and source
+          port;
+        - the cells, the length and the delay of each circuit;
+        - closed loops of cells, the power of heaters, and the time in which they settle.
+
+        Its `figures` sum them up, such as the worst insertion loss.
 
     Raises
     ------
@@ -235,6 +244,9 @@ def _settle_free_cells(
     graph: CellGraph, stated: NDArray[np.int8], idle: Idle | ArrayLike
 ) -> NDArray[np.int8]:
     """Put every free cell into a state, and every stuck one into the state in which it is stuck.
+
+    A schedule may leave cells free in a slot, because no circuit passes them. For optics each cell
+    has to be in some state, bar or cross. The user says how free cells are put into one.
 
     Parameters
     ----------

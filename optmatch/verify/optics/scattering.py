@@ -68,12 +68,18 @@ def scatter(
     waveguides: NDArray[np.complex128],
     inputs: NDArray[np.integer],
 ) -> Waves:
-    """Solve for the light everywhere, with all leaks and all turns.
+    """Compute the light everywhere on a chip, over all leaks and all loops.
+
+    A cell has four terminals, two at end a and two at end b: terminal ``4 * cell + 2 * end +
+    side``. Light that enters a cell leaves it at the other end, divided between both sides; a
+    waveguide leads it to the next cell. Light of each input is followed alone, as the solution of
+    a linear system. It is described by amplitudes, complex numbers whose squared size is the
+    power.
 
     Parameters
     ----------
     graph
-        The cells and their joins.
+        The cells, and which terminals waveguides join.
     cells
         (cells, side of end b, side of end a): matrices of light from end a to end b, by which no
         output is stronger than its inputs. Light from b to a has their transpose.
@@ -86,7 +92,9 @@ def scatter(
     Returns
     -------
     Waves
-        No light is where none can get, even in a loop free of loss.
+        ``entering`` and ``leaving``, both of shape (terminals, inputs): the amplitude that enters
+        a cell at a terminal, and the one that leaves it there. Where no light can get they are 0,
+        even in a loop free of loss.
 
     Raises
     ------
@@ -257,6 +265,8 @@ def _pass_cells(
     cells: NDArray[np.complex128], entering: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
     """Return the light that leaves the cells, given what enters them, in both directions.
+
+    A cell mixes the light of the two sides of one end, and sends it out at the other end.
 
     Parameters
     ----------

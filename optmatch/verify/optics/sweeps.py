@@ -170,7 +170,11 @@ def _project(
     signs: NDArray[np.float64],
     rate: float,
 ) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64], float], float]:
-    """Fit means, amplitudes and the common phase for a given rate b, which is a linear problem.
+    """Fit means, amplitudes and a common phase to measured powers, for a given rate b.
+
+    The powers P of several outputs of a cell are measured at several voltages V. The model is
+    ``P = m + s A cos(a + b V**2)``, with a mean m, a sign s and an amplitude A for each output.
+    With b given, least squares for all other values is a linear problem.
 
     Parameters
     ----------

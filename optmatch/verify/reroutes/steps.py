@@ -76,7 +76,20 @@ class Replay:
     """The fabric in the course of a transition."""
 
     def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
-        """Begin with the fabric as it is after the failure, and no circuit up yet.
+        """Begin the replay of a repair: the switch as it is after the failure, no circuit up yet.
+
+        What is kept while steps are taken:
+
+        - ``ports[circuit]``: its source and destination port at present;
+        - ``new_ports``, ``new_routes``: those that changed circuits will have;
+        - ``states[cell]``: 0 bar, 1 cross, -1 free;
+        - ``up``: the circuits that have light; ``raised_anew``: those that got it again;
+        - ``user_of[part]``: the circuit that uses a port, fibre or link;
+        - ``passing[cell]``: the circuits whose light passes a cell;
+        - ``dark_steps``: the sum, over all steps, of circuits that are dark then, though the
+          failure did not hit them;
+        - ``mate``, ``exits``, ``link_of``, ``starts``, ``stops``: the wiring by terminal, and
+          the terminals of ports, if there are cells.
 
         Parameters
         ----------
@@ -137,7 +150,11 @@ class Replay:
             circuits.discard(circuit)
 
     def raise_circuit(self, circuit: int, fibres: Sequence[int], where: str) -> None:
-        """Give a circuit light, and all parts that it uses; a part serves one circuit at a time.
+        """Switch a circuit on, and note the parts that it uses; each serves one circuit at a time.
+
+        Parts are its two ports, and the fibres of its route or the links that its light passes. It
+        is a violation if another circuit uses one of them, or this one uses it twice.
+        ``self.up`` and ``self.user_of`` are changed.
 
         Parameters
         ----------

@@ -415,7 +415,11 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
 def shortest_walk(
     graph: CellGraph, start: int, end: int, closed: frozenset[int]
 ) -> list[int] | None:
-    """Find a shortest walk by breadth first search, which leaves no cell by a closed terminal.
+    """Find a walk through the fewest cells that leaves no cell by a closed terminal.
+
+    A cell is a 2 x 2 switch: light that enters at a terminal may leave by two others. A walk may
+    pass a link between two cells in both directions. Breadth-first search over the terminals by
+    which light leaves cells.
 
     Parameters
     ----------
@@ -512,7 +516,10 @@ def forward_lengths(
 
 
 def _sort_cells(mate: NDArray[np.int32]) -> list[NDArray[np.int64]] | None:
-    """Sort the cells of a feed-forward fabric topologically, in waves (Kahn 1962).
+    """Sort the cells of a switch so that each comes after all cells that lead to it.
+
+    This is Kahn's topological sort (1962), in waves: first all cells to which no other leads, then
+    those to which only cells of earlier waves lead, and so on.
 
     Parameters
     ----------
@@ -545,10 +552,15 @@ def _count_forward(
 ) -> NDArray[np.float32]:
     """Count the fewest cells that light passes from some ports to every terminal.
 
+    Light goes one way through the cells: it enters each at the terminals 4 * cell + 0 or 1, and
+    leaves it at 4 * cell + 2 or 3. Cells are taken in such an order that all terminals before a
+    cell are known.
+
     Parameters
     ----------
     graph
-        The cells of a feed-forward fabric.
+        The cells. ``mate[terminal]`` is the terminal joined to it, negative for none, and
+        ``exits[terminal, state]`` where light that enters at the terminal leaves its cell.
     waves
         The cells in topological order: those of a wave are led to by cells of earlier waves.
     starts

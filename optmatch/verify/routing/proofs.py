@@ -634,7 +634,10 @@ class ProofChecker:
         return total % 2
 
     def _parities_of_walks(self, start: int) -> list[set[int]]:
-        """Find the parities of the numbers of cells on walks, by breadth first search.
+        """Tell whether walks to each terminal pass an even or an odd number of cells, or both.
+
+        A walk leads from cell to cell, each of which may be in either state. Breadth-first search
+        over pairs of a terminal and a parity.
 
         Parameters
         ----------

@@ -109,7 +109,11 @@ def verify_schedule(
 
 
 def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Findings) -> bool:
-    """Apply all rules of schedules to one, and add the figures of its replay.
+    """Check a schedule by all rules, and add the figures of its replay.
+
+    A schedule is a list of time slots, each with a matching of ports, a duration, and the states
+    of all cells. Checked are, in this order, shapes and matchings, times, which pairs of ports are
+    connected, and the way of the light through the cells.
 
     Parameters
     ----------

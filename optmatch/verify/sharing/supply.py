@@ -146,6 +146,9 @@ def _count_cells(
 ) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
     """Count the resources in each cell of a grid.
 
+    Each resource has a place along each axis, a whole number. Resources with the same places along
+    all axes are in the same cell.
+
     Parameters
     ----------
     places

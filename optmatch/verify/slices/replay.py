@@ -199,6 +199,8 @@ def _check_servers(
 ) -> bool:
     """Check that each slot has a free server of its own, and all are in one rack or joined.
 
+    A *slot* is the part of a slice (a torus of chips) that is on one server.
+
     Parameters
     ----------
     problem

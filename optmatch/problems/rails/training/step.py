@@ -298,7 +298,10 @@ def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
 
 
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
-    r"""Return the bytes that each member of a group sends to its successor on a ring.
+    r"""Return the bytes that each member of a group sends in a collective around a ring.
+
+    The n members form a ring, and data are cut into n shards. In each round every member sends one
+    shard to the next one: an all-gather takes n - 1 rounds, an all-reduce 2 (n - 1).
 
     Parameters
     ----------
@@ -414,10 +417,14 @@ def _check_dependencies(step: Step) -> None:
 def _check_members(step: Step) -> None:
     """Refuse communication without a group, and ranks that are not in the group they name.
 
+    Every communication is done in a group of ranks. Its own rank has to be a member, and so has
+    the rank at the other end of a message, its *peer*.
+
     Parameters
     ----------
     step
-        A step whose columns have equal lengths and entries in range.
+        A step whose columns have equal lengths and entries in range. By operation: `kind`, `rank`,
+        `group` (-1 of computations) and `peer` (-1 but for messages).
 
     Raises
     ------
