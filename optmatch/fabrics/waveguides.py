@@ -116,9 +116,10 @@ def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
 def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArray[np.float64]:
     """Return how far heat of all other cells turns the phase of each cell.
 
-    By superposition, as the phase of a heater grows with its heat [1]_: each passes on a share
-    of its own turn that falls off with the distance on the chip. That it does so exponentially is
-    an assumption; with trenches between cells it is measured to fall faster [2]_.
+    A heater sets the state of a cell by turning a phase, and warms other cells beside. Each cell
+    gets a share of the turn of every other one, which falls off with the distance on the chip; all
+    shares add up, as phases grow with heat [1]_. That shares fall off exponentially is an
+    assumption; with trenches between cells they are measured to fall faster [2]_.
 
     Parameters
     ----------

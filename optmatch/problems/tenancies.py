@@ -400,8 +400,8 @@ class Tenancy(Displayed):
     ) -> int:
         """Count the circuits that change because a job gets other ports than it held.
 
-        A rank is one of the ports of a job, counted in its own order; the port of the switch that
-        a rank has may change.
+        A job has ranks 0, 1, ..., and each rank has a port of the switch. If a rank gets another
+        port than it held, all circuits at this port count, each once in however many slots it is.
 
         Parameters
         ----------

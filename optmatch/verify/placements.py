@@ -548,10 +548,14 @@ class PortOptions:
         return True
 
     def _keep_joinable(self, options: list[int], host: int) -> None:
-        """Keep the ports of a host that fit to those of its partners.
+        """Remove the ports of a host on which it could not have circuits with all its partners.
 
-        Each partner needs a port that can be joined, and all partners that it sends to, or that
-        send to it, need as many different ones as they are.
+        Partners are hosts that need a circuit with this one. Sets of ports are whole numbers whose
+        bit p is 1 for port p. A port stays only if
+
+        - every partner may have some port to which a circuit can lead from it (or from which one
+          can lead to it);
+        - all partners in one direction together may have as many such ports as they are.
 
         Parameters
         ----------
@@ -561,9 +565,9 @@ class PortOptions:
         host
             The host.
         """
-        # For partners that it sends to and for those that send to it: the partners, the ports that
-        # can be reached from a port of the host, and the ports from which a port of a partner is
-        # reached.
+        # Two directions: partners that the host sends to, and partners that send to it.
+        # ``joined_to[port]`` are the ports of partners that fit to a port of the host, and
+        # ``joined_from[port]`` the ports of the host that fit to a port of a partner.
         sides = (
             (self._targets[host], self._reached_from, self._reaching),
             (self._sources[host], self._reaching, self._reached_from),

@@ -774,8 +774,12 @@ def _bound_late(problem: Any) -> BoundTerms:
 def _bound_steps(problem: Any) -> float:
     """Bound the time of a list of steps over several planes, in seconds.
 
-    The larger of two bounds: the steps one after another, each shared evenly by all planes; and
-    the work and delays of all planes together, divided by their number.
+    A *plane* is a switch that changes its circuits by itself. A step needs certain circuits, and
+    sends bytes over one or more planes. Two bounds hold, and the larger one is returned:
+
+    - steps follow each other; each is at best shared evenly by all planes;
+    - all planes together have some work: bytes, start-ups, and a delay for each set of circuits
+      that is not there from the beginning. It is at best divided evenly among them.
 
     Parameters
     ----------

@@ -166,24 +166,26 @@ def _line_sums(
 
 
 def bound_together(problem: DemandInTicks) -> float:
-    r"""Bound the objective by all ports together: by the length and the number of all slots.
+    r"""Bound the objective from below by the length and the number of all slots together.
 
-    Let :math:`D` be a bound on the sum of the durations of all slots, and :math:`K` one on their
-    number; :math:`\delta` is the delay and :math:`s` the number of planes. The objective is at
-    least
+    A *line* is all that one port sends, or all that it receives. A slot connects ports in pairs
+    for some time, with a delay :math:`\delta` before it. All slots together last :math:`D` ticks
+    or more, the sum of the busiest line, and there are :math:`K` slots or more, the most partners
+    that a port has. Example: one port has to send for 10 ticks, another one to 5 partners. If all
+    circuits stop in delays of 2 ticks, the demand takes :math:`10 + 5 \cdot 2 = 20` ticks.
+
+    With :math:`s` switches side by side (planes) the objective is at least
 
     - :math:`K`, if the number of slots is minimised (``"matchings"``);
     - :math:`\lceil (D + K \delta) / s \rceil` ticks, if all circuits stop at each change
-      (``"all-stop"``), for each slot then has a delay of its own;
-    - :math:`\lceil C / s \rceil` ticks, if circuits that stay go on (``"per-circuit"``), with the
-      :math:`C` below, which is 0 unless ports are bidirectional.
+      (``"all-stop"``);
+    - :math:`\lceil C / s \rceil` ticks, if circuits that stay go on (``"per-circuit"``), where
+      :math:`C` is as below, and 0 unless ports are bidirectional.
 
-    In general :math:`D` is the sum of the busiest line and :math:`K` the most partners of a port.
-    Both may be on different lines, which is what this bound adds to `bound_lines`. If ports are
-    bidirectional, at most :math:`k = \lfloor n / 2 \rfloor` pairs of the :math:`n` ports with
-    demand have circuits at once. The :math:`m` pairs of :math:`T` ticks in all hence give
-    :math:`D \ge \lceil T / k \rceil` and :math:`K \ge \lceil m / k \rceil`. With per-circuit
-    switching each pair takes its ports for a delay too: :math:`C = \lceil (T + m \delta) / k
+    If ports are bidirectional, at most :math:`k = \lfloor n / 2 \rfloor` pairs of the :math:`n`
+    ports with demand have circuits at once. There are :math:`m` pairs with :math:`T` ticks in all.
+    Hence :math:`D \ge \lceil T / k \rceil` and :math:`K \ge \lceil m / k \rceil`. With per-circuit
+    switching each pair takes its ports for a delay, too: :math:`C = \lceil (T + m \delta) / k
     \rceil`.
 
     Parameters

@@ -188,9 +188,10 @@ def _build_graph(racks: RackFabric) -> _RackGraph:
 def _list_shortest(
     graph: _RackGraph, source: int, destination: int, n_closed: int
 ) -> list[list[int]]:
-    """List the `POOL` shortest simple routes, none through the first `n_closed` nodes.
+    """List the shortest routes between two servers, at most `POOL` of them.
 
-    Where servers are closed, a route has two hops at most: it passes one switch.
+    A route passes no node twice; nodes are servers, and then switches. If no light may pass
+    through servers, a route has two hops at most: one node in the middle, which is a switch.
 
     Parameters
     ----------

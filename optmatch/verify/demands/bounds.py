@@ -105,8 +105,10 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
 def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> float:
     """Bound the completion time of one port in one direction, whose rest is sent as packets.
 
-    Circuits for the largest k entries are the best choice of k partners, and packets serve the
-    others. The bound is the least over all k.
+    Some of its k partners get circuits, each with a delay, and a slower packet network serves all
+    others. It is best to give circuits to the largest entries. How many is not known: the bound is
+    the least over all k. For each k two things bound the time: circuits and packets together carry
+    everything, and packets alone carry the entries without a circuit.
 
     Parameters
     ----------

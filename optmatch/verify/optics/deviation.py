@@ -467,7 +467,8 @@ class _ChipModel:
     ) -> NDArray[np.float64]:
         """Return modelled less measured levels of a state, if one cell had other amplitudes.
 
-        Levels count from `least_power` on.
+        A level is a power in dB. Powers below ``self.least_power``, where noise hides the light,
+        are taken to be as large as that.
 
         Parameters
         ----------
@@ -875,10 +876,11 @@ def _search_changed_cell(model: _ChipModel) -> _CellSearch:
 def _search_second_cell(
     fabric: Fabric, measured: Measurement, cells: CellDevice, first: _CellSearch
 ) -> _CellSearch:
-    """Fit every cell alone once more, with the best cell of the first search as it was fitted.
+    """Look for a second cell that differs from the model, beside the one that was found first.
 
-    Weights follow the model, so the first cell may fit a little better now; then it is set anew
-    and the search repeated.
+    The first cell is taken to be as it was fitted, and every cell is fitted alone once more. It
+    may be the first cell that fits better again, since the weights of measured pairs follow the
+    model. Then it is set anew, and the search is repeated.
 
     Parameters
     ----------

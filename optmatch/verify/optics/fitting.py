@@ -1025,7 +1025,10 @@ class _LeastSquares:
     def estimate_noise(
         self, values: NDArray[np.float64], noise: Noise, n_determined: float
     ) -> Noise:
-        """Estimate the noise that a fit leaves.
+        """Estimate the noise of measured powers from what a fit leaves unexplained.
+
+        A pair of ports is *lit* if most of its level is light, not the constant floor that is
+        added to all powers. Lit pairs show the noise of light, all others that of the instrument.
 
         Parameters
         ----------
@@ -1124,10 +1127,11 @@ class _FitEnd(NamedTuple):
 
 
 def _fit_from_starts(fit: _LeastSquares, rng: np.random.Generator) -> tuple[_Minimum, bool]:
-    """Fit from drawn starts until two end in the same minimum.
+    """Fit a chip from several random starts, until two of them end in the same minimum.
 
-    All starts are fitted to strong light. Fainter light follows in the order of what that leaves,
-    since a start that strong light fits badly hardly ever ends in the best minimum.
+    All starts are first fitted to strong light alone. Those that fit it best go on with fainter
+    light, one after the other: a start that fits strong light badly hardly ever ends in the best
+    minimum. In the end better minima are looked for around the best one.
 
     Parameters
     ----------
@@ -1233,7 +1237,10 @@ def _draw_hop(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[
 
 
 def _descend(fit: _LeastSquares, start: NDArray[np.float64], floors: Sequence[float]) -> _FitEnd:
-    """Fit with one floor after the other, so that faint light counts only in the end.
+    """Fit a chip to strong light first, and then to fainter and fainter light.
+
+    A *floor* is a constant power that is added to all powers before they are compared in dB. Light
+    below it makes no difference. The fit goes on from one floor to the next lower one.
 
     Parameters
     ----------

@@ -204,8 +204,11 @@ def _find_lost_units(failure: Failure) -> None:
 def _find_hit_circuits(failure: Failure) -> None:
     """Find the circuits that have lost their light.
 
-    Their port is dead or their unit is lost, or their light passes a failed fibre, a dead cell, or
-    a stuck cell that they need in the other state.
+    A *unit* is a chip, or a port of a switch. A circuit is hit if
+
+    - a port of it is dead, or a unit at one of its ends is lost;
+    - its light passes a failed fibre, or a dead cell;
+    - its light passes a cell that is stuck in another state than the circuit needs.
 
     Parameters
     ----------

@@ -359,6 +359,8 @@ def _refuted_by_trying(
 ) -> bool:
     """Tell whether no choice of servers and routes keeps to a load, by trying all of them.
 
+    The load is the most circuits on an edge, which is a bundle of fibres between two servers.
+
     Parameters
     ----------
     problem

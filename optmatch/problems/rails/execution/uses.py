@@ -107,26 +107,29 @@ def list_uses(
 ) -> Use:
     """List which operation sends over which ports of a rail's switch.
 
-    A rail is a switch to which one GPU of each server is connected, by k ports: port p of GPU
-    number g is port ``g * k + p`` of the switch. With k = 2, an operation at GPU 3 that sends over
-    its ports 0 and 1 (bits 0b11) uses the ports 6 and 7 of the switch. A rank may also forward the
-    data of an operation; it is called a relay, and its ports are listed for this operation, too.
-    Operations that receive use no transmit port.
+    A rail is a switch to which one GPU of each server is connected, by k ports each: port p of the
+    GPU number g is port ``g * k + p`` of the switch. Sets of ports of a GPU are written as bits.
+    For example, with k = 2 an operation at GPU 3 that sends over its ports 0 and 1 has the bits
+    0b11, and uses the ports 6 and 7 of the switch.
+
+    The data of an operation may be forwarded by further ranks, its *relays*. The ports of a relay
+    are listed for this operation, too. Receives have no transmit port and are left out.
 
     Parameters
     ----------
     job
         The job.
     rail
-        The rail: its number, and its ranks, ascending.
+        The rail: its number (``rail``), its ranks, ascending (``ranks``), and its circuits.
     ports
         ``ports[operation]``: the ports of its GPU that it sends over, as bits: bit p for port p.
     relays
         ``relays[row]``: an operation, a rank that forwards it, and the ports that this rank sends
         over, as bits; shape (rows, 3).
     pooled
-        Whether data change rail inside a server: GPUs of all rails then send over the ports of
-        this one. Bit ``q * k + p`` stands for port p on the rail number q of the server.
+        Whether data change rail inside a server. Operations of GPUs on all rails may then send
+        over the ports of this one, and bits count the ports of all GPUs of a server: bit ``q * k +
+        p`` is port p on rail number q. With k = 2, bit 5 is port 1 on rail 2.
 
     Returns
     -------
@@ -155,9 +158,9 @@ def list_uses(
     rank = np.concatenate([step.rank[direct], forwarded[:, 1]])
     bits = np.concatenate([ports[direct], forwarded[:, 2]])
 
-    # ``gpu[entry]`` is the number on this rail of the GPU whose ports are used: the rank's own
-    # number or, if rails are pooled, that of the GPU in its server, which is the same on each
-    # rail. `first_bit` is the bit that stands for port 0 of this rail.
+    # ``gpu[entry]`` is the number on this rail of the GPU whose ports are used. It is the number
+    # of the rank's own GPU. If rails are pooled, it is that of the GPU of this rail in the same
+    # server, which has the same number on its rail. `first_bit` stands for port 0 of this rail.
     n_bits = k
     first_bit = 0
     if pooled:

@@ -213,11 +213,13 @@ def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
 
 
 def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
-    """Split backward passes; gradients of weights come `stage` micro-batches later.
+    """Split backward passes in two halves, of which the second one is done later.
 
-    This makes the schedule zb-h1 of 1f1b: a backward pass waits for the gradients of inputs of the
-    stage behind it, and those of weights fill the gaps. Those that are left when the last backward
-    pass is over come at the end.
+    The first half, "I", makes the gradients of inputs, for which the stage before waits. The
+    second half, "W", makes the gradients of weights, for which nobody waits: it fills gaps. It is
+    done `stage` micro-batches later; what is left after the last backward pass comes at the end.
+    This makes the schedule zb-h1 of 1f1b. For example, stage 1 does F B F B as F I F I W W: the
+    gradients of weights of micro-batch 0 come after the "I" of micro-batch 1.
 
     Parameters
     ----------
