@@ -55,7 +55,7 @@ def check_solution(
 
     A solution claims an answer, the value of its objective, a lower bound with a certificate
     perhaps, a status such as "optimal", and statistics. Each claim is compared with what is
-    computed anew. What is special about a kind of problem is handed over as functions.
+    computed anew. Rules that only one kind of problem has are handed over as functions.
 
     Parameters
     ----------

@@ -292,11 +292,12 @@ _FIGURE_OF_OBJECTIVE = {
 
 
 def _count_bound(problem: HostPlacement, traffic: Traffic) -> float:
-    """Bound the objective by the cheapest circuits of each host on each port that it may get.
+    """Bound the objective from below, by looking at each host alone.
 
-    Each host is looked at alone: on a port it needs so many circuits out and in, and those that
-    lose least there cost no more than the real ones. Hosts with the same needs take different
-    ports, so not all of them can have the best one.
+    A host on a port needs some circuits out and some in. The circuits that lose least at this port
+    cost no more than the real ones; that gives a least cost for each host and port. Hosts with the
+    same needs take different ports, hence not all of them can have the best port: of three such
+    hosts, one is on the third best port or on a worse one.
 
     Parameters
     ----------

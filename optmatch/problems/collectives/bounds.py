@@ -420,8 +420,9 @@ def _bound_configurations(
     if problem.operation == "broadcast" and configurations == 1 and problem.hop_s is None:
         return [_bound_pipeline(problem, rounds)]
 
-    # What a plan takes beside its bytes: `fixed_s`, and `round_s` for each round. If the problem
-    # states the time of a hop, a round takes only this time, and each configuration a start-up.
+    # A plan takes this time beside that of its bytes: `fixed_s`, and `round_s` for each round. If
+    # the problem states the time of a hop, a round takes only this time, and each configuration a
+    # start-up.
     fixed_s = (configurations - 1) * problem.delay_s
     round_s = problem.alpha_s
     if problem.hop_s is not None:
@@ -560,11 +561,11 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
 
     - Hop by hop: all bytes make hop j in the m rounds from j on. Together these rounds last as
       long as the circuits that lead there take for all bytes (`_bound_by_cuts`).
-    - From the root to the farthest rank: let g be distance - 1. What leaves the root in g rounds
-      in a row cannot be at the far rank when the last of these rounds ends. The rounds until then
-      last as long as the root takes for what it has sent; the rounds after it last as long as the
-      far rank takes for all that it lacks. Together these are all bytes once, and those of the g
-      rounds twice. As bytes leave the root in m rounds, some g rounds in a row have the part
+    - From the root to the farthest rank: let g be distance - 1. Bytes that leave the root in g
+      rounds in a row are not at the far rank when the last of these rounds ends. The rounds until
+      then last as long as the root takes for what it has sent; the rounds after it last as long as
+      the far rank takes for all that it lacks. Together these are all bytes once, and those of the
+      g rounds twice. As bytes leave the root in m rounds, some g rounds in a row have the part
       1 / ceil(m / g) of them or more.
 
     Parameters

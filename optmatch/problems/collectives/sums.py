@@ -489,8 +489,8 @@ def _require_totals(
     Each byte of the sum is followed on its own. In a first half, sends over rails *collect* the
     data of all islands, until one island has the sum, or two or more get it in the same round:
     the *first islands* of the byte. In a second half, sends over rails *spread* the sum to all
-    other islands. With I islands each half takes at least I - 1 sends over rails. What a byte
-    takes beyond these ``2 (I - 1)`` is its *excess*.
+    other islands. With I islands each half takes at least I - 1 sends over rails. The
+    *excess* of a byte is the number of its sends beyond these ``2 (I - 1)``.
 
     All variables are means over the bytes. Each row says that a sum of variables, over all rounds,
     is at least a number::

@@ -417,7 +417,7 @@ def _assess_racks(state: RunningState, passed: Passed) -> Damage:
     Parameters
     ----------
     state
-        What runs: circuits, spare chips, and failed chips, ports and fibres; on a `RackFabric`.
+        The circuits, the spare chips, and failed chips, ports and fibres; on a `RackFabric`.
     passed
         The fibres of all routes: circuit ``circuit[k]`` passes fibre ``part[k]``.
 

@@ -57,7 +57,7 @@ def check_planes(
         Its plan. ``shares_bytes``, ``start_s`` and ``end_s`` have shape (rounds, planes), in bytes
         and seconds.
     loads
-        What the sends of each round need. Two arrays of shape (rounds,) are used:
+        The needs of the sends of each round. Two arrays of shape (rounds,) are used:
 
         - ``busiest_bytes``: the most bytes that one port sends, if each rank divides what it sends
           to another rank evenly among its ports with a circuit to this rank;

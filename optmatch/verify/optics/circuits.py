@@ -266,8 +266,10 @@ def cell_matrices(
 ) -> NDArray[np.complex128]:
     """Return the matrices of all cells in given states, with the losses and leaks of a device.
 
-    What a device does to an ideal cell is a factor: it is multiplied with the matrix of the
-    circuit, where the circuit is known.
+    A cell has two inputs and two outputs; its matrix says with which amplitude light of each input
+    leaves by each output. A device states losses, leaks and phase errors of an ideal cell. Where
+    the circuit of a cell is known (the parts that it is made of), its matrix is taken in place of
+    the ideal one, and the effect of the device is multiplied with it.
 
     Parameters
     ----------

@@ -280,7 +280,7 @@ def compare_chip(
     Noise is estimated: as a constant part of the power where there is light, and as a constant
     power where there is none.
 
-    Errors are rare. Of chips that are as modelled, 4 % get a suspect; of chips with one changed
+    Errors are rare: 4 % of chips that are as modelled get a suspect; of chips with one changed
     cell, 2 % are said to have several.
 
     Parameters
@@ -908,8 +908,8 @@ def _search_second_cell(
 def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[np.float64]]:
     """Fit every cell of a chip to measured powers, and return those that explain most.
 
-    Each cell is fitted alone, as if all others were as modelled. What a fit leaves unexplained is
-    a sum of squares. It has several minima, hence several starts are tried:
+    Each cell is fitted alone, as if all others were as modelled. A fit leaves a sum of
+    squares unexplained. This sum has several minima, hence several starts are tried:
 
     1. for all cells: the cell as modelled, stuck in its other state, dead, and with half the
        difference of the phases of its arms turned by 0.5 rad, either way;
@@ -926,7 +926,7 @@ def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[
     cells
         (kept,): the cells that explain most, the best first.
     fit
-        Of these cells, in this order: their amplitudes, and the squares that they leave.
+        The fits of these cells, in this order: amplitudes, and the squares that they leave.
     sensitivity
         (all cells, bar or cross, loss or leak): by how much the sum of squares grows if an
         amplitude of the modelled cell changes by 1.
@@ -1028,8 +1028,8 @@ def _describe_suspect(
     """Turn the fitted amplitudes of a cell into losses and extinctions in dB.
 
     Light that enters a cell leaves it straight or across. In bar it should go straight, in cross
-    it should go across. What is missing of the wanted way is the loss, and what goes the other way
-    is the leak.
+    it should go across. The light that is missing on the wanted way is the loss, and the light on
+    the other way is the leak.
 
     Parameters
     ----------

@@ -932,7 +932,9 @@ class _LeastSquares:
         return float((((values - self.model_values) / self.spread) ** 2).sum())
 
     def objective(self, values: NDArray[np.float64], floor: float, noise: Noise) -> float:
-        """Return the objective, which is twice the negative logarithm of the likelihood.
+        """Return how badly a chip with given values fits the measured powers; less is better.
+
+        It is twice the negative logarithm of the likelihood, but for a constant.
 
         Parameters
         ----------
@@ -1263,7 +1265,11 @@ def _descend(fit: _LeastSquares, start: NDArray[np.float64], floors: Sequence[fl
 
 
 def _finish_fit(fit: _LeastSquares, start: NDArray[np.float64]) -> _Minimum:
-    """Fit on with the noise that is found, and add the covariance of the fitted values.
+    """End a fit near its minimum: find the noise, and how exactly each value is known.
+
+    Deviations are weighted by the noise of measured powers, which is known only after a fit. The
+    fit and the noise are therefore repeated a few times. The covariance of the fitted values is
+    the inverse of the last normal matrix.
 
     Parameters
     ----------

@@ -110,8 +110,8 @@ def estimate_noise(
     is_lit
         (pairs,): whether a pair is far enough above the floor to show the noise of light.
     dark_ratio
-        What the fit has assumed: the standard deviation in dB of a pair without any light, over
-        that of a pair far above the floor.
+        The value that the fit has assumed: the standard deviation in dB of a pair without any
+        light, over that of a pair far above the floor.
     parameters
         The number of values that lit pairs have determined in the fit. The mean square is taken
         over so many pairs fewer.

@@ -78,7 +78,7 @@ class Replay:
     def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
         """Begin the replay of a repair: the switch as it is after the failure, no circuit up yet.
 
-        What is kept while steps are taken:
+        These attributes are kept while steps are taken:
 
         - ``ports[circuit]``: its source and destination port at present;
         - ``new_ports``, ``new_routes``: those that changed circuits will have;

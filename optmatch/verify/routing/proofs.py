@@ -166,12 +166,17 @@ class ProofChecker:
         return self._bound_leaves(proof, circuits, cell_costs, to_loss_db)
 
     def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> JointBound:
-        """Bound the cells on the routes of all circuits, shared out among so many slots.
+        """Bound the cells on the routes of all circuits, which are divided among some time slots.
 
-        Each link carries one circuit in a slot, so its price counts `slots` times. If the proof
-        claims that so many slots cannot hold the circuits, cells cost nothing, and the circuits
-        have to pay more than the links of all slots are worth. The fewest slots that are worth as
-        much as the circuits pay are then a bound, too.
+        The proof puts a price on each link, a waveguide between two cells. A link carries one
+        circuit in a slot, and therefore all circuits together pay its price at most `slots` times.
+        There are two kinds of claims:
+
+        - the routes pass many cells: what the cheapest ways of all circuits cost, in cells and
+          prices, less the prices of all links in all slots, is a bound of the cells;
+        - so many slots cannot hold the circuits: even if cells cost nothing, the cheapest ways
+          cost more than all links in all slots are worth. The fewest slots that are worth as much
+          are a bound, too.
 
         Parameters
         ----------
@@ -567,7 +572,7 @@ class ProofChecker:
         start
             The terminal where light enters its first cell.
         case
-            What is forbidden: ``exits``, terminals by which light may not leave a cell, and
+            All that is forbidden: ``exits``, terminals by which light may not leave a cell, and
             ``links``.
         prices
             ``prices[link]``, whole numbers >= 0; that of the first link is paid too.

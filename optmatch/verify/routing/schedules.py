@@ -341,7 +341,7 @@ def _add_figures(
     schedule
         A schedule whose slots are matchings.
     traced
-        What its light passes: ``cells`` and ``crossed``, shape (slots, sources), the numbers of
+        The ways of its light: ``cells`` and ``crossed``, shape (slots, sources), the numbers of
         cells and of cells in cross on the way of each circuit; and ``light``, None without cells.
     findings
         The report, whose figures are set.

@@ -384,7 +384,7 @@ def _list_needs_of_better(problem: PortSharing, served: NDArray[np.int64]) -> li
 def _count_least_better(due: float, worst: float) -> int:
     """Return the fewest resources with which a job is served better than the worst one.
 
-    A job that has some of the resources that are due to it lacks the rest. What it lacks is
+    A job that has some of the resources that are due to it lacks the rest. The lack is
     measured as a part of its due, ``1 - count / due``. This part has to be smaller than `worst`,
     strictly. For example, if 4.5 resources are due and a job may not lack half of them, it needs
     3: with 2 it would lack 56 %, with 3 it lacks 33 %.

@@ -321,7 +321,7 @@ def _check_routes(
 ) -> dict[SlotPair, list[int]] | None:
     """Check the routes that light takes between the servers of a slice.
 
-    A slice is a part of the racks that one job gets. What it has on one server is a *slot*. Two
+    A slice is a part of the racks that one job gets. The part on one server is a *slot*. Two
     slots that exchange light are a *pair*; a pair has one or more circuits, which all take the
     same route. A route passes servers and switches; an *edge* is the bundle of fibres from one of
     them to the next. Each route has to

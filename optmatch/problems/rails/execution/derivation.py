@@ -592,7 +592,7 @@ def _mark_demands(
     that this operation waits for. It is then called set on demand. A trigger is, if
 
     - the plan with times asks for the change at another time than that at which the old circuits
-      get free, as if it had waited for something else;
+      become free, as if it had waited for something else;
     - the first user is ready at this time;
     - all that the first user waits for comes before the trigger in the order of the plan.
 

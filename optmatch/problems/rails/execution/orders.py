@@ -586,8 +586,8 @@ def _link_rail(
 ) -> RailTriggers:
     """List for one rail what waits for what because it uses the same circuits.
 
-    A rail is a switch; a change of its circuits is called a *trigger*. What happens is laid out
-    as a graph. Its nodes are computations, communications, and two for each trigger: the first
+    A rail is a switch; a change of its circuits is called a *trigger*. All that happens is laid
+    out as a graph. Its nodes are computations, communications, and two for each trigger: the first
     one begins the change, and the second one lasts until the new circuits are up. A pair of nodes
     says that the second waits for the first. These pairs are added, as numbered in the body:
 
@@ -603,7 +603,7 @@ def _link_rail(
     Parameters
     ----------
     linking
-        What is known of all rails together. The fields that are read here:
+        Facts about all rails together. The fields that are read here:
 
         - ``job``, ``plan``: the job, and the plan of all rails;
         - ``find``: names operations in the tables of the result;

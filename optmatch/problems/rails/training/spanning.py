@@ -295,8 +295,8 @@ def _hop(stage: int, message: Operation, inside: int) -> Operation:
 
         0 -> 1 (via, same server) -> 3 (over the rail of 1 and 3)
 
-    The send of stage 0 then goes to stage 1, and the receive of stage 3 comes from stage 1. What
-    stage 1 itself does is not listed here.
+    The send of stage 0 then goes to stage 1, and the receive of stage 3 comes from stage 1. The
+    operations of stage 1 itself are not listed here.
 
     Parameters
     ----------
