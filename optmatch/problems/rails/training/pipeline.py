@@ -343,9 +343,9 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
 
         F0 F0   F0 F1   I1 W F1   F0 B1 F1 B0   B1 F1 B0   B1   I0   W I0   W
 
-    The counts are those of the DualPipe paper (https://arxiv.org/abs/2412.19437). There are
-    `early` + `late` = pp / 2. The nearer end has 2 * early + late + main = micro_batches / 2 turns
-    "F0", which gives `main`. There are as many turns "W" as "I".
+    The counts are those of the DualPipe paper (https://arxiv.org/abs/2412.19437). The sum of
+    `early` and `late` is pp / 2. The nearer end has 2 * early + late + main = micro_batches / 2
+    turns "F0", which gives `main`. There are as many turns "W" as "I".
     """
     # A stage in the middle (`early` = 0) is reached by both streams at once. One at an end has
     # two forward turns more for each stage between it and the middle, before the other stream
