@@ -74,7 +74,28 @@ class Network:
     """
 
     def __init__(self, problem: PortSharing) -> None:
-        """Lay the arcs out, layer by layer."""
+        """Make the arcs of a flow network from resources to the jobs that they serve.
+
+        Resources flow from a source, over nodes for classes and groups, to jobs and a sink:
+
+        - a class is all resources that may serve the same jobs;
+        - a group is all jobs that the same classes may serve;
+        - a plane is a part of the machine; a job may have a cap on the resources of each plane.
+
+        The arcs are in `tails` and `heads`, the nodes from and to which they lead, and
+        `capacities`, the most resources that may pass; all have the shape (arcs,).
+
+        Parameters
+        ----------
+        problem
+            The question, of which this reads
+
+            - ``jobs.plane_caps[job, plane]``: the caps, None if there are none;
+            - ``classes.eligible[class, group]``: whether a class may serve a group;
+            - ``classes.sizes[class]``: how many resources a class has;
+            - ``classes.plane[class]``: the plane on which they are;
+            - ``classes.group_of[job]``: the group of a job.
+        """
         jobs = problem.jobs
         classes = problem.classes
         self.problem = problem
@@ -122,7 +143,7 @@ class Network:
             )
             layers.append(under_caps)
 
-        # One array for all layers, as OR-Tools takes them.
+        # One array for all layers, as OR-Tools takes them: layer k is arcs[ends[k]:ends[k + 1]].
         self.ends = np.cumsum([0, *(len(layer.tails) for layer in layers)])
         self.tails = _join([layer.tails for layer in layers])
         self.heads = _join([layer.heads for layer in layers])

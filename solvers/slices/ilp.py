@@ -261,10 +261,19 @@ class _LoadSearch:
         self.nodes = 0
 
     def run(self) -> None:
-        """Try loads in rising order, until a slice is found whose load is no larger.
+        """Find the slice whose busiest edge carries the fewest circuits, and prove that it does.
 
-        The heuristic `optical` comes first: the search need not go beyond the load of its slice.
+        A slice is the servers and circuits that a job gets. The load of a slice is the number of
+        circuits on its busiest edge, those of other slices included. Loads are tried from the
+        smallest on. For each there is either a slice with at most this load, which ends the
+        search, or a proof that there is none, and the next load is tried.
+
+        Changed are `best` (the slice, None if there is none), `bound` (no slice has a smaller
+        load; infinite if there is no slice), `refutation` (the proof for the largest load that
+        was refuted), `limit` (why the search stopped early, else None), and the counts
+        `iterations` and `nodes`.
         """
+        # A quick slice first: loads at or above its own need no search.
         self.limit = self.clock.exceeded(0)
         if self.limit is not None:
             return
@@ -315,7 +324,7 @@ class _LoadSearch:
         return self.best is not None and load_of(self.problem, self.best) <= largest_load
 
     def _keep(self, allocation: Allocation) -> None:
-        """Keep a slice as the best, and tell of it."""
+        """Keep a slice as the best so far, in `best`, and report its load to `on_event`."""
         self.best = allocation
         self.on_event(NewBest(load_of(self.problem, allocation)))
 

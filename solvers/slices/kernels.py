@@ -434,18 +434,30 @@ def _take_route(task, pair, choice):
 
 @kernel
 def search_placement(task, budget):
-    """Continue a depth-first search (backtracking) for servers of slots and routes of pairs.
+    """Search for servers and routes of the parts of a job, by depth-first search (backtracking).
 
-    The order of the decisions is fixed. Each step either gives one slot a free server or gives one
-    pair of slots, whose servers are then known, a route. A step that has no alternative left is
-    undone, and the step before it takes its next alternative. A node is one visit of a step.
+    The parts of a job are called slots; each slot gets one free server. Two slots that exchange
+    data are a pair, and get a route between their servers. The order of the decisions is fixed:
+    each step gives one slot a server, or one pair, whose servers are then known, a route. A step
+    that has no alternative left is undone, and the step before it takes its next alternative.
+
+    A call continues where the former call ended. A node is one visit of a step.
 
     Parameters
     ----------
     task : PlacementTask
-        The slice, the routes between servers, and the state of the search. All arrays from `room`
-        on are changed; ``task.progress[0]`` is the step at which the next call continues, and
-        ``task.progress[1]`` the nodes that all calls have visited.
+        The question and the state of the search. The fields that are used here:
+
+        - ``slot_of_step``, ``pair_of_step``, shape (steps,): the slot that gets a server in a
+          step, or the pair that gets a route; the other one is -1;
+        - ``slots_of_pair``, shape (pairs, 2): the slots at which routes of a pair begin and end;
+        - ``lengths[kind, source, destination, choice]``: the edges of each route between two
+          servers, 0 behind the last route; pairs with equally many circuits are of one kind;
+        - ``server_of_slot``, shape (slots,): the place of a slot's server among the free ones, -1
+          for none; changed, as is all that says which servers and edges are taken;
+        - ``choice``, shape (steps,): the number of the present alternative, -1 for none: changed;
+        - ``progress``: the step at which the next call continues, and the nodes of all calls:
+          changed.
     budget : int
         The number of nodes, those of former calls included.
 

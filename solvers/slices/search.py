@@ -77,19 +77,45 @@ class SliceSearch:
         largest_load: int,
         seats: NDArray[np.int64] | None = None,
     ) -> None:
-        """Lay out the arrays of the search; nothing is searched yet."""
+        """Prepare a search for a slice, which `run` then carries out; nothing is searched yet.
+
+        A slice is a box of chips that a job gets. It consists of slots, and each slot becomes one
+        free server. Two slots that are joined by circuits are a pair: all circuits of a pair take
+        one route, a list of edges between the two servers.
+
+        Parameters
+        ----------
+        rack
+            The rack, or joined racks, with these fields:
+
+            - ``servers``, shape (free servers,): the free servers;
+            - ``fibres``, shape (edges,): how many circuits an edge can carry;
+            - ``loads``, shape (edges,): how many it carries now.
+        plan
+            The slice in one way to turn it: ``n_slots``, their number; ``pairs``, shape
+            (pairs, 2), the slots from and to which circuits lead; ``weights``, shape (pairs,), how
+            many circuits.
+        n_routes
+            How many routes may be tried for each pair of slots.
+        largest_load
+            The most circuits that any edge may carry, those of earlier slices included.
+        seats : array, shape (slots,)
+            The place of each slot's server in ``rack.servers``, if servers are fixed and only
+            routes are searched for; None to search for both.
+        """
         self.rack = rack
         self.plan = plan
 
-        # The routes offered to each pair, without those whose edges are too full.
+        # Pairs with equally many circuits are of one kind and share a table of routes. Routes with
+        # an edge that has no room for all circuits of the pair are left out.
         self.limit_room = np.minimum(largest_load, rack.fibres) - rack.loads
         weights, kind_of_pair = np.unique(plan.weights, return_inverse=True)
         table = _offer_routes(rack, weights, n_routes)
         for kind, weight in enumerate(weights.tolist()):
             _drop_full_routes(table.routes[kind], table.lengths[kind], self.limit_room, weight)
 
-        # The steps of the search: slots take servers and pairs take routes. If the servers are
-        # fixed, only the steps of pairs remain.
+        # Each step decides one thing. Either a slot takes a server (pair_of_step is -1), or a pair
+        # takes a route (slot_of_step is -1). A pair comes after both of its slots.
         n_slots = plan.n_slots
         n_free = len(rack.servers)
         earlier_pairs = _pairs_with_earlier_slots(plan)
@@ -98,8 +124,10 @@ class SliceSearch:
         slot_of_server = np.full(n_free, -1)
         smaller_slots = np.full((n_slots, 1), -1)
         if seats is None:
+            # Of placements that are mirror images of each other, one is searched.
             smaller_slots = _tell_mirrors_apart(plan)
         else:
+            # The servers are fixed, so only the steps of pairs remain.
             is_pair = pair_of_step >= 0
             slot_of_step = slot_of_step[is_pair]
             pair_of_step = pair_of_step[is_pair]
@@ -110,6 +138,8 @@ class SliceSearch:
         owed = np.zeros((n_slots, 2), dtype=np.int64)
         for end in (0, 1):
             np.add.at(owed[:, end], plan.pairs[:, end], plan.weights)
+
+        # No step has chosen anything yet: -1 is no choice.
         n_steps = len(slot_of_step)
         self.task = PlacementTask(
             slot_of_step=slot_of_step,
@@ -139,12 +169,32 @@ class SliceSearch:
         return int(self.task.progress[1])
 
     def run(self, budget: int) -> int:
-        """Go on until so many nodes; return FOUND, EXHAUSTED or BUDGET."""
+        """Go on with the search until its end, or until a number of steps has been visited.
+
+        Parameters
+        ----------
+        budget
+            The number of visits (nodes), those of former calls included.
+
+        Returns
+        -------
+        int
+            FOUND if there is an answer, EXHAUSTED if there is proved to be none, and BUDGET if
+            neither is known yet: a further call goes on from there.
+        """
         status: int = search_placement(self.task, budget)
         return status
 
     def answer(self) -> Placement:
-        """Return the servers and routes that were found; only after `run` has returned FOUND."""
+        """Return the servers and routes that were found; only after `run` has returned FOUND.
+
+        Returns
+        -------
+        Placement
+            ``servers``, shape (slots,): the server of each slot. ``routes[pair]``: the edges that
+            the circuits of a pair pass, in order.
+        """
+        # A step of a pair has chosen one of the routes that are offered between its two servers.
         task = self.task
         routes: list[Any] = [None] * len(self.plan.pairs)
         for step, pair in enumerate(task.pair_of_step.tolist()):
@@ -157,21 +207,26 @@ class SliceSearch:
 
 
 def _offer_routes(rack: Rack, weights: NDArray[np.int32], n_routes: int) -> RouteTable:
-    """Return the routes offered to pairs of each number of circuits.
+    """List the routes that a search may try between each two free servers.
+
+    All circuits of a pair of slots take the same route. Which routes have room depends on how many
+    these are, so there is one table for each such number, which is called a kind.
 
     Parameters
     ----------
     rack
-        Between its free servers.
-    weights
-        ``weights[kind]``: the circuits of a pair.
+        The rack, or joined racks, whose free servers count.
+    weights : array, shape (kinds,)
+        How many circuits a pair of each kind has.
     n_routes
-        How many routes are offered at most.
+        How many routes are offered between two servers at most.
 
     Returns
     -------
     RouteTable
-        With the kind as an axis before the others.
+        ``routes``, shape (kinds, free servers, free servers, routes, hops): the edges of a route,
+        -1 behind the last one; ``lengths``, the same shape without the last axis: the number of
+        edges of a route, 0 where there are no more routes. Servers are places in ``rack.servers``.
     """
     n_kinds = max(1, len(weights))
     n_free = len(rack.servers)
@@ -201,15 +256,22 @@ def _drop_full_routes(
 
     Parameters
     ----------
-    routes, lengths
-        The tables of one kind, as `RouteTable` has them; both are changed.
-    room_of_edge
-        ``room_of_edge[edge]``: the circuits that still fit on an edge.
+    routes : array, shape (servers, servers, routes, hops)
+        The edges of the routes from one server to another, -1 behind the last; changed.
+    lengths : array, shape (servers, servers, routes)
+        The number of edges of each route, 0 where there is none; changed. The routes that are
+        left come first, in their former order.
+    room_of_edge : array, shape (edges,)
+        How many circuits still fit on each edge.
     weight
-        The circuits of a pair, which all take the same route.
+        The number of circuits of a pair, which all take the same route.
     """
-    is_open = np.append(room_of_edge >= weight, True)  # -1, for no edge, names the last entry
+    # A route is kept if each of its edges has room. Entries of -1, for no edge, read the last
+    # entry of `is_open`, which is true.
+    is_open = np.append(room_of_edge >= weight, True)
     is_kept = is_open[routes].all(axis=3) & (lengths > 0)
+
+    # A stable sort moves the kept routes of each two servers to the front.
     order = np.argsort(~is_kept, axis=2, kind="stable")
     lengths[:] = np.take_along_axis(np.where(is_kept, lengths, 0), order, axis=2)
     routes[:] = np.take_along_axis(routes, order[..., None], axis=2)

@@ -387,11 +387,15 @@ class _SlotSearch:
         works: list[JobRows],
         lanes: list[NDArray[np.int64]],
     ) -> NDArray[np.int8] | None:
-        """Route all slots, and exchange rows of jobs between slots where that helps.
+        """Find cell states for all slots of several jobs that share one mesh of cells.
 
-        A local search: a move exchanges rows of one job between a few slots, among them one with
-        excess: one whose circuits have no routes, or take more cells than the shortest ones. The
-        move stays if the excess in all does not grow.
+        In each slot each port has at most one partner, and circuits are routed through cells. A
+        row says which ranks of a job are partners in one slot. A slot has excess if some of its
+        circuits have no route, or take more cells than the shortest routes do.
+
+        All slots are routed once. Then follows a local search: a move exchanges rows of one job
+        between a slot with excess and a few others, and stays if the excess of all slots together
+        does not grow.
 
         Parameters
         ----------
