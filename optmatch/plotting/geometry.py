@@ -269,11 +269,16 @@ def _directions_of_cells(graph: CellGraph) -> dict[tuple[float, ...], list[float
 def _find_corner(
     graph: CellGraph, directions: dict[tuple[float, ...], list[float]], terminal: int
 ) -> _Corner:
-    """Find where a port is drawn that is joined to a free terminal of a cell.
+    """Find where the port that is joined to a terminal of a cell is drawn.
 
-    A cell is a line between two corners, and has two terminals at each end. The port stands at the
-    corner, in the middle of the gap between this cell and the next one around the corner. The gap
-    is on the side of the cell at which the terminal lies.
+    A cell is drawn as a line between two corners of the mesh, with two terminals at each end::
+
+        0                    2
+          first --- second
+        1                    3
+
+    The port stands before the corner, in the gap between this cell and the next one around the
+    corner; at terminal 0 that is the next cell counterclockwise, at terminal 1 clockwise.
 
     Parameters
     ----------
@@ -288,8 +293,11 @@ def _find_corner(
     Returns
     -------
     _Corner
-        The place of the corner; a vector of length 1 into the middle of the gap; and on which side
-        of the middle the terminal lies, 1 for left and -1 for right.
+        Three values:
+
+        - the place (x, y) of the corner;
+        - the direction from the corner into the middle of the gap, a vector of length 1;
+        - on which side of this direction the terminal lies: 1 for left and -1 for right.
     """
     # The end at which the terminal lies, and the angle at which the cell leaves it.
     cell, number = divmod(terminal, 4)
@@ -314,6 +322,9 @@ def _find_corner(
     # At a cell without neighbours, ports go straight left, right, up or down.
     if gap == full:
         middle = round(middle * 2 / math.pi) * math.pi / 2
+
+    # The terminal lies beside its cell. If the middle of the gap is left of the cell, then the
+    # terminal is right of the middle: hence the sign.
     return _Corner((x, y), (math.cos(middle), math.sin(middle)), -turn)
 
 

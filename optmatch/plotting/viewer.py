@@ -118,9 +118,24 @@ def page_data(
     Returns
     -------
     dict
-        By names of the script: titles and figures of the panel; the layout, in lengths of a cell;
-        ``ports``, rows of number, role, terminal, name, place and direction;
-        ``matchings[slot][port]``; durations as texts; and states of cells, packed as text.
+        Values by names of the script; lengths are in lengths of a cell:
+
+        - `title`, `subtitle`, `figures`: texts, and rows (name, value) of the panel;
+        - `loss_db`, `loss_note`: the loss of a cell, and a remark if it is the usual one;
+        - `bounds`: left, lower, right and upper end of the picture; `radius`: of a port;
+        - `inset`, `offset`, `handle`: how far terminals are from the end and from the axis of
+          their cell, and how far curves are bent;
+        - `colours`: of circuits; `jobs`, `owners`: names of jobs, and the job of each port;
+        - `ports`: rows of number, role, terminal, name, x, y, and x, y of the way outwards;
+        - `ends`: x, y of the first and of the second end of each cell, one after the other;
+        - `mate`: the terminal that each terminal is joined to, -1 for none;
+        - `cell_names`, `faults`: of cells, the latter by the place of a fault, as text;
+        - `bidirectional`: whether circuits carry both ways;
+        - `matchings[slot][port]`: the destination, -1 for none;
+        - `durations`, `names`: a text for each slot; `labels`: names of ports;
+        - `states`: states of cells of all slots, packed as text.
+
+        Lists are empty where there is nothing to say.
     """
     fabric, schedule = parts(shown)
     data = mesh_data(fabric)
@@ -130,11 +145,14 @@ def page_data(
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     owners = owners_of(shown)
 
-    # A single matching that is asked for has no time for which it stands.
+    # Each slot says how long it lasts. A single matching whose problem counts no time lasts for no
+    # known time, and says nothing.
     durations = [write_amount(s, "s") for s in schedule.durations_s.tolist()]
     asks_for_time = isinstance(shown, Solution) and unit_of(shown.problem) == "s"
     if schedule.n_slots == 1 and not asks_for_time:
         durations = [""]
+
+    # Ports that are named 0, 1, 2, ... need no labels.
     has_labels = fabric.labels != tuple(map(str, range(fabric.n_ports)))
     return {
         "title": kind.replace("-", " ").capitalize(),

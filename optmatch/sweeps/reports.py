@@ -457,22 +457,26 @@ def parquet_table(rows: Iterable[Row]) -> bytes:
 def html_page(report: SweepReport, title: str) -> str:
     """Write the results of a sweep, many methods on many problems, as one page of HTML.
 
-    The page loads no other file. It has a chapter for each kind of problem, with
+    The page loads no other file. Each kind of problem, such as routing, has a chapter with three
+    parts:
 
-    - a table of the methods;
-    - the gap, in percent, against size, for problems such as ``mesh-8`` and ``mesh-16``, whose
-      names differ in a number;
-    - two curves (performance profiles): on which part of the problems a method is within a given
-      factor of the best objective, or of the shortest time.
+    - a table with a row for each method;
+    - charts of gaps. The gap is how far an objective is from the best bound, in percent. Problems
+      ``mesh-8`` and ``mesh-16``, for instance, are points at 8 and 16 of one chart;
+    - two charts (performance profiles). They show for which share of the problems a method is
+      within a given factor of the best objective, or of the shortest time.
+
+    Tasks without a result are listed at the end.
 
     Parameters
     ----------
     report
         The results, summed up. These fields are read:
 
-        - `rows`, `problems`: the number of tasks and of problems;
-        - `statuses`: the number of tasks by status;
-        - `kinds`: the table, gaps and profiles of each kind of problem;
+        - `rows`, `problems`: the number of tasks (a method on a problem) and of problems;
+        - `statuses`: the number of tasks by status, such as "optimal";
+        - `kinds`: for each kind of problem its name (`kind`), its `table`, its `grids` (charts of
+          gaps) and the profiles `quality` and `time`;
         - `failures`: the tasks that were refused, failed, or whose rows are damaged.
     title
         The title of the page, not yet escaped.
@@ -491,8 +495,8 @@ def html_page(report: SweepReport, title: str) -> str:
         f"<p>{report.rows:,} tasks of {report.problems:,} problems: {html.escape(counts)}.</p>",
     ]
 
-    # A chapter for each kind. A grid is the gaps of problems whose names differ in one number,
-    # which is number `place` of the name.
+    # A chapter for each kind. A grid is one chart of gaps: those of the problems `family`, such as
+    # ``mesh-*``, by the number that stands in the name; `place` 1 is the first number of a name.
     for kind in report.kinds:
         parts.append(f"<h2>{html.escape(kind.kind)}</h2>")
         parts.append(_html_table(kind.table))
@@ -508,6 +512,7 @@ def html_page(report: SweepReport, title: str) -> str:
         charts.append(profile_svg(kind.time, "time, times the shortest", title))
         parts.append(f"<div class='charts'>{''.join(charts)}</div>")
 
+    # Tasks without a result: their number, and a table of the first ones.
     if report.failures:
         parts.append(f"<h2>Refused, failed, damaged ({len(report.failures):,})</h2>")
         columns = ("name", "method", "seed", "status", "error")

@@ -260,12 +260,13 @@ def _search_answer(
 ) -> Answer:
     """Search for changes that keep all circuits alight after some parts have failed.
 
-    A unit is a chip of a rack, or a port of a switch. Circuits of a failed unit go to a spare
-    unit; circuits that pass other failed parts get new routes. Two kinds of parts need care:
+    A circuit joins two units; a unit is a chip of a rack, or a port of a switch. There are two
+    remedies. If a unit has failed, its circuits move to a spare unit. If a fibre or a cell has
+    failed, the circuits that pass it get new routes.
 
-    - parts of pending failures, which were reported and are not answered yet: new routes and moves
-      avoid them;
-    - chips whose server loses its last fibres by this failure: they count as failed, too.
+    Other failures may have been reported before and not be answered yet. Their parts are closed:
+    nothing moves to them, and no new route passes them. Chips whose server loses its last fibres
+    by this failure are cut off, and count as failed, too.
 
     Parameters
     ----------
@@ -296,20 +297,20 @@ def _search_answer(
     LimitReached
         If none were found.
     """
-    # A planned move to one unit: nothing is broken, so nothing has to be checked or cut off.
+    # First case: a planned move to one unit. Nothing is broken, so nothing has to be checked.
     closed = snapshot.record.closed_to(failure)
     if only_unit is not None:
         return Answer(_search_transition(snapshot, failure, closed, only_unit))
 
-    # A cell that was stuck and is now dead, for instance, is dead alone: its former fault is
-    # dropped, and the snapshot made anew.
+    # Otherwise parts have really failed. A cell that was stuck and is now dead, for instance, is
+    # dead alone: its former fault is dropped from the state, and the snapshot is made anew.
     check_failure(snapshot.state, failure)
     state = drop_former_faults(snapshot.state, failure)
     if state is not snapshot.state:
         record = snapshot.record._replace(state=state)
         snapshot = take_snapshot(record, snapshot.priorities, snapshot)
 
-    # Chips whose server has lost its last fibres are replaced as if they had failed.
+    # Chips that are cut off are replaced as if they had failed.
     cut_off: tuple[int, ...] = ()
     if snapshot.routing is not None:
         cut_off = find_cut_off_chips(snapshot.state, failure, closed)
@@ -323,9 +324,10 @@ def _search_transition(
 ) -> Transition:
     """Search for new routes and replacements that keep all circuits alight after a failure.
 
-    A unit is a chip of a rack, or a port of a switch. In a fabric that routes light, spare units
-    replace the lost ones, and the circuits that were hit get new routes. In a fabric without
-    routes, a whole spare rack replaces each rack that has a failure.
+    A circuit joins two units; a unit is a chip of a rack, or a port of a switch. There are two
+    kinds of fabrics. Where light is routed through cells or fibres, a spare unit replaces each
+    lost one, and the circuits that lost their light get new routes. Where nothing is routed, a
+    whole spare rack replaces each rack that has a failure.
 
     Parameters
     ----------
@@ -352,7 +354,7 @@ def _search_transition(
     Raises
     ------
     InfeasibleError, LimitReached
-        If it is proved that there is no way, or none was found.
+        If it is proved that no changes help, or none were found.
     """
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut

@@ -399,21 +399,30 @@ def make_pool(
 def pool_of(workload: Workload) -> Pool:
     """Put the devices and jobs of a random workload into the arrays that a simulation reads.
 
-    Devices come and go, and jobs ask for some of them, round after round. In the pool devices
-    stand in the order of the times at which they come (check in). Each has the number of its
-    class: devices of one class may serve the same jobs and are about equally fast.
+    Devices, such as phones, come and leave. Jobs need them: a job runs in rounds, and in each
+    round it asks some devices for a result. The simulation, which is made later from the pool,
+    finds out how long jobs take.
+
+    Devices are sorted by the time at which they come. Each gets the number of a class: devices of
+    one class may serve the same jobs and are about equally fast.
 
     Parameters
     ----------
     workload
-        The devices with their times, the jobs, and how long a round may last in seconds. The field
-        ``trace.period_s`` says after how many seconds the same devices come again; 0 for never.
+        These fields are read:
+
+        - ``trace.devices``: when each device comes and leaves, in seconds, and its attributes;
+        - ``trace.response_s[device]``: how many seconds it takes for a result;
+        - ``trace.period_s``: after how many seconds the same devices come again; 0 for never;
+        - ``jobs``: what each job asks for;
+        - ``deadline_s[job]``: how many seconds a round of the job may last.
 
     Returns
     -------
     Pool
-        Arrays by device (times in seconds, class), by class (jobs that it may serve, speed) and by
-        job (rounds, results wanted in a round, deadline in seconds).
+        Three groups of arrays: by device its times in seconds and its class; by class the jobs
+        that it may serve and its speed; by job its rounds, the results that it wants in a round,
+        and the deadline of a round in seconds.
     """
     trace = workload.trace
     return make_pool(
