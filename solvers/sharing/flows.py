@@ -102,25 +102,32 @@ class Filled(NamedTuple):
 
 
 def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled:
-    """Serve jobs one after the other, each as much as the others before it allow.
+    """Serve jobs one after the other, each as much as the jobs before it allow.
 
-    Jobs are tried many at a time: all of a part are served, or none, or each half of it is tried.
-    Nobody served before gets less, since augmenting paths lead from the source to more jobs and
-    never take from one that is served.
+    A job asks for a number of resources, its demand. Many jobs are tried at once by one maximum
+    flow: if all of them get their demands, or none gets anything, all are done; otherwise each
+    half of them is tried. A job that was served before never gets less.
 
     Parameters
     ----------
     network
-        The resources and jobs.
-    order
-        ``order[place]``: the jobs, the first one first.
+        The flow network from resources to jobs. The fields ``problem.jobs.demand`` and
+        ``problem.jobs.whole``, shape (jobs,), are the resources that a job asks for, and whether
+        it takes all of them or nothing.
+    order : array, shape (jobs,)
+        The numbers of the jobs, the one that is served first in front.
     on_event
-        Called with ticks: the place of the first job of the part at work.
+        Called with ticks: the place in `order` of the job that comes next.
 
     Returns
     -------
     Filled
-        If a limit was reached, with what the jobs before have got.
+        Three values:
+
+        - `served`, shape (jobs,): how many resources each job gets;
+        - `cuts`: for each place of `order` the cut that keeps its job from getting more, None for
+          jobs that have all, or that were not reached;
+        - `limit`: why it ended before the last job, None if it did not.
     """
     demand = network.problem.jobs.demand
     is_whole = network.problem.jobs.whole
@@ -138,6 +145,7 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
             jobs = order[first:end]
 
             # Do all jobs of the part get their demands, beside what others have already?
+            # Augmenting paths lead to more jobs, and take from none that is served.
             target = served.copy()
             target[jobs] = demand[jobs]
             flow = network.serve(target)
@@ -151,6 +159,7 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
                 if not is_whole[jobs[0]]:
                     served[jobs[0]] = gained
             else:
+                # Some get something: the first half is tried next, then the second.
                 middle = (first + end) // 2
                 parts += [(middle, end), (first, middle)]
     except (TimeUp, KeyboardInterrupt) as stop:
@@ -161,22 +170,30 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
 def serve_fairly(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Minimise the largest part of its fair share that any job lacks, then use the rest (max-min).
+    """Divide resources among jobs such that the job that lacks most lacks little (max-min).
 
-    The smaller the part that the worst job may lack, the more resources each job needs. Bisection
-    finds the least part for which a flow serves all needs. A cut shows that no flow serves the
-    needs for any smaller part.
+    Each job has a fair share, a number of resources. A job with 6 of a fair share of 8 lacks a
+    part of 0.25. The largest such part over all jobs is minimised. If no job may lack more than a
+    given part, then each job needs some least number of resources, and a maximum flow shows
+    whether there are as many. Bisection finds the least such part. Resources that remain then go
+    to jobs that ask for more.
 
     Parameters
     ----------
     problem
-        The resources and jobs.
+        The resources, the jobs and their fair shares.
     limits
         When to stop.
     rng
         Not used: nothing is drawn.
     on_event
         Called with ticks.
+
+    Returns
+    -------
+    Solution
+        The job of each resource. The bound is the part that the worst job lacks, which a minimum
+        cut proves to be the least one; there is no bound if a limit was reached.
     """
     jobs = problem.jobs
     network = Network(problem)
@@ -312,14 +329,15 @@ def choose_whole(
 ) -> WholeChoice:
     """Choose how much each job gets, such that they lack as little as possible (Benders cuts).
 
-    CP-SAT chooses amounts under the cuts that are known so far. If no flow serves them, the
-    minimum cut of the flow is one more constraint for the next choice; if one does, they are
-    optimal.
+    Some jobs take all that they ask for, or nothing, so that a flow alone is no answer. Two steps
+    take turns. CP-SAT chooses amounts under the constraints that are known so far. Then a maximum
+    flow tells whether the resources can serve these amounts: if they can, the amounts are optimal;
+    if not, the minimum cut of the flow is one more constraint.
 
     Parameters
     ----------
     network
-        The resources and jobs.
+        The flow network from resources to jobs.
     cut
         The first constraint: the minimum cut for the demands of all jobs.
     limits
@@ -332,6 +350,11 @@ def choose_whole(
     Returns
     -------
     WholeChoice
+        Three values:
+
+        - `served`, shape (jobs,): the resources of each job; None if the time was up;
+        - `least_left`: a proved lower bound on the resources that all jobs together lack;
+        - `limit`: why the search ended early, None if it did not.
     """
     clock = limits.start()
     jobs = network.problem.jobs
@@ -341,7 +364,8 @@ def choose_whole(
     least_left = 0.0
     n_rounds = 0
     while True:
-        # All that jobs get beyond their tight planes comes from the resources of other planes.
+        # The constraint of a cut. A plane is a part of the resources; it is tight for a job that
+        # can get no more from it. All that jobs get beyond their tight planes comes from others.
         from_tight_planes, n_beside = _sides_of(network, cut, target)
         model.add_cut(from_tight_planes, n_beside)
 

@@ -238,31 +238,39 @@ class Network:
         return LargestFlow(served=served, cut=largest.cut, arcs=flows[:n_network_arcs])
 
     def assign(self, flow: LargestFlow) -> NDArray[np.int32]:
-        """Return ``job_of[resource]`` of a flow: the first resources of each class are used.
+        """Say which resource serves which job, from a flow that only counts resources.
 
-        A group passes resources on in the order in which they come: the n-th that comes to it, in
-        the order of classes, is the n-th that leaves, in the order of jobs. Lay the flows of the
-        arcs into all groups one behind the other on a line, and those of the arcs out of them too:
-        the line is cut into pieces twice. Each piece between two neighbouring cuts of either kind
-        goes from one class to one job.
+        Resources of one class may serve the same jobs; they flow through nodes called groups to
+        the jobs. The flow says how many resources come from each class into a group, and how many
+        leave it to each job; it does not say which. Here the first to come is the first to leave.
+
+        Example: into a group come 3 resources of class 0 and 2 of class 1, and out of it go 4 to
+        job 0 and 1 to job 1::
+
+            classes   0 0 0 1 | 1
+            jobs      0 0 0 0 | 1
+
+        The pieces are 3 of class 0 for job 0, 1 of class 1 for job 0, and 1 of class 1 for job 1.
 
         Parameters
         ----------
         flow
-            A flow of this network.
+            A flow of this network: ``arcs[arc]`` is how many resources pass an arc.
 
         Returns
         -------
         int32 array, shape (resources,)
             The job of each resource, -1 for no job.
         """
-        # Both lines list the groups in the same order, so that their flows lie above each other.
+        # Arcs into groups and arcs out of groups, both in the order of the groups, so that their
+        # flows lie above each other as in the example.
         classes = self.problem.classes
         first_in, first_out, end_out = self.ends[1:4].tolist()
         arcs_in = first_in + np.argsort(self.heads[first_in:first_out], kind="stable")
         arcs_out = first_out + np.argsort(self.tails[first_out:end_out], kind="stable")
 
-        # The pieces, each with its class, its job and its number of resources.
+        # A piece ends where either line changes: after 3, 4 and 5 resources in the example. Each
+        # has its class, its job and its number of resources. Nodes of classes are numbered from 1.
         end_of_arc_in = np.cumsum(flow.arcs[arcs_in])
         end_of_arc_out = np.cumsum(flow.arcs[arcs_out])
         end_of_piece = np.union1d(end_of_arc_in, end_of_arc_out)

@@ -117,25 +117,36 @@ def _former_ports(problem: Tenancy, start: Solution) -> dict[int, tuple[int, ...
 def _lay_jobs(
     problem: Tenancy, staying: dict[int, tuple[int, ...]], rng: np.random.Generator
 ) -> list[Ports]:
-    """List the best choices in which some jobs keep their ports.
+    """List good choices of ports for several jobs that share a switch; some jobs keep theirs.
+
+    The ports of one job should lie near each other, since circuits between them then pass few
+    cells. The free ports are put into a row, along the boundary of the mesh. The jobs that do not
+    stay take ports from this row one after the other, each as many as it needs. All places to
+    begin are tried, and some orders of the jobs.
 
     Parameters
     ----------
     problem
-        The jobs and the fabric.
+        The jobs and the fabric that they share.
     staying
-        ``staying[job]``: the ports of those that stay.
+        ``staying[job]``: the ports of those jobs that keep theirs, in the order of their ranks.
     rng
-        Shuffles the others.
+        Shuffles the other jobs.
 
     Returns
     -------
-    list
-        At most `MOST` choices, those with the fewest cells between the ports of a job first.
+    list of tuple of tuple of int
+        At most `MOST` choices, the best first: those with the fewest cells on the shortest routes
+        between ports of the same job. ``choice[job]`` are the ports of a job, in the order of its
+        ranks.
     """
+    # ``cells[source, destination]``: the cells on a shortest route between two ports, infinite
+    # where there is none.
     tenants = problem.tenants
     cells = problem.fabric.route_cells().astype(np.float64)
     cells[cells == UNREACHED] = np.inf
+
+    # The row of ports that nobody keeps.
     taken = {port for ports in staying.values() for port in ports}
     boundary = _ports_along_boundary(problem.fabric)
     free = np.array([port for port in boundary if port not in taken], dtype=np.int64)
@@ -414,15 +425,20 @@ class _SlotSearch:
         int8 array, shape (slots, cells), or None
             The states: 0 bar, 1 cross, -1 free. None if a circuit has no route in the end.
         """
+        # Without slots or circuits all cells are free.
         n_slots = len(lanes[0]) if lanes else 0
         problem = AllToAll(self.problem.fabric)
         planner = SlotPlanner(problem, router, self.clock, self.rng, self.on_event)
         if not n_slots or not any(len(work.rows) for work in works):
             return np.full((n_slots, self.problem.fabric.n_cells), -1, dtype=np.int8)
+
+        # The circuits of all jobs in a slot are routed together.
         factors = [planner.factor(row) for row in self._unite(ports, lanes)]
         if planner.route_all(np.stack(factors)) is not None:
             return None
 
+        # `job_of_port` has each job as often as it has ports, for a draw by size. An excess of at
+        # least FAILED says that some circuit has no route; below that it counts extra cells.
         n_moves = 0
         if n_slots > 1:
             n_moves = min(self.params.moves_per_slot * n_slots, self.params.most_moves)

@@ -37,7 +37,11 @@ _ROOT = 0
 
 
 def lay_over_tournament(alone: Collective, slot_s: float) -> Laid | None:
-    """Plan a broadcast over a tournament, with rounds that fit into a slot.
+    """Plan a broadcast in rounds, each of which is no longer than a slot, over all pairs in turn.
+
+    A broadcast brings the data of rank 0 (the root) to all ranks. The data are cut into equal
+    pieces, and in each round a rank sends one piece to its partner. Who is the partner of whom is
+    a tournament: its rounds bring each rank together with each other one once, and are repeated.
 
     Parameters
     ----------
@@ -61,14 +65,19 @@ def lay_over_tournament(alone: Collective, slot_s: float) -> Laid | None:
         return None
     if sending_s <= 0.0:
         return None
+
+    # As few pieces as can be, of which each fits into a slot.
     n_pieces = max(1, math.ceil(alone.size_bytes / alone.rate_bytes_per_s / sending_s))
 
-    # The bench of an odd number of ranks is idling. Which round comes first decides when the root
-    # is idle, and whether the last pieces get round quickly.
+    # ``rounds[round, rank]`` is the partner of a rank. With an odd number of ranks one of them is
+    # idle in each round. Which round comes first decides when the root is idle, and whether the
+    # last pieces get round quickly: all rounds are tried as the first one, forwards and backwards.
     partners = tournament(n_ranks, bidirectional=True)[:, :n_ranks]
     rounds = np.where(partners < n_ranks, partners, IDLE)
     turned_rounds = [np.roll(rounds, -first, axis=0) for first in range(len(rounds))]
     turned_rounds += [turned[::-1] for turned in turned_rounds]
+
+    # The best of as many trials as there is time for is the one with the fewest rounds.
     n_steps = (n_pieces + n_ranks) * n_ranks * n_pieces  # about, of one simulation
     best: list[list[tuple[int, int, int]]] | None = None
     first_rounds: NDArray[np.int64] = rounds
@@ -81,6 +90,8 @@ def lay_over_tournament(alone: Collective, slot_s: float) -> Laid | None:
     if best is None:
         return None
 
+    # Rows of the plan: round, source, destination, piece, and that the piece is copied. The
+    # circuits of round k are those of round k of the tournament, over one port of each rank.
     rows = [
         (number, source, target, piece, COPY)
         for number, sends_of_round in enumerate(best)

@@ -241,17 +241,20 @@ def _rows_of_matchings(matchings: NDArray[np.int64], two_way: bool) -> NDArray[n
 def _split_demand(
     n_slots_of_pair: NDArray[np.int64], n_slots: int, two_way: bool, rng: np.random.Generator
 ) -> NDArray[np.int64] | None:
-    """Give each circuit as many slots as it needs.
+    """Spread the circuits of a job over slots, so that each gets as many slots as it needs.
 
-    What all pairs have in common is a tournament, several times. The other circuits get slots one
-    after the other, in random orders.
+    In one slot a port has one partner at most. As an example, let all pairs of ports need 2 slots,
+    and ports 0 and 1 need 5. The first rows are two tournaments, in each of which all pairs meet
+    once. The 3 slots that ports 0 and 1 still lack are then placed one by one, where both ports
+    are idle. Circuits that are left are placed in a random order, which is drawn anew if one of
+    them finds no place.
 
     Parameters
     ----------
-    n_slots_of_pair
-        ``n_slots_of_pair[port, port]``: the slots that a circuit needs.
+    n_slots_of_pair : array, shape (ports, ports)
+        How many slots the circuit from a port to another one needs.
     n_slots
-        At most so many rows.
+        How many slots there are.
     two_way
         Whether a circuit serves both directions; the numbers of slots are then symmetric.
     rng
@@ -259,9 +262,13 @@ def _split_demand(
 
     Returns
     -------
-    array or None
-        The rows that are not idle; None if `TRIES` orders failed.
+    int64 array, shape (rows, vertices), or None
+        The partner of each vertex in each slot, -1 where idle, without slots in which all are
+        idle. If circuits serve both directions, a vertex is a port; otherwise vertex k is the
+        sending side of port k, and vertex ports + k the receiving side. None if `TRIES` orders
+        failed.
     """
+    # As many tournaments as all pairs need, and as there is room for.
     n_ports = len(n_slots_of_pair)
     is_pair = 1 - np.eye(n_ports, dtype=np.int64)
     rounds = _draw_tournament(n_ports, two_way, rng)
