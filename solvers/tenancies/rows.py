@@ -296,11 +296,12 @@ def _split_demand(
 
 
 def _place_circuit(rows: NDArray[np.int64], vertex: int, other: int) -> bool:
-    """Give a circuit a slot in which both of its ends are free.
+    """Give a circuit a slot in which both of its ends are idle, or make room for it.
 
-    If there is none, two slots are taken of which one is free at each end. Their rows are
-    exchanged on the alternating path (Kempe chain) from the second end, which frees it in the slot
-    of the first, unless the path ends at the first.
+    If there is no such slot, let one end be idle in slot 3, for instance, and the other in slot 5.
+    The circuits of slots 3 and 5 are exchanged along the alternating path (Kempe chain) that
+    begins at the other end. It is then idle in slot 3, as well as the first end, unless the path
+    leads to the first end.
 
     Parameters
     ----------
@@ -314,6 +315,7 @@ def _place_circuit(rows: NDArray[np.int64], vertex: int, other: int) -> bool:
     bool
         Whether the circuit has a slot now; if not, `rows` are as before.
     """
+    # The first slot in which both ends are idle.
     check_time()
     free = np.flatnonzero(rows[:, vertex] == IDLE)
     free_at_other = np.flatnonzero(rows[:, other] == IDLE)
@@ -321,6 +323,8 @@ def _place_circuit(rows: NDArray[np.int64], vertex: int, other: int) -> bool:
         rows[slot, vertex] = other
         rows[slot, other] = vertex
         return True
+
+    # The first two slots whose path does not meet the first end.
     for slot in free:
         for other_slot in free_at_other:
             slots = np.array([slot, other_slot])

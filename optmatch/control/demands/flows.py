@@ -127,10 +127,11 @@ class FlowQueue:
     """
 
     def __init__(self, ports: int, delay: int) -> None:
-        """Begin without flows.
+        """Make an empty queue of flows that wait for circuits of a switch.
 
-        A flow is the part of one demand that goes over one circuit; the ticks of a flow are how
-        long the circuit has to carry it.
+        A flow is the part of one demand that goes over one circuit, from a source port to a
+        destination port. The ticks of a flow are how long the circuit has to carry it; a tick is
+        1 fs.
 
         Parameters
         ----------
@@ -148,7 +149,8 @@ class FlowQueue:
         self._overdue = list[Flow]()  # sorted by `_by_number`
         self._n_flows_ever = 0
         self._work = 0  # ticks of all flows, and a delay for each
-        # By source and destination: ticks that wait, the rate of `Entry`, and waiting flows.
+        # By source and destination: ticks that wait, the most flows per tick that a slot of this
+        # circuit could complete, and the number of waiting flows.
         self.left = np.zeros((ports, ports))
         self.rate = np.zeros((ports, ports))
         self.n_flows = np.zeros((ports, ports))
@@ -209,17 +211,25 @@ class FlowQueue:
         self.append(Flow(place, number, ticks, due, *urgency))
 
     def append(self, flow: Flow) -> None:
-        """Put one flow behind all that wait, and note it in all figures of its circuit.
+        """Put one flow into the queue, behind the others that wait for the same circuit.
 
-        The ticks and flows that wait for the circuit, its rate and weights, the lists of due times
-        and deadlines, and the count of flows of its demand follow. Where weights or deadlines are
-        in use, the flow takes its place by priority.
+        A flow is the part of one demand that goes over one circuit. Where weights or deadlines are
+        in use, the flow takes its place by priority instead. All figures of its circuit follow:
+        the ticks and flows that wait for it, its rate and its weights; likewise the lists of due
+        times and deadlines, and the number of flows of its demand.
 
         Parameters
         ----------
         flow
-            Its place (source, destination), ticks, due tick, weight and deadline are given; its
-            demand is in `waiting`. Its number, how many flows came before, is set here.
+            The flow, with these fields:
+
+            - `place`: its circuit (source port, destination port);
+            - `ticks`: how long the circuit has to carry it;
+            - `due`: the tick from which on it goes before all others;
+            - `weight`: how much its wait counts, 1 for most flows;
+            - `deadline`: the tick by which it should be complete, None for none;
+            - `demand`: the number of its demand, which is in `waiting`;
+            - `number`: how many flows came before it; this is set here.
         """
         # All flows of a circuit share one tuple: the fewer objects wait, the rarer are the pauses
         # of the garbage collector.

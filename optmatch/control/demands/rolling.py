@@ -206,19 +206,31 @@ class RollingSchedule:
                     trial.next_slot()
 
     def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
-        """Set all fields to go on from a state.
+        """Set all attributes of the schedule, so that it goes on from a saved state.
 
-        These are the queue of flows that wait, the committed slots (chosen, and not over), what
-        each plane (one of several switches side by side) holds and when it is free, and the two
-        ways to choose slots.
+        The schedule sets switches while demand arrives. A slot is a matching that a switch holds
+        for a while; it is committed once it is chosen and cannot be taken back. A plane is one of
+        several equal switches side by side. Times are whole ticks of 1 fs.
 
         Parameters
         ----------
         state
-            Of a schedule that begins, or what `_snapshot` has returned; times in ticks.
+            A state without flows for a schedule that begins, or one that was saved. It has
+
+            - the parameters: ``fabric`` (the switch), ``delay_s``, ``rate_bytes_per_s``,
+              ``planes``, ``switching`` and ``time_limit_s`` (of plans, in seconds);
+            - ``now``, the present tick; ``next_demand`` and ``n_slots``, numbers of demands and
+              slots so far;
+            - the flows that wait, which ``fill`` puts into the queue;
+            - by plane ``held`` (the matching), ``cell_states``, and ``free`` (the tick from which
+              on it is free); None or empty if no slot was committed yet;
+            - ``slots``: the committed slots that are not over;
+            - ``plan_matchings``, ``plan_ticks`` and ``plan_outdated``: the plan of further slots,
+              and whether demand has changed since.
         on_event
-            Is told of each call.
+            Called with a `Call` after each call of a method; None for nobody.
         """
+        # What the caller has given.
         from optmatch.solvers.feedforward import holds_every_matching
 
         self._state = state
@@ -410,18 +422,20 @@ class RollingSchedule:
             return self._commit()
 
     def _commit(self) -> Slot | None:
-        """Choose the next slot of the plane that is free first, and record it as committed.
+        """Choose the next matching of the switch that is free first, and record it.
 
-        A plane is one of several switches side by side, and a slot is a matching that it holds for
-        some ticks, after a delay for changes. A slot is committed once it is chosen: what it
-        serves waits for no other slot.
+        A plane is one of several equal switches side by side. A slot is a matching that a plane
+        holds for some ticks of 1 fs; if the matching changes, a delay without light comes before.
+        A slot is committed once it is chosen: what it serves waits for no other slot.
 
         Returns
         -------
         Slot or None
-            None if committed slots serve the whole queue. Otherwise the slot is appended to the
-            committed ones, and the plane holds its matching from now on until its end.
+            The slot, with its times in seconds; None if committed slots serve all that waits.
+            Changed are the list of committed slots, their number, and what the plane holds and
+            until when: its matching, its cell states and the tick from which on it is free.
         """
+        # The plane that is free first. Nothing is chosen if nothing waits beyond committed slots.
         plane = int(np.argmin(self._free_tick_of_plane))
         present_matching = self._matching_of_plane[plane]
         uncommitted = self._uncommitted()
@@ -447,7 +461,8 @@ class RollingSchedule:
             # A mesh has routes for the whole matching; without some circuits it may have none.
             matching = choice.matching.astype(np.int32)
 
-        # The circuits that carry from the start on, also while others are set up.
+        # The slot starts when the plane is free, and has light after the delay, if there is one.
+        # `kept_circuits` carry from the start on, also while others are set up.
         start = max(self._now, self._free_tick_of_plane[plane])
         light = start if goes_on else start + self._delay
         if goes_on or self._state.switching == "per-circuit":
@@ -458,11 +473,14 @@ class RollingSchedule:
             plane, matching, kept_circuits, start, light, end=light + choice.ticks
         )
 
+        # On a mesh, cells are set with few changes from their present states.
         cell_states = None
         if self.fabric.n_cells:
             before = self._cell_states_of_plane[plane]
             self._cell_states_of_plane[plane] = self._router.reroute(before, matching).states
             cell_states = self._cell_states_of_plane[plane].copy()
+
+        # The plane holds the new matching until the end of the slot.
         self._slots.append(committed)
         self._matching_of_plane[plane] = matching
         self._free_tick_of_plane[plane] = committed.end
