@@ -27,18 +27,22 @@ def study_collectives(
     executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> TableStudy:
-    """Compare methods over delays and sizes.
+    """Compare methods for a collective operation, such as an all-gather of many GPUs.
+
+    A method is an algorithm that plans who sends what to whom, and over which circuits. A change
+    of circuits takes a delay. For each delay, and each size of the data, all methods are asked how
+    long the operation takes.
 
     Parameters
     ----------
     problem
-        The collective; its delay and size are replaced.
+        The collective operation; its delay and size are replaced.
     delays_s
-        Delays to try.
+        The delays to try, in seconds.
     sizes_bytes
-        Sizes of the map of winners; a hundredth, once and 100 times that of the problem if empty.
+        The sizes for which winners are found; if empty, 0.01, 1 and 100 times that of `problem`.
     methods
-        The methods to compare; if empty, all that fit but `ilp`.
+        The names of methods to compare; if empty, all that fit but `ilp`.
     executor
         The executor of the solves, as for `optmatch.sweep`; None for this process.
     on_event
@@ -47,8 +51,12 @@ def study_collectives(
     Returns
     -------
     TableStudy
-        Tables ``times`` (with the bound as a method), ``winners``, and ``break-even``: up to which
-        delay a method is faster than all that never change circuits.
+        Three tables with times in seconds:
+
+        - ``times``: by method and delay, for the size of `problem`; also the lower bound, under
+          the name "bound";
+        - ``winners``: the fastest method for each size and delay;
+        - ``break-even``: up to which delay a method is faster than all that never change circuits.
 
     Examples
     --------
@@ -73,6 +81,7 @@ def study_collectives(
             question = replace(slower_problem, size_bytes=size_bytes)
             questions += [(question, name) for name in compared_methods]
 
+    # Answers come in the order of the questions: by delay, then by size, then by method.
     tables: dict[str, list[Row]] = {"times": [], "winners": [], "break-even": []}
     complete = True
     try:

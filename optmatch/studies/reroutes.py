@@ -273,20 +273,23 @@ def cover_failures(
     server_failures_per_year: float = 0.03,
     repair_days: float = 7.0,
 ) -> SpareCover:
-    """Compute how often the spares of a rack cover all that has failed in it.
+    """Compute how often the spares of a rack suffice for all that has failed in it.
 
-    Chips and servers fail independently of one another, at constant rates, and are repaired in
-    parallel; so each is down with probability r t / (1 + r t), and the number of chips down in a
-    server is a mixture of all and a binomial number. The distribution in the rack is their
-    convolution, exact up to rounding. The unit of the rate is the whole rack, spares included.
+    Chips fail one by one, and servers as a whole, with all their chips. Failures are independent
+    and have constant rates; all repairs go on at the same time. A part that fails r times a year,
+    with repairs of t years in the mean, is down with probability r t / (1 + r t). From this follow
+    the probabilities of the number of chips that are down in a server, and in the whole rack. They
+    are exact up to rounding.
+
+    As an example, a rack of 64 chips, 2 of them spares, runs 62 chips as long as 2 at most are
+    down, spares included.
 
     Parameters
     ----------
     fabric
         The racks, of which one counts: how many chips it has, and how many a server has.
     spares
-        How many units are kept aside. Spares fail like other chips, and those that are down count
-        among F as well: a rack of n units and K spares runs n - K, as long as F <= K.
+        How many units (chips or servers) are kept aside. They fail like all others.
     unit
         ``"chip"``: a spare chip replaces any chip. ``"server"``: a spare server replaces a server
         of which anything has failed.
@@ -300,8 +303,12 @@ def cover_failures(
     Returns
     -------
     SpareCover
-        Probabilities that all that is down is covered, at any time and if anything is down; and
-        how many units are down in the mean.
+        With F for the number of units that are down, and K for `spares`:
+
+        - `covered`: the probability that F <= K at any time;
+        - `covered_failures`: the same for the times at which anything is down;
+        - `conservative`: the probability that F < K;
+        - `mean_down`: the mean of F.
     """
     spares = integer("spares", spares, at_least=0)
     if unit not in ("chip", "server"):
@@ -313,8 +320,8 @@ def cover_failures(
     if spares > n_units:
         raise InputError(f"spares = {spares}: a rack has {n_units} {unit}s", where="spares")
 
-    # The distribution of the units that are down in one server.
-    # of_server[k] is the probability that k chips of a server are down.
+    # of_server[k] is the probability that k units of one server are down: k chips or, where
+    # servers are units, no (0) or the only one (1), which is down if any chip is.
     of_server = distribution_of_server(
         fabric.chips_per_server,
         _probability_of_down(chip_rate, repair_days),
@@ -464,16 +471,21 @@ def study_blast(
     executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> TableStudy:
-    """Fill racks with random slices, and count the circuits that each failed chip disturbs.
+    """Fill racks with random slices, and count how many chips notice that one chip fails.
+
+    A slice is the box of chips, with circuits between them, that a job gets. In each run, racks
+    are filled with random slices, and then each chip in use fails once. There are three ways to
+    repair that: a spare chip takes over, the slice moves elsewhere, or the whole rack is given up.
+    A chip notices a failure if its circuits change.
 
     Parameters
     ----------
     fabric
-        Racks that are not joined.
+        Racks that are not joined by circuits.
     requests
-        Slices that ask for a place in each run.
+        How many slices ask for a place in each run.
     mix
-        How often each shape comes.
+        How often each shape comes: by its numbers of chips along x, y and z a relative number.
     runs, seed
         The number of runs; run k draws from the k-th child of the seed.
     executor
@@ -484,7 +496,9 @@ def study_blast(
     Returns
     -------
     TableStudy
-        Tables ``blast``, a row for each kind of repair, and ``repairs``, a row for each run.
+        Two tables. ``blast`` has a row for each way to repair: the chips that notice a failure, in
+        the mean over runs and at most. ``repairs`` has a row for each run, with figures of the
+        spares that take over, such as the circuits that change.
     """
     radii: list[BlastRadius] = []
     complete = True

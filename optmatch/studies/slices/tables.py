@@ -129,28 +129,39 @@ def study_slices(
     executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> TableStudy:
-    """Let the same requests for slices come to racks under several rules of allocation.
+    """Compare rules by which jobs get their servers in racks, by simulation.
+
+    A slice is the box of chips, on whole servers, that a job gets for some time; its shape is its
+    number of chips along x, y and z. A rule says which servers it gets, if any. Two questions are
+    asked:
+
+    1. Jobs come and go over time. How many of them does each rule reject?
+    2. Random servers of the racks are taken. How many slices of one shape does each rule place?
+
+    All rules get the same random numbers.
 
     Parameters
     ----------
     fabric
         The racks.
-    requests, load, mix
-        The synthetic process: the number of requests, the part of all servers that is asked
-        for on average, and how often each shape comes.
+    requests
+        How many jobs come in a run of the first question.
+    load
+        The part of all servers that these jobs ask for on average.
+    mix
+        How often each shape comes: by shape a relative number.
     trace
-        Requests to take instead, one run; None draws them.
+        Jobs to take instead, in one run; None draws them.
     rules
-        The rules to compare, see `optmatch.studies.slices.replay.replay`.
+        The rules to compare: ``"first-fit"``, ``"optical"`` and ``"optical-joined"``.
     runs
-        The number of runs, each with other numbers.
+        The number of runs, each with other random numbers.
     seed
         Run k draws from the k-th child of this seed.
     warm_up
-        Part of the requests that is not counted.
+        The part of the jobs, the first ones, that is not counted.
     free
-        Part of the servers that is free in the pod of the second question: what rules make of a
-        pod where slices of one server have left at random.
+        The part of the servers that is free in the second question.
     executor
         The executor of the runs, as for `optmatch.sweep`; None for this process.
     on_event
@@ -159,8 +170,9 @@ def study_slices(
     Returns
     -------
     TableStudy
-        Tables ``rules`` (means by rule), ``shapes`` (requests and rejections by shape),
-        ``fragmented`` (the second question) and ``tenants`` (the bandwidth of each shape).
+        Four tables. ``rules`` and ``shapes`` answer the first question by rule, and by rule and
+        shape; ``fragmented`` answers the second one; ``tenants`` has the bandwidth that a job of
+        each shape gets.
     """
     outcomes: dict[str, list[Outcome]] = {rule: [] for rule in rules}
     placed: dict[tuple[str, Shape], list[Placed]] = {}
@@ -179,7 +191,8 @@ def study_slices(
                 for rule in rules:
                     yield _Fill(fabric, run + 1, shape, rule, free, pod_seed)
 
-    # An interrupted replay counts only if there is no other one of its rule.
+    # Results come in the order of the parts: `Placed` answers the second question, all others the
+    # first. An interrupted replay counts only if there is no other one of its rule.
     complete = False
     with suppress(KeyboardInterrupt):
         for part, result in in_order(_do_part, list_parts(), executor, on_event=on_event):
