@@ -90,6 +90,8 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
 
     Ctrl-C ends with the rows that are there.
     """
+    # `files` are problems, whose methods are compared; without them `options["fabrics"]` names
+    # the fabrics that are. `options` are the options of the command, by name.
     are_fabrics = options["fabrics"] is not None
     has_files = bool(files)
     if are_fabrics == has_files or (are_fabrics and options["methods"] is not None):
@@ -122,6 +124,7 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
     else:
         study = MethodComparison(method_rows, complete=complete)
 
+    # The rows are printed, and written to a file if one is named.
     if options["as_json"]:
         print_object("comparison", study.to_object())
     else:

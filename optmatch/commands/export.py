@@ -128,6 +128,10 @@ def export(
     force: bool,
 ) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin."""
+    # `file` has the solution, `to` is the name of the format, and `output` the file that is
+    # written, "-" for stdout. `rate` is that of a circuit in bytes per second. `device` and
+    # `device_cells` say which device each cell is. All others but `force` are options of some
+    # formats alone, None if they are not set.
     from optmatch.io.exports import export as write, exported
 
     if pins is not None and (len(pins) != 4 or len(set(pins)) != 4):
@@ -153,6 +157,7 @@ def export(
     if device is not None or device_cells is not None:
         format_options["cells"] = _cells_of_chip(solution, device, device_cells)
 
+    # A format of one file can go to stdout.
     with naming(name_of(file)):
         if output == STDIN:
             content = exported(solution, to, rate, **format_options)

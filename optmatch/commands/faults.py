@@ -87,6 +87,9 @@ def faults(
     FILE is a schedule, or an all-to-all or routing problem, which is solved first. `-` is stdin.
     Ctrl-C reports what was done so far.
     """
+    # `n_faults` is the number of cells that break at once. `output` is a table of cells and
+    # `picture` a chart, None for none. `jobs` is the number of processes, and `dask` the address
+    # of a cluster instead. `options` go to the study by name, such as its kinds of faults.
     from optmatch.model.files import check_target
     from optmatch.studies.all_to_all import study_yield
 
@@ -97,6 +100,7 @@ def faults(
     if picture is not None:
         check_picture(picture, force=force)
 
+    # The study, in other processes if there are some.
     subject = read(file)
     options["kinds"] = options["kinds"] or _KINDS
     with (
@@ -106,6 +110,7 @@ def faults(
     ):
         study = study_yield(subject, n_faults, executor=executor, on_event=listen, **options)
 
+    # What was found is printed, and written where it is wanted.
     if as_json:
         print_object("yield", {"file": file, **study.to_object()})
     else:

@@ -97,6 +97,10 @@ def optics(
     --choose K --half-turned, and then --measured and --fit, all cells are fitted together.
     --sweeps calibrates heaters, for export --to heaters.
     """
+    # One of three tasks is set: `choose`, a number of states to measure a chip in; `measured`,
+    # files of what was measured; `sweeps`, a file of sweeps of heaters. `output` is the file that
+    # the first and the last one write, and `fitted` that of a fit. `calibration_db` says by how
+    # many dB measured powers may exceed what went in. `options` say how `file` is read.
     has_output = output is not None
     if [choose is not None, bool(measured), sweeps is not None].count(True) != 1 or (
         has_output == bool(measured)
@@ -124,10 +128,13 @@ def optics(
     from optmatch.verify.optics.bands import model_band
     from optmatch.verify.optics.deviation import compare_chip
 
+    # The model of the chip: one device for all cells or, from a file, one for each.
     chip: Device | CellDevice = choose_device(device)
     if device_cells is not None:
         chip = read_cells(device_cells, fabric.n_cells, choose_device(device), fabric.cell_names)
     measurement = read_measurement(fabric, measured, calibration_db=calibration_db)
+
+    # With --fit all cells are fitted together; otherwise one cell at most is suspected.
     if fitted is not None:
         fit = write_fit(fabric, measurement, chip, fitted, seed=seed, force=force)
         if as_json:

@@ -84,14 +84,23 @@ def play(
     Nothing is sent that `verify` refuses. Ports of others are never touched, and a circuit that is
     not the plan's on one of its ports is an error. Ctrl-C ends it after a whole slot.
     """
+    # `file` is the plan, `switches` are URLs of the switches, and `ports` is a file with the two
+    # sides of each port (None: as numbered). `only` lists the ports that may be touched, as
+    # "0-15,20" (None: those of the plan). `own_delay` is how long a change of the switch takes,
+    # and `time_limit` how long circuits may take to be tuned, both in seconds. `journal` is a file
+    # that notes what is done. The others are flags, which the options of these names explain.
     from optmatch.switches import PlayOptions, play as play_plan
 
+    # Options that do not go together are refused first.
     if resume and journal is None:
         raise click.UsageError("--resume: only with --journal")
     if journal == STDIN:
         raise click.UsageError("--journal -: the name of a file is expected")
     if step and file == STDIN:
         raise click.UsageError("--step: not with a plan from stdin, as it waits for Enter there")
+
+    # How the plan is played: slots at their times or, with --step, each after Enter; None for an
+    # endless number of rounds.
     solution = read_solution(file)
     stop = threading.Event()
     n_rounds = None if loop else rounds
@@ -126,6 +135,7 @@ def play(
         progress.close()
         close_switches(opened)
 
+    # What was played; the exit code tells whether it was the whole plan.
     figures = report.figures()
     if as_json:
         print_object("play", {"file": file, "whole": report.is_whole, **figures})

@@ -65,6 +65,9 @@ def sweep(
     Run it again to go on: what is in the store is not run twice. `optmatch report STORE` shows
     what was found. Code 1 if a task failed.
     """
+    # `spec` is the file that lists problems and methods, and `output` the store of answers (None:
+    # named like the spec). `jobs` is the number of processes, and `dask` the address of a cluster,
+    # None for none. `retry` says whether tasks that failed are run again.
     from optmatch.sweeps.specs import read_spec
     from optmatch.sweeps.sweep import sweep as run
 
@@ -87,6 +90,7 @@ def sweep(
             say(f"interrupted: {store} has what was done; run it again to go on")
             is_interrupted = True
 
+    # How many tasks have a row in the store, and how many of them by status.
     if not as_json:
         n_tasks = len({task.key() for task in tasks})
         click.echo(f"{store}: {n_of_status.total()} of {n_tasks} tasks")

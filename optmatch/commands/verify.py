@@ -79,6 +79,9 @@ def verify(
     the switch holds no slot of the schedule; else 6 if a status or a lower bound rests on a search
     without a certificate.
     """
+    # `files` are solutions or, with `whole_store`, stores of sweeps. `against` is a configuration
+    # of a switch to compare with, and `ports` a file with the two sides of each port; None for
+    # none. `options` are those of the check of light.
     optics.check_options(options)
     if discard and not whole_store:
         raise click.UsageError("--discard: only with --all")

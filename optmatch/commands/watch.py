@@ -52,9 +52,14 @@ def watch(
     before it is sent. At the start, circuits on the switches that differ from the record are told,
     or with --apply mended.
     """
+    # `file` is the controller, `begin` the problem with which a new one begins (None: it is there
+    # already), `switches` are URLs of the switches, and `ports` is a file with the two sides of
+    # each port (None: as numbered). `time_limit` says how long circuits may take to be tuned, and
+    # `watch_s` how long to watch, both in seconds (None: for ever).
     import optmatch as om
     from optmatch.switches import Watcher
 
+    # A controller that is not there begins with a problem.
     if file in ("", STDIN):
         raise click.UsageError(f"STATE = {file!r}: the name of files is expected, as pool")
     state: Any = None

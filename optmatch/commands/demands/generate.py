@@ -139,6 +139,10 @@ def demand(
     Without any option of a fabric, the switch is an ideal one that fits the matrix; with --size
     alone, an ideal one with so many ports.
     """
+    # The bytes come from one of three sources, the others are None or empty: `matrix`, a file;
+    # `model`, the name of a random model, which draws by `seed`; or, with `kineto`, the traces
+    # `files`. `coflows` is the number of groups of entries, None for none. `options` are those of
+    # the fabric, the parameters of the model, and the fields of the problem, by name.
     if options["delay_s"] is None and options["objective"] != "matchings":
         raise click.UsageError("--delay: how long a reconfiguration takes; 0 if no time")
     has_weights = options["objective"] == "weighted-completion-s"
@@ -148,6 +152,7 @@ def demand(
     if [matrix, model, traces].count(None) != 2:
         raise click.UsageError("either --matrix, --model or --kineto")
 
+    # Options are told apart; what remains in `options` are fields of the problem.
     unit_bytes = _size_of_unit(options.pop("matrix_unit"), matrix)
     fabric_options = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
     parameters = take(options, _model_parameters())

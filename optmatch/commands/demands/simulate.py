@@ -82,6 +82,8 @@ def simulate(
     are chosen as they come. Of rail jobs: the time of a step, and how much of it waits for
     switches; with --jitter many steps.
     """
+    # Options are told apart: those of lists of flows, those of rail jobs, and fields of a problem
+    # that are replaced, such as its delay in seconds. None stands for options that are not set.
     flow_options: dict[str, Any] = {}
     for option, parameter in _PARAMETER_OF_FLOW_OPTION.items():
         value = changes.pop(option)

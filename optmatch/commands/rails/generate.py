@@ -116,6 +116,10 @@ def rail_job(
     **options: Any,
 ) -> None:
     """One step of a training job, over rails that are optical switches."""
+    # `gpus` is the number of all GPUs, `preset` the name of a known job and `accelerator` that of
+    # a GPU, None for none. `measured_step` is the measured time of a step in seconds, to which
+    # computations are scaled. `collectives` has pairs (dimension, algorithm). `type_` is the type
+    # of the fabric of each rail. `options` are fields of the parts of the job, by name.
     shape = take(options, FABRIC_NAMES)
     fabric = build_fabric(type_, shape) if type_ else None
     if as_run and not preset:
@@ -148,6 +152,7 @@ def rail_job(
                 del figures[name]
         workload = replace(workload, **figures)
 
+    # The job of these parts, made as slow as the measured one.
     job = RailJob(
         parallelism=parallelism,
         network=network,

@@ -126,6 +126,10 @@ def rail_trace(
 
     Chakra traces, those of PyTorch's profiler, a list of phases, or recordings.
     """
+    # The step is read from one of four sources, the others are None: `chakra`, the name of traces;
+    # with `kineto` the files `files` of PyTorch's profiler; `phases`, a list of phases; or
+    # `recordings`, the beginning of their names. `groups` is a file with the ranks of groups.
+    # `output` is the problem file that is written. `options` are fields of the network of rails.
     from optmatch.io.rails.chakra.options import TraceOptions
     from optmatch.io.rails.chakra.step import read_step
     from optmatch.io.rails.groups import read_groups
@@ -133,6 +137,7 @@ def rail_trace(
     from optmatch.io.rails.phases import read_phase_list
     from optmatch.io.rails.recordings import read_recorded_step
 
+    # Exactly one source is there, and no options that are for another one.
     traces = given_traces(kineto, files)
     if [chakra, traces, phases, recordings].count(None) != 3:
         raise click.UsageError("either --chakra, --kineto, --phases or --recordings")
@@ -150,6 +155,7 @@ def rail_trace(
         _list_calls(traces or (), ranks_of_group, skipped)
         return
 
+    # The step of all ranks, whatever its source.
     trace_options = TraceOptions(
         gpus_per_server=gpus_per_server,
         stride=stride,
@@ -171,6 +177,8 @@ def rail_trace(
             message_bytes=message_bytes or 1,
             collective_bytes=collective_bytes or 1,
         )
+
+    # The problem: this step over rails.
     say_skipped(skipped)
     network = RailNetwork(gpus_per_server=gpus_per_server, **options)
     job = RailJob(network=network, workload=Workload(recorded=step))
