@@ -141,7 +141,10 @@ _MOST_LINKS = 600  # circuits that a page draws; more would be a grey disk
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: hosts on a circle with their ports, and the circuits that lose most.
+    """Collect what a web page shows of a host placement: at which port of a switch each host is.
+
+    Hosts stand on a circle, with the numbers of their ports. Lines are the circuits between hosts
+    that lose most light. The page has two steps: all of these, and the worst of them marked.
 
     Parameters
     ----------
@@ -151,8 +154,16 @@ def page(solution: Solution) -> dict[str, Any]:
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON.
+        The page as `viewer_page` embeds it, plain values of JSON. Its lists are
+
+        - `nodes`: x, y, width, height, text, kind, name of each host;
+        - `links`: two places in `nodes`, kind, width, name;
+        - `steps`: `say` is the caption; `links` maps places in that list, as strings, to new
+          kinds.
+
+        A kind is a place in `legend`, which has its colour.
     """
+    # Hosts on a circle, the larger the more there are.
     data = loss_data(solution)
     answer: Any = solution.answer
     ports = answer.port_of_host.tolist()
@@ -164,7 +175,8 @@ def page(solution: Solution) -> dict[str, Any]:
         y = radius * (1 + float(np.sin(angle)))
         nodes.append([x, y, 1.6, 0.8, f"{host}: {port}", 0, f"host {host} on port {port}"])
 
-    # The circuits that lose most are drawn; links of the last step are the worst of them.
+    # The circuits that lose most are drawn. Those that lose as much as the worst one are marked
+    # in the last step.
     order = np.argsort(-data.loss_db, kind="stable")[:_MOST_LINKS]
     links: list[list[Any]] = []
     for circuit in order.tolist():

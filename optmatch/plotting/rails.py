@@ -295,7 +295,10 @@ _MAX_CIRCUITS = 40_000
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: rows over time, ranks that do the same in one row, and the circuits.
+    """Collect what a web page shows of a training step: what each GPU does over time.
+
+    A rank is a GPU. Ranks that do the same at the same time share a row. A bar in a row is a
+    computation, a communication, or a time in which circuits change.
 
     Parameters
     ----------
@@ -305,8 +308,17 @@ def page(solution: Solution) -> dict[str, Any]:
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON.
+        The page as `viewer_page` embeds it, plain values of JSON. Its main entries are
+
+        - `rows`: a name for each row; `row_of`: the row of each rank, -1 if it is left out;
+        - `bars`: for each row three numbers for each bar, one after the other: its kind, a place
+          in `legend`, then start and length in millionths of the step;
+        - `legend`: name, colour and place in the row of each kind; 0 is the upper half, 1 the
+          lower one, 2 both;
+        - `span_s`: how long the step takes, in seconds;
+        - `circuits`, `steps`: the circuits, and when they change.
     """
+    # Rows are added while there is room for them and their bars.
     job, plan = answered(solution, RailJob, RailPlan)
     rows: list[str] = []
     bars: list[list[int]] = []
@@ -326,7 +338,7 @@ def page(solution: Solution) -> dict[str, Any]:
     if n_left_out:
         note += f"{n_left_out} of {job.n_gpus} ranks are left out."
 
-    # A row has three lanes: computations above, communications below, reconfigurations across.
+    # In a row computations are above (0), communications below (1), reconfigurations across (2).
     names = (*KINDS, "forwards for others")
     colours = (*_COLOURS, "#c2410c")
     lanes = (0, *(1 for _ in DIMENSIONS), 2, 1)

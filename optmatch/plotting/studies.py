@@ -63,18 +63,27 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
 
 
 def _slices_panels(tables: Tables) -> list[Panel]:
-    """Lay out a study of slices: fragmentation, slices in a fragmented pod, and bandwidth.
+    """Lay out the charts of a study of slices, the boxes of chips that jobs get in racks.
+
+    A rule says which servers a slice gets. The charts show what remains free under each rule, how
+    many slices find a place among servers of which some are taken, and the bandwidth of a slice.
 
     Parameters
     ----------
     tables
-        The tables ``rules``, ``fragmented`` and ``tenants`` of the study.
+        The tables of the study, lists of rows with
+
+        - ``rules``: the parts of free servers that are fragmented or unusable, the part of
+          requests that is rejected, and half the width of the 95 % interval of each;
+        - ``fragmented``: the slices placed, by rule and shape, with half the width;
+        - ``tenants``: by shape the part of a chip's ports in use, in a fixed torus or steered.
 
     Returns
     -------
     list of Panel
-        One for each table; parts are shares from 0 to 1.
+        Three charts with a bar for each value, in this order; parts are shares from 0 to 1.
     """
+    # A group of bars for each figure, a colour for each rule.
     columns = ("fragmentation", "unusable", "rejected_part")
     figures = {}
     half_widths = {}
@@ -104,6 +113,7 @@ def _slices_panels(tables: Tables) -> list[Panel]:
         "chips of a slice",
     )
 
+    # A group of two bars for each shape.
     tenants = tables["tenants"]
     bandwidth = Panel(
         "bandwidth of a tenant's chip",

@@ -156,7 +156,11 @@ def compare_fabrics(
     time_limit_s: float | None = None,
     on_event: OnEvent = ignore,
 ) -> FabricComparison:
-    """Realise the same matchings on several fabrics, and measure the light of each.
+    """Route the same matchings on several fabrics, and compare their cells and their light.
+
+    A matching says which source port is connected to which destination port. A fabric is a switch
+    made of cells, which are 2 x 2 switches for light; the more cells a circuit passes, the more
+    light it loses.
 
     Parameters
     ----------
@@ -177,9 +181,10 @@ def compare_fabrics(
     Returns
     -------
     FabricComparison
-        A list with a row for each fabric. Matchings for which no routing was found are left out of
-        its figures; ``routed`` tells. Free cells are in states that leak least
-        (`settle_free_cells`).
+        A list with a row for each fabric: its numbers of cells, stages and crossings, how many of
+        the matchings were ``routed``, and for each of their circuits the cells that it passes, its
+        loss and its ratio of signal to crosstalk in dB. Cells that no circuit passes are in the
+        states that leak least.
 
     Raises
     ------
@@ -304,20 +309,20 @@ def compare_methods(
     on_event: OnEvent = ignore,
     on_row: Callable[[MethodRow], None] = lambda row: None,
 ) -> MethodComparison:
-    """Solve the same problems by several methods.
+    """Solve the same problems by several methods, and put the results into a table.
 
     Parameters
     ----------
     problems
-        Problems by the names that their rows get; or problems alone, which are named by kind and
-        place, as ``"demand 0"``.
+        Problems by name; or problems without names, which are named by kind and place, as
+        ``"demand 0"``.
     methods
         Names of methods. One that does not accept a problem has a row with status ``"refused"``.
         None compares, for each problem, all methods that accept it.
     seed
-        Of all methods.
+        The seed of the random numbers of each method.
     time_limit_s
-        For each method on each problem; None for none.
+        The limit in seconds for each method on each problem; None for none.
     on_event
         Called with the events of the methods.
     on_row
@@ -326,8 +331,8 @@ def compare_methods(
     Returns
     -------
     MethodComparison
-        A list of rows, by problem, then by method, in the given orders. Every answer has been
-        verified.
+        A list of rows, by problem, then by method, in the given orders; each has the status, the
+        objective, the bound and the time. Every answer has been verified.
 
     Raises
     ------

@@ -46,33 +46,47 @@ def share_rails(
     limits: Limits | None = None,
     seed: int = 0,
 ) -> dict[str, RailTenant]:
-    """Divide rails among jobs, by ports, servers or time: solve a `RailSharing`.
+    """Divide the switches between GPUs among several training jobs, and plan a step of each job.
+
+    A rail is a switch that joins GPUs of all servers. Jobs share rails in one of three ways: each
+    job has ports of its own, or servers of its own, all the time; or jobs take turns, in rounds,
+    and each has all ports in its turn.
 
     Parameters
     ----------
     jobs
-        By name.
+        The training jobs, by name.
     radix
-        Ports of the switch of each rail.
-    by, handover_s, round_s
-        What is divided, the time between turns, and the longest round; as of `RailSharing`.
-    method, limits, seed
-        Of `optmatch.solve`; the method is one for rail jobs, by which each step is planned.
+        How many ports the switch of each rail has.
+    by
+        What is divided: ``"ports"``, ``"servers"`` or ``"time"``.
+    handover_s
+        Where time is divided: the seconds that GPUs need between two turns.
+    round_s
+        Where time is divided: the longest round in which each job has its turn, in seconds.
+    method
+        The name of the method for rail jobs by which each step is planned; None for the default.
+    limits
+        When to stop; None for no limits.
+    seed
+        The seed of the random numbers of the method.
 
     Returns
     -------
     dict
-        By name, the share of each job, and its verified plans alone and beside the others.
+        By name a record for each job: its ports on each rail (`ports`, `ports_per_gpu`), its
+        verified plans without the others (`alone`) and with them (`beside`), how many steps it has
+        in a turn (`steps_per_round`), and the seconds from one step to the next (`step_s`).
 
     Raises
     ------
     InputError
-        Of jobs that cannot share their switches, or need more ports than there are with the least
+        If jobs cannot share their switches, or need more ports than there are even with the least
         share of each.
     LimitReached
-        Of a job for which the method finds no plan.
+        If the method finds no plan for a job.
     VerificationError
-        Of a plan that does not hold.
+        If a plan does not hold: a defect.
 
     Examples
     --------
