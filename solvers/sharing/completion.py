@@ -49,12 +49,13 @@ def takes(problem: PortSharing) -> bool:
 def minimise_completion_times(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Meet all demands, and let the jobs wait as little as possible.
+    """Give all jobs the resources that they ask for, and let them wait as little as possible.
 
-    A variable for each kind of resources and each job counts what the job gets. For each job and
-    time a literal says whether the job has its last resource then or later; the objective is the
-    sum of the times between them. Times are rounded down to whole steps, so the bound of the model
-    never exceeds the optimum of the problem.
+    Resources come over time. A job waits from when it asks until its last resource comes; the mean
+    over all jobs is minimised, by CP-SAT. Its variables count how many resources of each kind each
+    job gets. Other variables, true or false, say for each job and time whether the job still waits
+    for a resource then. Times are rounded down to whole steps, so that the bound of the model is
+    a bound of the problem, too.
 
     Parameters
     ----------
@@ -70,8 +71,10 @@ def minimise_completion_times(
     Returns
     -------
     Solution
-        Infeasible, with a cut as its certificate, if no flow serves all demands.
+        The job of each resource; objective and bound are seconds. It is infeasible, with a cut as
+        its certificate, if there are not enough resources for all demands.
     """
+    # A flow shows whether there are enough resources at all.
     jobs = problem.jobs
     network = Network(problem)
     flow = network.serve(jobs.demand)
@@ -92,6 +95,7 @@ def minimise_completion_times(
             event = Bound(max(event.lower_bound / steps_per_mean_s, bound_of_problem_s))
         on_event(event)
 
+    # The bound is the better one of the model and of the problem itself.
     outcome = model.solve(limits.start(), tell_seconds, seed=seed)
     bound = max(outcome.lower_bound / steps_per_mean_s, bound_of_problem_s)
     if not outcome.found:

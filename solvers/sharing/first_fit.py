@@ -175,33 +175,35 @@ class Dispatcher:
 
 
 def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDArray[np.int32]:
-    """Give each resource, as it comes, to the first job that asks and that it may serve.
+    """Give each resource, as it comes, to the first job that wants it and that it may serve.
 
-    A resource that no job wants waits until it leaves; of waiting resources the first comes first.
-    At one time jobs ask before resources come. The objective is not looked at, and no job takes
-    all or nothing.
+    Resources come and leave over time, and jobs ask for some of them, each from some time on. A
+    resource that no job wants waits until it leaves; when a job asks, resources that wait are
+    offered to it, the first that came first. If a job asks at the time at which a resource comes,
+    then the job is there first. Jobs that take all or nothing are not allowed for.
 
     Parameters
     ----------
     problem
-        The resources and jobs.
-    priority
-        ``priority[job]``; None for that of `irs`, which is made anew whenever a job asks or has
-        its demand.
+        The resources and jobs, with their times in seconds.
+    priority : array, shape (jobs,)
+        The order in which jobs are served; None for the order that the method `irs` makes anew
+        whenever a job asks, or has all that it wants.
 
     Returns
     -------
-    array
-        ``job_of[resource]``, -1 for no job.
+    int32 array, shape (resources,)
+        The job of each resource, -1 for no job.
     """
+    # The resources in the order in which they come.
     jobs = problem.jobs
     resources = problem.resources
     service = _Service(problem, priority)
     in_time = np.argsort(resources.arrivals_s, kind="stable")
     arrival_s = resources.arrivals_s[in_time]
 
-    # Between two times at which jobs ask, resources are offered as they come. When jobs ask, those
-    # that wait are offered to them.
+    # Between two times at which jobs ask, resources are offered as they come. When jobs ask, the
+    # resources that wait, and have not left, are offered to them.
     waiting = in_time[:0]
     n_come = 0
     for now_s in np.unique(jobs.arrivals_s).tolist():

@@ -19,9 +19,12 @@ from optmatch.solvers.sharing.network import Network, Numbers
 def serve_most(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Leave as little of all demands as possible: a maximum flow, with its minimum cut.
+    """Give jobs as many resources as possible, by a maximum flow.
 
-    Where it serves a part of a job that takes all or nothing, CP-SAT chooses such jobs.
+    Each job asks for a number of resources, and each resource may serve some of the jobs. The
+    minimum cut of the flow proves that no more is possible. Some jobs take all that they ask for,
+    or nothing. If the flow serves a part of such a job, CP-SAT chooses which of these jobs are
+    served.
 
     Parameters
     ----------
@@ -33,6 +36,12 @@ def serve_most(
         Seeds CP-SAT.
     on_event
         Called with ticks.
+
+    Returns
+    -------
+    Solution
+        The job of each resource. The objective and the bound are the resources that all jobs
+        together still lack.
     """
     # The flow without regard to jobs that take all or nothing, and the bound that its cut proves.
     jobs = problem.jobs
@@ -43,6 +52,7 @@ def serve_most(
     limit: Limit | None = None
     stats: dict[str, object] = {}
 
+    # The flow is no answer if it serves a part of a job that takes all or nothing.
     is_served_in_part = (flow.served > 0) & (flow.served < jobs.demand)
     if (jobs.whole & is_served_in_part).any():
         # If the time is up before the optimum is known, jobs are served one after the other.

@@ -45,29 +45,39 @@ class GroupPlan(NamedTuple):
 
 
 def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> GroupPlan:
-    r"""Share the classes among groups of jobs, as Venn does.
+    r"""Decide which jobs each class of resources serves, by the rule of Venn.
 
-    Returns groups in the order of their first jobs, without those that nobody can serve.
+    A class is all resources that may serve the same jobs, and a group is all jobs that the same
+    classes may serve. A group gets classes of its own, which it *owns*; its jobs stand in a queue.
+    The *supply* of some classes is how many resources they have. There are two steps:
 
-    Let :math:`S_j` be the classes that may serve group j, and :math:`|S_j|` their supply. First,
-    from the smallest :math:`|S_j|` to the largest, each group takes what is left of its classes,
-    :math:`S'_j`. Then, from the largest to the smallest, a group j looks at the smaller groups k
-    that own classes of :math:`S_j`, the largest first. As long as :math:`m'_j / |S'_j| > m_k /
-    |S'_k|` it takes :math:`S_j \cap S'_k` over. Here :math:`m_k` is the length of the queue of k,
-    and :math:`m'_j` that of the shortest start of the queue of j that waits longer than all of the
-    queue of k, where a job of group g waits demand over :math:`|S_g|`. The queue of k then stands
-    behind that of j, and both ratios are those after all mergers so far. The ratios are compared
-    as products, so a group that got nothing at first is no division by zero. A group that lost all
-    that it had takes nothing over.
+    1. From the group with the smallest supply to that with the largest, each takes those of its
+       classes that no other one has taken.
+    2. From the largest to the smallest, each group takes classes over from smaller ones, the
+       largest of these first, as long as its own jobs would wait longer than theirs.
+
+    The rule of the second step: let :math:`S_g` be the classes that may serve group g, and
+    :math:`S'_g` those that it owns; :math:`|S|` is the supply of classes. A job of group g waits
+    its demand over :math:`|S_g|`. Group j takes :math:`S_j \cap S'_k` over from group k if
+    :math:`m'_j / |S'_j| > m_k / |S'_k|`. Here :math:`m_k` is the number of jobs in the queue of k.
+    :math:`m'_j` is how many jobs, from the front of the queue of j, wait longer together than all
+    jobs of k. The queue of k is then put behind that of j. A group that lost all that it had takes
+    nothing over.
 
     Parameters
     ----------
-    eligible
-        ``eligible[class, job]``.
-    supply
-        ``supply[class]``: how many resources there are, or come each second.
-    residual
-        ``residual[job]``: the resources that it still wants; a job with 0 takes no part.
+    eligible : array, shape (classes, jobs)
+        Whether the resources of a class may serve a job.
+    supply : array, shape (classes,)
+        How many resources of each class there are, or come each second.
+    residual : array, shape (jobs,)
+        The resources that each job still wants; a job with 0 takes no part.
+
+    Returns
+    -------
+    GroupPlan
+        The jobs of each group, and ``owned[group, class]``: whether a group owns a class. Groups
+        are in the order of their first jobs, without those that nobody can serve.
 
     References
     ----------
@@ -148,17 +158,29 @@ class _Takeover:
 
 
 def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
-    """Let a group take classes over from smaller ones, as long as `plan_groups` says.
+    """Let a group of jobs take classes of resources over from smaller groups.
+
+    A group is all jobs that the same classes may serve. It owns some of these classes, and its
+    jobs stand in a queue. The supply of classes is how many resources they have. The group goes
+    on with the next smaller one as long as its own jobs, for what it owns, are the more.
 
     Parameters
     ----------
     state
-        Who owns which classes, and the queues; changed.
+        What groups own, with these fields, of which all but the first two are changed:
+
+        - ``supply[class]``: the resources of a class;
+        - ``reach[group, class]``: whether a class may serve a group;
+        - ``owned[group, class]``, ``n_owned[group]``: what a group owns, and its supply;
+        - ``waits[group]``: how long each job of the queue takes the group's supply, as its demand
+          over the supply; ``ends[group]``: their sums from the front of the queue on;
+        - ``has_lost_all[group]``: whether nothing is left of what it owned.
     large
-        The group that takes classes over.
+        The number of the group that takes classes over.
     smaller_groups
-        Groups of less supply, the largest first.
+        The groups of less supply, the largest first.
     """
+    # ``gains[group]``: the supply of what this group could take over from another one.
     if state.has_lost_all[large]:
         return
     gains = ((state.owned & state.reach[large]) @ state.supply).tolist()
@@ -166,8 +188,9 @@ def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
         if gains[small] <= 0:
             continue
 
-        # The shortest start of the large group's queue that waits longer than the whole queue of
-        # the small group: m' of `plan_groups`. Both ratios are compared as products.
+        # How many jobs, from the front of the large group's queue, wait longer together than all
+        # jobs of the small group. Ratios of jobs to supply are compared as products, so that a
+        # group without supply is no division by zero.
         last_end = state.ends[small][-1]
         n_earlier = int(state.ends[large].searchsorted(last_end, side="right"))
         n_affected = min(n_earlier + 1, len(state.ends[large]))

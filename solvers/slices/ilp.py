@@ -45,13 +45,15 @@ _NODES_OF_AN_ITERATION = 10_000
 
 
 def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> list[int] | None:
-    """Find a cut: a set of servers that proves that a rack holds no slice of a given load.
+    """Find a set of servers that proves that a rack has no room for a slice (a cut).
 
-    It tests the inequality of `optmatch.problems.LoadProof` on every set of servers. A slice has
-    some of its slots on the servers of the set and the others outside; the circuits between both
-    need room on the edges that leave the set, and on those that enter it. If they need more than
-    `largest_load` leaves room for, there is no such slice. Time and memory :math:`O(2^n m)` for n
-    servers and switches and m edges.
+    A slice is a box of chips on whole servers, with circuits between them; each server that it
+    needs is called a slot. However the slice lies, some of its slots are inside the set of servers
+    and the others outside. The circuits between both have to pass the edges that leave the set,
+    and those that enter it. If they are more than these edges may carry, no slice has room.
+
+    All sets of servers and switches are tried: time and memory :math:`O(2^n m)` for n of these
+    and m edges.
 
     Parameters
     ----------
@@ -339,14 +341,18 @@ class _LoadSearch:
             self.on_event(Bound(bound))
 
     def _decide(self, places: list[tuple[int, ...]], largest_load: int) -> bool:
-        """Find a slice with at most this load, or refute it in every place.
+        """Find a slice that loads no edge with more circuits than allowed, or prove there is none.
+
+        A slice is the servers and circuits that a job gets in racks. Each place is tried, with
+        each way to turn the slice. First a quick proof is looked for that none fits there: a cut,
+        a set of servers that has too few fibres to the others. Without one, the place is searched.
 
         Parameters
         ----------
         places
             Tuples of the numbers of racks; the racks of a tuple are searched as one.
         largest_load
-            The most circuits that any edge may carry.
+            The most circuits that any edge may carry, those of other slices included.
 
         Returns
         -------
@@ -375,6 +381,9 @@ class _LoadSearch:
                     return True
                 if self.limit is not None:
                     return False
+
+        # No place has such a slice. The proof is the cuts, each of them once, and whether some
+        # places were searched instead.
         self.refutation = Refutation(tuple(dict.fromkeys(cuts)), searched)
         return True
 

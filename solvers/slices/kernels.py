@@ -110,25 +110,31 @@ def _largest_load(pool, pair, rank, rack, weight):
 
 @inner_kernel
 def _rank_routes(pool, pair, rack, weight, best):
-    """Write the best routes of a pair of servers to `best`; return how many there are.
+    """Choose the best routes between two servers, and return how many there are.
 
-    Insertion sort by hops, then by the largest load, then by the place in the pool.
+    Routes with the fewest hops (edges) come first; of these, routes whose busiest edge carries the
+    fewest circuits. Routes with an edge that has no room are left out. The sort is one by
+    insertion.
 
     Parameters
     ----------
     pool : RoutePool
-        The routes between servers of any rack, those with the fewest hops first.
+        All routes between servers, those with the fewest hops first: ``hops[source, destination,
+        rank]`` are the edges of route number `rank`, -1 behind the last route.
     pair : ServerPair
+        The two servers, `source` and `destination`, as the pool counts them.
     rack : RackLoads
+        How many circuits each edge carries now, and how many it can carry.
     weight : int
-        The circuits that a route has to carry.
+        The circuits that a route has to carry in addition.
     best : BestRoutes
-        Written.
+        Written: ``rank[k]`` and ``load[k]`` are the number of the route in place k, and the
+        circuits on its busiest edge. It has places for as many routes as are wanted.
 
     Returns
     -------
     int
-        How many entries of `best` are routes.
+        How many places of `best` have a route.
     """
     hops = pool.hops[pair.source, pair.destination]
     n_choices = len(best.rank)
@@ -139,6 +145,8 @@ def _rank_routes(pool, pair, rack, weight, best):
         # The pool is ordered by hops, so no later route replaces the last one kept either.
         if count == n_choices and hops[rank] > hops[best.rank[n_choices - 1]]:
             break
+
+        # A route without room is left out.
         load = _largest_load(pool, pair, rank, rack, weight)
         if load < 0:
             continue
@@ -151,6 +159,8 @@ def _rank_routes(pool, pair, rack, weight, best):
             place -= 1
         if place >= n_choices:
             continue
+
+        # The routes behind its place move by one; the last one falls out if all places are taken.
         count = min(count + 1, n_choices)
         for moved in range(count - 1, place, -1):
             best.load[moved] = best.load[moved - 1]

@@ -233,7 +233,10 @@ class Pod:
         return self._known_to_fit[key]
 
     def holds(self, server: int, plans: list[SliceShape]) -> bool:
-        """Tell whether a slice is found that takes this server of joined racks, at any load.
+        """Tell whether some slice of a given shape could lie on this server of joined racks.
+
+        A slice is a box of chips on whole servers, with circuits between them. Other servers of
+        the slice may be any free ones. Only a part of all placements is tried.
 
         Parameters
         ----------
@@ -258,8 +261,8 @@ class Pod:
         n_racks = int(np.searchsorted(n_reached, 2 * plans[0].n_slots)) + 1
         racks = [rack for rack in order[:n_racks].tolist() if n_free[rack]]
 
-        # A search begins with the first server of its list. It is found late, or not within the
-        # budget, that no slice has this server.
+        # A search begins with the first server of its list, which is this one. The order of the
+        # others is turned a few times, as a search that begins badly does not end in time.
         rack = self.rack(*racks)
         server_in_rack = server % self.servers
         other_servers = rack.servers[rack.servers != server_in_rack]

@@ -286,16 +286,17 @@ class _SlotSearch:
         return schedule.makespan_s + self.problem.delay_s * n_changed
 
     def answers(self, start: Solution | None) -> Iterator[tuple[float, Answer] | None]:
-        """Try more and more slots, each with all choices of ports, while that can be better.
+        """Try to run several jobs side by side on one switch, in as few time slots as possible.
 
-        The rows of a job say who meets whom, one row in a slot. Those of a demand and of an
-        all-to-all are drawn anew for each number of slots; those of a collective, which have an
-        order, are made once.
+        A job needs some rows: one row says which of its ports are partners in one slot. First as
+        few slots are tried as there may be, then one more, and so on. With each number of slots
+        all good choices of the ports of jobs are tried. It ends when more slots cannot be better
+        than the best answer so far, or would be more than all jobs need one after the other.
 
         Parameters
         ----------
         start
-            A former solution, whose ports are tried first; or None.
+            A former solution, whose ports are tried first; None if there is none.
 
         Yields
         ------
@@ -307,12 +308,15 @@ class _SlotSearch:
         rows_of_job: list[JobRows | None] = [None] * len(problem.tenants)
         most_slots: int | None = None
         for n_slots in count(problem.min_slots):
+            # So many slots would take as long as the best answer, or longer than all jobs one
+            # after the other.
             if n_slots * (problem.slot_s + problem.delay_s) >= self.best_cost_s:
                 return
             if most_slots is not None and n_slots > most_slots:
                 return
 
-            # Rows for so many slots; a job without them needs more slots.
+            # Rows for so many slots: drawn anew each time, but for those of collectives, which
+            # have an order and are made once. A job without rows needs more slots.
             for job, tenant in enumerate(problem.tenants):
                 rows = rows_of_job[job]
                 if rows is None or not rows.in_order:  # those of collectives stay as they are

@@ -103,23 +103,26 @@ def lay_over_tournament(alone: Collective, slot_s: float) -> Laid | None:
 
 
 def _simulate(rounds: NDArray[np.int64], n_pieces: int) -> list[list[tuple[int, int, int]]]:
-    """Send pieces over a tournament that is repeated, until all ranks have all of them.
+    """Simulate how pieces of data spread from one rank to all, if ranks meet in pairs by turns.
 
-    Over each circuit, each end sends the piece that the other one lacks and that the fewest ranks
-    have; of several such pieces the one that it has had for longest.
+    In each round each rank meets one partner, and sends it one piece: of those that the partner
+    lacks, the one that the fewest ranks have; of several such pieces the one that it has had for
+    longest. The rounds are repeated until all ranks have all pieces.
 
     Parameters
     ----------
-    rounds
-        ``rounds[round, rank]``: the rank that it meets, -1 where idle.
+    rounds : array, shape (rounds, ranks)
+        The rank that each rank meets in a round, -1 where it is idle.
     n_pieces
-        The number of pieces, all of which the root has at the beginning.
+        The number of pieces, all of which rank 0 (the root) has at the beginning.
 
     Returns
     -------
     list of list of (int, int, int)
-        For each round the sends: source, destination and piece.
+        For each round, repeated ones too, the sends: source rank, destination rank and piece.
     """
+    # ``has_since[rank][piece]`` is the round in which a rank got a piece. Those of the root count
+    # as from rounds before the first one, so that they are sent in their order.
     n_ranks = rounds.shape[1]
     has_since: list[dict[int, int]] = [{} for _ in range(n_ranks)]  # by rank: round of each piece
     has_since[_ROOT] = {piece: piece - n_pieces for piece in range(n_pieces)}
