@@ -152,7 +152,11 @@ def _fill_racks(fabric: RackFabric, arrivals: list[Arrival]) -> list[list[Alloca
 def _fail_each_chip(
     rack: RackFabric, number: int, slices: list[Allocation]
 ) -> list[_FailureEffect]:
-    """Let every chip of the slices of a rack fail, and repair it.
+    """Let each chip of a rack fail, one at a time, and count what its repair disturbs.
+
+    A slice is the box of chips, with circuits between them, that a job gets. A failed chip is
+    replaced by a spare chip, to which its circuits move; if that is not possible, the whole slice
+    moves elsewhere.
 
     Parameters
     ----------
@@ -166,9 +170,14 @@ def _fail_each_chip(
     Returns
     -------
     list of _FailureEffect
-        One for each chip in use: other chips whose circuits change, circuits that change,
-        circuits of other slices among them, and whether a spare could take over.
+        For each chip in use these values:
+
+        - `chips`: other chips whose circuits change, without the failed one and its spare; all
+          chips of the slice if it moves;
+        - `circuits`: circuits that change; `disturbed`: those of other slices among them;
+        - `spliced`: whether a spare takes over.
     """
+    # The rack with its circuits and spare chips, before any failure.
     state = state_of_rack(rack, number, slices)
     routing = RoutingState(state)
     reach = Reach(routing, state.loss_units)
@@ -184,6 +193,7 @@ def _fail_each_chip(
             is_hit = (routing.ends == chip).any(axis=1)
             hit_circuits = tuple(np.flatnonzero(is_hit).tolist())
             failure = HitCircuits(hit_circuits, (chip,), state.spares, state.owners)
+            # Without a spare for it the slice moves, with all its chips.
             plan = repair(routing, failure, reach)
             if not isinstance(plan, Recovery):
                 effects.append(_FailureEffect(n_chips, 0, 0, spliced=False))

@@ -60,8 +60,8 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     :math:`S'_g` those that it owns; :math:`|S|` is the supply of classes. A job of group g waits
     its demand over :math:`|S_g|`. Group j takes :math:`S_j \cap S'_k` over from group k if
     :math:`m'_j / |S'_j| > m_k / |S'_k|`. Here :math:`m_k` is the number of jobs in the queue of k.
-    :math:`m'_j` is how many jobs, from the front of the queue of j, wait longer together than all
-    jobs of k. The queue of k is then put behind that of j. A group that lost all that it had takes
+    :math:`m'_j` is the least number of jobs, from the front of the queue of j, that wait longer
+    together than all jobs of k. The queue of k is then put behind that of j. A group that lost all that it had takes
     nothing over.
 
     Parameters
@@ -162,7 +162,7 @@ def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
 
     A group is all jobs that the same classes may serve. It owns some of these classes, and its
     jobs stand in a queue. The supply of classes is how many resources they have. The group goes
-    on with the next smaller one as long as its own jobs, for what it owns, are the more.
+    on with the next smaller one as long as it has more jobs than that one for its supply.
 
     Parameters
     ----------

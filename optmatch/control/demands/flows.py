@@ -277,23 +277,29 @@ class FlowQueue:
         return self._total.get(place, 0)
 
     def look(self, place: Place, skip: int = 0) -> Entry:
-        """Return what waits for a circuit behind its first ticks.
+        """Sum up the flows that wait for a circuit, without those that are as good as served.
 
-        The queue of a circuit has flows, each of which needs the circuit for some ticks, in the
-        order in which they are served.
+        A flow needs the circuit for some ticks; flows are served one after the other. Example:
+        flows of 3, 2 and 10 ticks wait, and `skip` is 4. The first flow is then complete, and the
+        second one has 1 tick to go. Hence 11 ticks wait, the first flow is complete after 1, and
+        at best there is 1 flow per tick (2 flows take 11).
 
         Parameters
         ----------
         place
-            Source and destination of the circuit.
+            Source port and destination port of the circuit.
         skip
-            Ticks of service that come before; flows that these complete do not count.
+            Ticks of service that are taken for granted, from the front of the queue on.
 
         Returns
         -------
         Entry
-            Its rate is the most, over the first `_LOOK` flows, of flows per tick to complete them;
-            each flow counts as its weight.
+            Three values:
+
+            - `ticks`: how long all flows that are left need the circuit;
+            - `first`: the ticks until the first of them is complete, 0 if none is left;
+            - `rate`: the most flows per tick that serving the first n of them completes, for the
+              best n up to `_LOOK`. Each flow counts as its weight.
         """
         waiting_ticks = max(0, self._total.get(place, 0) - skip)
         first_complete = 0
@@ -301,7 +307,7 @@ class FlowQueue:
         n_complete = 0
         weight_complete = 0.0
 
-        # Flows that the skipped ticks complete are passed over; the next one may have a rest.
+        # Flows that the skipped ticks complete are passed over; the next one may have a part left.
         service = -skip  # ticks beyond `skip` until the flow in turn is complete
         for flow in self._flows.get(place, ()):
             service += flow.ticks

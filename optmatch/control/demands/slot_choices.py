@@ -222,12 +222,14 @@ class SlotChooser:
         worth: NDArray[np.float64],
         hold: int,
     ) -> NDArray[np.int32]:
-        """Choose circuits of the greatest worth, or stay with those that are held.
+        """Choose the circuits that are worth most, or stay with those that are up.
 
-        The worth of a circuit is a number by which circuits are compared. During a change nothing
-        is carried. The present matching hence gives way only to one whose additional worth, during
-        a hold and `_CHANGE_HORIZON` delays, is more than all of its worth during `_CHANGE_COST`
-        delays.
+        The worth of a circuit is a number by which circuits are compared. During a change, which
+        takes a delay, nothing is carried. A change hence has to pay: its gain is the additional
+        worth of the new matching, for a hold and `_CHANGE_HORIZON` delays; its cost is all of the
+        new worth, for `_CHANGE_COST` delays. If the gain is not more, the present circuits stay.
+        Where only circuits that change wait for the delay, each circuit that stays is favoured by
+        a factor instead.
 
         Parameters
         ----------
@@ -264,10 +266,13 @@ class SlotChooser:
         else:
             best = _heaviest_matching(worth, must)
 
-        # A change has to be worth the delay of all circuits.
+        # Three cases without a comparison: only changed circuits wait, or the present matching
+        # lacks the circuit that must be there, or it has nothing to carry.
         breaks_must = must is not None and staying[must[0]] != must[1]
         if self._switching == "per-circuit" or breaks_must or not still_serves.any():
             return best
+
+        # A change has to be worth the delay of all circuits.
         best_worth = _worth_of(best, worth)
         horizon = hold + _CHANGE_HORIZON * self._delay
         gain = (best_worth - _worth_of(staying, worth)) * horizon
@@ -498,10 +503,11 @@ class QueuePlan:
     def take_slot(
         self, uncommitted: Uncommitted, present_matching: NDArray[np.int32] | None
     ) -> SlotChoice:
-        """Take the slot of the plan that keeps the most circuits of a matching.
+        """Choose which of the planned slots comes next: the one that changes the fewest circuits.
 
-        A slot is a matching that is held for some ticks; slots that are planned may be taken in
-        any order.
+        A slot is a matching that is held for some ticks. Planned slots may be taken in any order.
+        One that needs no change at all comes before all others. A long slot is cut, and its rest
+        stays in the plan, ``self.slots`` (None if nothing is left).
 
         Parameters
         ----------
@@ -515,6 +521,8 @@ class QueuePlan:
         SlotChoice
             A slot of the plan or the first part of one; what remains stays planned.
         """
+        # By slot and source port: whether its circuit has something to carry (`serves`), and
+        # whether it is up already (`keeps`).
         plan = self.make(uncommitted)
         ports = np.arange(len(uncommitted.left))
         serves = (plan.matchings != IDLE) & (uncommitted.left[ports, plan.matchings] > 0)
@@ -533,6 +541,8 @@ class QueuePlan:
         ticks = min(plan.ticks[next_slot], longest)
         ticks_left = list(plan.ticks)
         ticks_left[next_slot] -= ticks
+
+        # What remains of this slot, and all others, stay planned.
         remaining = [slot for slot, left in enumerate(ticks_left) if left > 0]
         if remaining:
             remaining_ticks = [ticks_left[slot] for slot in remaining]

@@ -71,11 +71,12 @@ def read_chakra(
 
 
 def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
-    """Return how many bytes each rank sends to each other one, from traces of all ranks.
+    """Count how many bytes each rank sends to each other one, from traces of all ranks.
 
-    A message counts by its send, not by its receive. A collective is taken to go around the ring
-    of its group, each member sending to the next one; in all-to-alls, gathers and scatters each
-    rank sends straight to the receiver.
+    A trace lists what a rank does: computations, messages to or from one rank, and its parts in
+    collectives, in which all ranks of a group take part. Messages count where they are sent. For
+    collectives it is assumed that the data go around the group as a ring, from each member to the
+    next one; in all-to-alls, gathers and scatters each rank sends straight to the receiver.
 
     Parameters
     ----------
@@ -224,10 +225,11 @@ def check_root(nodes: Nodes, place: int, root: int, members: Sequence[int]) -> N
 
 
 def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: Members) -> None:
-    """Add the bytes of all messages to a matrix: those that sends tell.
+    """Add the bytes of all messages between ranks to a matrix.
 
-    Where a send does not tell its destination, it is that of the receive that it is paired with;
-    sends without one are left out.
+    A message is in the trace of its sender as a send, and in that of its receiver as a receive.
+    Only sends are counted. Some traces do not say where a send goes: then sends are paired with
+    receives to find it, and sends without a receive are left out.
 
     Parameters
     ----------
@@ -243,6 +245,8 @@ def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: 
     FormatError
         Naming the first send without a size, or from or to a rank without a trace.
     """
+    # The sends and receives of all ranks. A send that does not say its source is from the rank of
+    # its trace; MISSING stands for what is not said.
     nodes = Nodes.of(
         traces, [np.flatnonzero(np.isin(trace.kind, (SEND, RECEIVE))) for trace in traces]
     )
@@ -257,6 +261,7 @@ def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: 
         destination, pair = pair_messages(nodes, groups)
         is_counted = is_send & (pair != MISSING)
 
+    # Each counted send has a size, and ranks with a trace; the first that has not is named.
     size_bytes = nodes.column("size_bytes")
     for place in np.flatnonzero(is_counted & (size_bytes < 0))[:1].tolist():
         raise nodes.fail(place, "comm_size is missing or negative")
@@ -271,19 +276,20 @@ def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: 
 def _warn_of_unmatched_sends(
     nodes: Nodes, is_send: NDArray[np.bool_], source: Integers, destination: Integers
 ) -> None:
-    """Name sends for which their destination has no receive of the same size, in a warning.
+    """Log a warning if some sends have no receive of the same size at their destination.
 
-    A trace that has no receives at all tells sends alone, and there is nothing to compare. If some
-    receive does not tell its source, sources are not compared.
+    Traces without any receives are not compared. If some receive does not say its source, sends
+    and receives are compared by destination and size alone.
 
     Parameters
     ----------
     nodes
-        The sends and receives of all ranks.
-    is_send
-        ``is_send[message]``: whether it is a send; else it is a receive.
-    source, destination
-        Ranks, shape (messages,); `MISSING` where not told.
+        The sends and receives of all ranks: `rank`, the rank in whose trace each is, and the
+        column ``size_bytes``.
+    is_send : array, shape (messages,)
+        Whether each is a send; otherwise it is a receive.
+    source, destination : arrays, shape (messages,)
+        The ranks that each says; `MISSING` where it does not.
     """
     if is_send.all():
         return
@@ -296,6 +302,7 @@ def _warn_of_unmatched_sends(
         ends = np.stack([senders, receiver, size_bytes], axis=1)[chosen]
         return Counter(map(tuple, ends.tolist()))
 
+    # More sends than receives of the same sender, receiver and size: these have no counterpart.
     unmatched = count(is_send, destination) - count(~is_send, nodes.rank)
     if not unmatched:
         return

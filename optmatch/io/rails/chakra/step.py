@@ -497,12 +497,17 @@ class _Draft:
             raise self.nodes.fail(int(operations[place]), rule)
 
     def match_messages(self) -> None:
-        """Find the send and the receive of each message, and the group that it belongs to.
+        """Pair each send with its receive, and find the group of ranks that a message belongs to.
 
-        These attributes are set at both ends of a message: `peer`, the other rank; `match`, a
-        number that both ends have in common; `kind`, send or receive; and `group`. A message
+        A message is a send in the trace of one rank and a receive in that of another. A message
         whose trace names no group, or one that has collectives too, gets a group of its two ranks.
-        A send or receive without its counterpart becomes computation.
+        A send or receive without its counterpart becomes computation. These attributes, arrays by
+        operation, are set at both ends of a message:
+
+        - `peer`: the other rank;
+        - `match`: a number that both ends have in common;
+        - `kind`: whether it is a send or a receive;
+        - `group`: the number of the group.
 
         Raises
         ------
@@ -519,6 +524,7 @@ class _Draft:
             if group and group not in self.members:
                 raise messages.fail(message, f"group {group}: its members are not known")
 
+        # ``pair[message]`` is a number that both ends have, MISSING without a counterpart.
         self.peer[operations], pair = pair_messages(messages, self.members)
         self.match[operations] = self.n_matches + pair
         self.kind[operations] = np.where(messages.column("kind") == SEND, _SEND, _RECV)
