@@ -61,8 +61,8 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     its demand over :math:`|S_g|`. Group j takes :math:`S_j \cap S'_k` over from group k if
     :math:`m'_j / |S'_j| > m_k / |S'_k|`. Here :math:`m_k` is the number of jobs in the queue of k.
     :math:`m'_j` is the least number of jobs, from the front of the queue of j, that wait longer
-    together than all jobs of k. The queue of k is then put behind that of j. A group that lost all that it had takes
-    nothing over.
+    together than all jobs of k. The queue of k is then put behind that of j. A group that lost all
+    that it had takes nothing over.
 
     Parameters
     ----------
