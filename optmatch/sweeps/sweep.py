@@ -46,16 +46,20 @@ def sweep(
     retry: bool = False,
     on_event: OnEvent = ignore,
 ) -> Iterator[Row]:
-    """Solve many problems; a crash costs at most the tasks in flight.
+    """Solve many problems in parallel, and keep the results in a file.
+
+    A task is a problem with a method and a seed. After a crash, a sweep with the same file goes
+    on: at most the tasks that were under way are lost.
 
     Parameters
     ----------
     tasks
-        What to solve. Tasks of the same problem, method, seed and limits count once.
+        The tasks. Those of the same problem, method, seed and limits count once.
     executor
-        Anything with `submit`, as a client of Dask; None for processes of this machine.
+        An object with a method `submit`, such as a client of Dask; None for processes of this
+        machine.
     store
-        A file that keeps the rows. Tasks that it has are not run again.
+        The file that keeps the rows; tasks that it has are not run again. None keeps nothing.
     n_workers
         Without an executor: how many processes; all cores if None.
     retry
@@ -152,14 +156,18 @@ def _run_tasks(
     n_workers: int | None,
     store: Store | None,
 ) -> Iterator[Row]:
-    """Run tasks on an executor, and write each row into the store before it is yielded.
+    """Run the tasks of a sweep, and write each result into a store before it is yielded.
+
+    A task is a problem with a method and a seed; its result is a row, which the store keeps under
+    a key, a digest of the task. Several sweeps may use one store at the same time.
 
     Parameters
     ----------
     task_of_key
         The tasks, by the keys of their rows.
     executor
-        Where they run; None for processes of this machine, which end with the iterator.
+        The object that runs them, with a method `submit`; None for processes of this machine,
+        which end with the iterator.
     n_workers
         The number of such processes; all cores if None.
     store

@@ -18,24 +18,33 @@ def steer(
     ports: int = 6,
     link_units: float | None = None,
 ) -> Steering:
-    r"""Share the ports of each chip among the rings through it.
+    r"""Share the ports of each chip among the rings of communication that pass it.
+
+    In a ring each chip sends to the next one, the last to the first. For each unit of bandwidth a
+    ring takes two ports of each of its chips, one to either neighbour. Each ring has a demand. The
+    least ratio of bandwidth to demand over all rings, the level, is maximised.
 
     Parameters
     ----------
     rings
-        The chips of each ring, in order; `optmatch.problems.slice_rings` has those of a slice.
-    demands
-        ``demands[ring]`` > 0; None for equal ones.
+        The numbers of the chips of each ring, in order; `optmatch.problems.slice_rings` makes
+        those of a slice.
+    demands : shape (rings,)
+        The demand of each ring, > 0, in any unit; None for equal ones.
     ports
-        Ports of a chip.
+        The number of ports of a chip.
     link_units
-        The most ports that a ring can use; None for no limit.
+        The most ports that a ring can use on one side of a chip; None for no limit.
 
     Returns
     -------
     Steering
-        With the exact optimum of the linear program and the prices of its dual, which
-        `optmatch.verify.check_steering` checks; and with whole ports.
+        Two answers, one for ports that can be divided and one for whole ports:
+
+        - ``shares[chip, ring]``: the part of the ports of a chip that a ring gets; `level`: the
+          least bandwidth over demand, in ports; `chip_prices` and `link_prices`, the proof of
+          optimality, which `optmatch.verify.check_steering` checks;
+        - ``units[ring]``: the whole ports that each chip gives to either side.
 
     Raises
     ------
@@ -44,10 +53,10 @@ def steer(
 
     Notes
     -----
-    All ratios of the program of `Steering` rise together until the first chip, or link, is full
-    (progressive filling). Whole ports are dealt out one by one, each to the ring with the least
-    units over demand. Until the best least ratio is reached no ring has got more than it needs for
-    that ratio, so none is left without: whole ports allow no larger one.
+    The bandwidths of all rings rise together, each in proportion to its demand, until the first
+    chip or link is full (progressive filling). Whole ports are dealt out one by one, each to the
+    ring with the least units over demand. Until the best least ratio is reached no ring has got
+    more than it needs for that ratio, so none is left without: whole ports allow no larger one.
 
     References
     ----------
@@ -63,6 +72,8 @@ def steer(
     >>> steer(slice_rings((2, 2, 4)), [2] * 4 + [1] * 4).units.tolist()
     [2, 2, 2, 2, 1, 1, 1, 1]
     """
+    # At the level all rings have the same bandwidth over demand. A ring of bandwidth b takes 2 b
+    # ports of each of its chips.
     checked_rings, checked_demands = check_rings(rings, demands, ports, link_units)
     task = _Task(checked_rings, checked_demands, ports, link_units)
     level, chip_prices, link_prices = _fill_level(task)

@@ -113,10 +113,11 @@ def _help_of_field(meaning: str, flag_of: Mapping[str, str]) -> str:
 def field_options(
     cls: Any, rows: Sequence[str | FieldOption], *, optional: bool = False
 ) -> list[Any]:
-    """Make options of click for fields of a data class.
+    """Make options of the command line from the fields of a data class.
 
-    Names, types, ranges, defaults and help come from the declaration of the class: the help is the
-    first sentence of what its docstring says of the field.
+    For a field ``delay_s`` of a problem, for instance, there is an option ``--delay``. Its type,
+    range and default are those of the field, and its help is the first sentence of what the
+    docstring of the class says of the field.
 
     Parameters
     ----------
@@ -155,7 +156,8 @@ def field_options(
             option_type = Duration()
             text = text.replace(", in seconds", ", in seconds or as 20us", 1)
 
-        # click has the default of a list as the text that a user would type.
+        # The default, which the help shows as a user would type it: lists with commas. A field
+        # without a default makes the option a required one.
         default: Any = default_of_field[name]
         is_required = default is MISSING
         if is_required:

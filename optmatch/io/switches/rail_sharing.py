@@ -74,14 +74,18 @@ class _RailStates(NamedTuple):
 def switches_of_shared_rails(
     problem: RailSharing, answer: RailShares
 ) -> tuple[PlannedSwitch, ...]:
-    """Return the switch of each rail that several jobs share, with the circuits of all jobs.
+    """Return for each rail that several jobs share its circuits over time, to be exported.
 
-    Divided by ports or by servers, the plan is one step of each job. All jobs begin it together; a
-    job with a shorter step keeps the circuits with which its step ends (and its next one begins)
-    until the longest step is over. Divided by time, the plan is one round: the steps of each turn,
-    and between turns the change to the circuits with which the next job begins, at the end also
-    back to those of the first job. In both cases the plan ends with the circuits with which it
-    begins, so that it can be repeated.
+    A rail is a switch between GPUs. A job repeats one training step, during which circuits change.
+    Jobs share rails in one of two ways:
+
+    - all run at once, on ports or servers of their own. The plan is one step of each job. All
+      begin together; a job with a shorter step keeps its last circuits until the longest step is
+      over;
+    - by time, they take turns. The plan is one round: the steps of each turn and, after each turn,
+      the change to the circuits with which the next job begins.
+
+    In both cases the plan ends with the circuits with which it begins, so that it can be repeated.
 
     Parameters
     ----------
@@ -103,6 +107,7 @@ def switches_of_shared_rails(
         If a port is of two jobs at once or beyond the switch, a job has no port on one of its
         rails, or the states times ports of all rails are more than `MOST_ENTRIES`.
     """
+    # ``jobs_on_rail[rail][job]`` is the ports and circuits of a job on a rail.
     jobs_on_rail: dict[int, dict[int, _JobOnRail]] = {}
     for job in range(len(problem.jobs)):
         for rail, circuits in _lay_out_job(problem, answer, job).items():
@@ -126,6 +131,8 @@ def switches_of_shared_rails(
             where="beside",
         )
 
+    # The states of each rail. A state lasts until the next one begins, the last one until the end
+    # of the plan.
     switches = []
     for rail, jobs in sorted(jobs_on_rail.items()):
         if is_in_turns:
@@ -299,15 +306,22 @@ def _states_at_once(jobs: Mapping[int, _JobOnRail]) -> _RailStates:
 
 
 def _states_in_turns(turns: Sequence[_Turn], jobs: Mapping[int, _JobOnRail]) -> _RailStates:
-    """Return the states of a rail over a round, in which each job has a turn of whole steps.
+    """List the circuits of a rail over a round, in which each job has a turn of whole steps.
+
+    A rail is a switch between GPUs, and a state is a set of circuits that lasts until the next
+    one. A job goes through the same states in each of its steps. All times are in seconds from the
+    begin of the round.
 
     Parameters
     ----------
     turns
-        The turn of each job: when its first step begins, and how many there are.
+        The turn of each job: `start_s`, when its first step begins; `step_s`, how long a step
+        takes; `n_steps`, how many there are; `end_s`, when its last step ends.
     jobs
-        The circuits of each job on the rail, by the number of the job. The rail is dark in the
-        turn of a job that is not there.
+        The circuits of each job on the rail, by the number of the job: `matchings`, shape (states,
+        ports of the job), the ports to which they lead; `starts_s`, shape (states,), from the
+        begin of a step on; and `first_port` to `end_port`, the ports of the job. The rail is dark
+        in the turn of a job that is not there.
 
     Returns
     -------
@@ -338,6 +352,7 @@ def _states_in_turns(turns: Sequence[_Turn], jobs: Mapping[int, _JobOnRail]) -> 
             starts_s.append(np.add.outer(step_starts_s, changes_s).reshape(-1))
         change_s = turn.end_s
 
+    # At the end of the round the rail is as it was at the beginning.
     rows.append(rows[0])
     starts_s.append(np.array([change_s]))
     # Sums of times are rounded, which must not put a state before the one that it follows.

@@ -148,28 +148,30 @@ def simulate_pool(
 ) -> PoolRun:
     """Simulate jobs that share devices by the rule of a policy, until all jobs are done.
 
-    A job has several rounds, one after the other. A round asks for more devices than it needs
-    results from, as some leave too early.
+    Devices, such as phones, come and leave. A job has several rounds, one after the other. In a
+    round it asks some devices for a result, more than it needs, as some leave too early.
 
     Example: a demand of 10 with `over_selection` 1.3 asks for 13 devices, and with `enough` 0.8 it
     succeeds at the 8th result. If these are not there at its deadline, counted from the request,
     the round fails, and is begun anew with other devices.
 
     A device serves one job. If it leaves before its result, that is lost. Devices of one class may
-    serve the same jobs and are about equally fast. The policy fixes the job that each class serves
-    until the next event, so devices are handled by thousands: the cost grows with the events. At
-    one time devices come first, then results, deadlines, and first requests; jobs in their order.
+    serve the same jobs and are about equally fast. The policy says which job each class serves
+    until the next event: a job asks, a job has all its devices, or a round ends. Many devices are
+    handled at once, so that the cost grows with the events and not with the devices.
+
+    If several things happen at one time, devices come first, then results, deadlines, and first
+    requests.
 
     Parameters
     ----------
     pool
-        Devices by classes of those that may serve the same jobs, and jobs.
+        The devices with their times and classes, and the jobs.
     policy
-        Gives each job a priority for each class of devices. It is asked whenever a job asks, has
-        all its devices, or a round ends.
+        Gives each job a priority for each class of devices. It is asked at each event.
     seed
-        The seed of numbers for requests; the same arguments give the same run in any
-        process.
+        The seed of the random numbers, one for each request; the same arguments give the same run
+        in any process.
     over_selection
         Devices that a job asks for, over its demand; at least 1.
     enough
@@ -186,13 +188,17 @@ def simulate_pool(
     Returns
     -------
     PoolRun
-        When each job was complete, how long it waited, and the use of devices.
+        By job ``completion_s`` (seconds from its first request to its last result, NaN if it is
+        not done), ``waited_s``, ``given`` (devices that served it) and ``failed`` (rounds). For
+        all devices how many came, how many results were of use, and how many seconds they worked
+        and were there. With `record` also the log.
     """
     if number("over_selection", over_selection) < 1:
         raise InputError(f"over_selection = {over_selection:g}: >= 1", where="over_selection")
     if not 0 < number("enough", enough) <= 1:
         raise InputError(f"enough = {enough:g}: above 0, at most 1", where="enough")
-    # Products are rounded first: 1.1 * 10 is a little more than 11.
+    # Devices that a round asks for, and results that it needs. Products are rounded first, as
+    # 1.1 * 10 is a little more than 11.
     wanted = np.ceil((pool.demand * over_selection).round(9)).astype(np.int64)
     needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)
     rng = np.random.default_rng(seed)

@@ -746,7 +746,7 @@ def _join_dependencies(
 ) -> tuple[Integers, Integers]:
     """List which operation waits for which, for the traces of all ranks together.
 
-    The nodes of a trace, in their new order, become the operations of a rank. Operations are
+    A trace is what one rank does; its nodes get a new order and become operations. Operations are
     numbered one rank after the other: if rank 0 has 5 nodes, the first one of rank 1 is number 5.
 
     Parameters
@@ -773,7 +773,9 @@ def _join_dependencies(
         operation_of_node = np.empty(n_nodes, dtype=np.int64)
         operation_of_node[order] = first_operation + np.arange(n_nodes)
 
-        # The dependencies of a node are a slice of trace.parents; take the slices in order.
+        # The dependencies of a node are a slice of trace.parents, of which `count` is the length.
+        # The slices are put one behind the other in the new order: for each entry this is the
+        # begin of its slice plus its place in the slice (0, 1, ..., then 0 again).
         count = np.diff(trace.first_parent)[order]
         slice_start = np.repeat(trace.first_parent[:-1][order], count)
         place_in_slice = np.arange(len(slice_start)) - np.repeat(np.cumsum(count) - count, count)
