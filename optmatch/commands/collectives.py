@@ -57,6 +57,10 @@ def collective(
     **options: Any,
 ) -> None:
     """Write a collective over circuits that may change between its rounds."""
+    # The data are a number of ranks and bytes, in `options`, or those of the file `matrix`: bytes
+    # from each rank to each other one. `late_s` has pairs (rank, seconds) of ranks that begin
+    # late. The other `options` are those of the switch, of type `type_`, and fields of the
+    # problem, by name.
     shape = take(options, FABRIC_NAMES)
     has_ranks = options["n_ranks"] is not None
     has_size = options["size_bytes"] is not None

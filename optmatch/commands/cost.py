@@ -39,6 +39,8 @@ def cost(
     **changes: Any,
 ) -> None:
     """Compare fat tree, electrical rails and photonic rails: parts, cost and power."""
+    # `gpus` lists the sizes of clusters, and `hardware` is the name of a list of prices, of which
+    # `changes` replace some. `output` is the file of a picture, None for none.
     if as_csv and as_json:
         raise click.UsageError("either --csv or --json")
     from optmatch.problems.costs import PRICES, compare_costs

@@ -43,6 +43,8 @@ def device(
     **options: Any,
 ) -> None:
     """Write the device of each cell: a CSV table, or JSON if FILE ends so."""
+    # `device` is the name of a device model, None for the default. `sigmas` has pairs (name of a
+    # figure, standard deviation), by which `seed` draws each cell. `options` are of the fabric.
     from optmatch.io.cells import write_cells
     from optmatch.model.files import check_target, replace_file
 

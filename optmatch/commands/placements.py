@@ -55,6 +55,10 @@ def placement(
     **options: Any,
 ) -> None:
     """Hosts that want ports of an ideal switch whose circuits lose least."""
+    # `pattern` says which of the `n_hosts` hosts need circuits; with the file `matrix` those with
+    # bytes for each other (None: no file). `held` lists the ports that hosts have already.
+    # `options` are those of the switch, among them the file of its losses; without one, losses are
+    # drawn by `seed`.
     shape = take(options, (*FABRIC_NAMES, "dead_ports"))
     if shape["loss"] is None:
         if shape["size"] is None:

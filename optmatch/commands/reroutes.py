@@ -78,6 +78,10 @@ def reroute(
 
     Failures are added to those that a --state has already.
     """
+    # The running state comes from one of three sources: the file `state`; a random one of a rack
+    # (`rack`), with so many `fibres` from a server to each neighbour; or a random matching of
+    # `busy` ports of a switch. `port_sides` is a file with the two sides of each port. `options`
+    # are those of the switch, and the failed parts by kind.
     shape = take(options, FABRIC_NAMES)
     if port_sides is not None and (state is None or not _is_config(state)):
         raise click.UsageError("--port-sides: only with a config_db.json as --state")

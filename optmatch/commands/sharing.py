@@ -56,6 +56,8 @@ def port_sharing(
     force: bool,
 ) -> None:
     """Resources that jobs share for one round."""
+    # Resources and jobs are read from two tables or, where these are None, drawn: so many of each,
+    # with attributes of so many levels, and a mean demand of `load` over the resources.
     if (resource_table is None) != (job_table is None):
         raise click.UsageError("--resource-table and --job-table: both or none")
     if resource_table is not None and job_table is not None:

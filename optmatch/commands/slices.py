@@ -47,6 +47,9 @@ def slice_allocation(
     **options: Any,
 ) -> None:
     """One more torus of chips, on servers anywhere in a rack, or in joined racks."""
+    # `shape` is the number of chips of the new slice along each axis, as "4x4x4"; `placed` lists
+    # the shapes of slices that are there, None for none. `reserved` are servers that no slice may
+    # take. `routes` is how many routes are tried between two servers. `options` are of the racks.
     from optmatch.problems.slices.problem import draw_occupancy
     from optmatch.studies.slices.arrivals import parse_shape
 

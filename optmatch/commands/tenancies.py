@@ -56,6 +56,9 @@ def tenancy(
     **options: Any,
 ) -> None:
     """Jobs on ports of one switch, side by side, each with its own question."""
+    # Each of `jobs` is a text such as "b:8:all-reduce:64": name, number of ports, question, bytes.
+    # `previous` is an earlier answer, whose ports jobs keep, None for none. `options` are those of
+    # the switch, and times in seconds.
     rng = np.random.default_rng(seed)
     times = {name: options.pop(name) for name in _TIMES}
     ports_of_job = {} if previous is None else _read_previous_ports(previous)

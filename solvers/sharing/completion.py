@@ -127,7 +127,19 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
     tells = True
 
     def __init__(self, problem: PortSharing, caps: NDArray[np.int64] | None) -> None:
-        """Make the variables, the constraints and the objective."""
+        """Make a model of CP-SAT that gives jobs their resources and minimises how long they wait.
+
+        Resources come over time; those that come at one time and may serve the same jobs are one
+        kind. A variable for each kind and job, in `amounts`, counts what the job gets.
+
+        Parameters
+        ----------
+        problem
+            The resources and jobs, with their times in seconds.
+        caps : array, shape (jobs, planes), or None
+            The most resources of a plane that each job can take; None if nothing limits them.
+        """
+        # Variables, cost terms and caps, by kind and job; a kind is on one plane.
         super().__init__()
         self.kinds = _find_kinds(problem)
         self.steps_per_s = _steps_per_s(problem, self.kinds)
@@ -136,7 +148,8 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
         self._caps = caps
         self._plane_of_kind = problem.classes.plane[self.kinds.class_of_kind]
 
-        # Each job gets its demand from the kinds that may serve it.
+        # Each job gets its demand from the kinds that may serve it. Then come the terms of the
+        # objective for its wait, and its caps.
         may_serve = problem.classes.jobs_of[self.kinds.class_of_kind]
         in_time = np.argsort(self.kinds.arrival_s, kind="stable").tolist()
         amounts_of_kind: list[list[Any]] = [[] for _ in self.kinds.sizes]
