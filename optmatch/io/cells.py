@@ -34,7 +34,7 @@ def read_cells(
     device: Device | str = "smartlight",
     names: Sequence[str] = (),
 ) -> CellDevice:
-    """Read what was measured of the cells of a fabric.
+    """Read the measured losses, and other figures, of the cells of a fabric (2 x 2 switches).
 
     Parameters
     ----------

@@ -28,21 +28,26 @@ def read_measurement(
     *,
     calibration_db: float = CALIBRATION_DB,
 ) -> Measurement:
-    """Read what was measured of a chip.
+    """Read how much light was measured between the ports of a chip, in some states of its cells.
 
     Parameters
     ----------
     fabric
         The chip.
     paths
-        The first one is an ``.npz`` with ``cell_states[k, cell]``, 0 bar and 1 cross, and either
-        ``power[k, source, destination]``, of what went in, or complex ``amplitude``; NaN where not
-        measured. If it has states alone, a file for each of them follows: Touchstone, which
-        scikit-rf reads; CSV of dB; or Lumerical's ``.sparam``. Ports are matched by the names in
-        these files. Without names they are those of the fabric in their order: of bidirectional
-        ports each one, else all that send and then all that receive.
+        The names of files. The first one is an ``.npz`` with these arrays:
+
+        - ``cell_states[k, cell]``: the cells in measurement k, 0 bar and 1 cross;
+        - ``power[k, source, destination]``: the light at a destination port, as a part of what
+          went in at the source port; or ``amplitude``, complex, whose squares are powers. NaN
+          stands for what was not measured.
+
+        If it has states alone, a file with the powers of each state follows: Touchstone, CSV of
+        dB, or Lumerical's ``.sparam``. Ports are matched by the names in these files. Without
+        names they are those of the chip in order; where ports are not bidirectional, all that
+        send come first, then all that receive.
     calibration_db
-        By how much powers may exceed what went in, since no instrument is calibrated better.
+        By how many dB powers may exceed what went in, as no instrument is calibrated better.
 
     Returns
     -------
@@ -56,6 +61,7 @@ def read_measurement(
     SolverUnavailable
         If there is a Touchstone file, and no scikit-rf.
     """
+    # The arrays, whose names, shapes and types are checked.
     archive, *state_files = (path_name(path) for path in paths)
 
     def check_shape(key: str, shape: Shape) -> None:
@@ -71,7 +77,7 @@ def read_measurement(
             if array.dtype.kind not in kinds:
                 raise FormatError(f"{key} of type {array.dtype}: {word} numbers", where=key)
         _check_which_arrays(list(arrays), bool(state_files))
-        # States alone need a file of powers for each of them.
+        # States alone need a file of powers for each of them; otherwise powers are here.
         states = arrays["cell_states"]
         if state_files and (states.ndim == 0 or len(state_files) != len(states)):
             raise FormatError(f"cell_states {states.shape}: {len(state_files)} files of states")

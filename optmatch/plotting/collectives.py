@@ -430,8 +430,12 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON: a row for each rank, with a bar for
-        each round in which it receives data that it copies or adds.
+        The page as `viewer_page` embeds it, plain values of JSON. Its main entries are
+
+        - `rows`, `row_of`: a name and a row for each rank;
+        - `bars`: for each rank three numbers for each round in which it receives something, one
+          after the other: colour (0 copies, 1 adds), start and length in millionths of the plan;
+        - `steps`: for each round a caption, its number, and a list of what is sent to whom.
     """
     # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
     # A row of `sent` is a round, a source rank, a destination rank, and bytes.

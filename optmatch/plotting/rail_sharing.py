@@ -209,7 +209,10 @@ def _list_steps(answer: RailShares) -> str:
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: a row for each job over time, with a bar for each of its steps.
+    """Collect what a web page shows of jobs that share switches: their training steps over time.
+
+    Jobs share the ports of switches (rails), and run at once, or take turns in using all of them.
+    The page has a row for each job, and in it a bar for each training step.
 
     Parameters
     ----------
@@ -219,8 +222,14 @@ def page(solution: Solution) -> dict[str, Any]:
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON. Jobs in turns have one round; jobs
-        that run at once are shown for as long as the longest step lasts twice.
+        The page as `viewer_page` embeds it, plain values of JSON. Its main entries are
+
+        - `rows`, `row_of`: a name and a row for each job;
+        - `bars`: for each job three numbers for each step, one after the other: colour, start and
+          length in millionths of the time that is shown;
+        - `span_s`: that time in seconds. It is one round for jobs in turns, and twice the longest
+          step for jobs that run at once;
+        - `steps`: what is said at which time, such as the begin of a turn.
     """
     problem, answer = answered(solution, RailSharing, RailShares)
     data = rail_sharing_data(solution)

@@ -54,16 +54,23 @@ class Part(NamedTuple):
 
 
 def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | None]:
-    """Judge whether a schedule can be repaired after each of some samples of broken cells.
+    """Judge whether a schedule can be repaired after cells have broken, sample by sample.
 
-    It runs in this process or in a worker.
+    A sample is a set of cells that break at once, each in one kind of fault. The schedule survives
+    it if the other cells can hold what it held. This runs in this process or in a worker.
 
     Parameters
     ----------
     part
-        The solution, the samples (sets of faults), and ``left_s``, the seconds that are left.
+        These fields are read:
+
+        - `solution`: the solution with the schedule;
+        - `fixed`: whether its matchings have to stay as they are;
+        - `samples`, `kinds`: the samples, and the kinds of faults;
+        - `first`, `total`: the number of the first sample, and of all samples, for reports;
+        - `left_s`: the seconds that are left, None without a limit.
     on_event
-        Hears a `Tick` after each.
+        Called with a `Tick` after each sample.
 
     Returns
     -------
@@ -88,6 +95,7 @@ def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | N
             if verdict.outcome == "survived" and is_power_of_two:
                 _verify_repair(part.solution.problem, sample, verdict)
 
+            # Each fault is also judged alone, which tells whether it would be enough.
             outcomes_alone = [repair.judge((fault,)).outcome for fault in sample]
             table.add(sample, verdict, outcomes_alone)
             on_event(Tick("samples", number + 1, part.total))
@@ -365,12 +373,18 @@ class YieldStudy(Value, Study):
     def to_object(self) -> dict[str, Any]:
         """Return the study as an object for JSON.
 
+        The study breaks random cells again and again, and counts how often a schedule survives.
+
         Returns
         -------
         dict
-            Numbers of samples, the 95 % interval of the yield, and the list ``cells``, in the
-            order of `ranking`, of all cells that a sample has broken. A cell of a netlist has its
-            ``name`` beside its number.
+            The options of the study, and
+
+            - ``samples``, ``survived``, ``failed``, ``unrepaired``: numbers of samples;
+            - ``yield_low``, ``yield_high``: the 95 % interval of the part that survives;
+            - ``cells``: for each cell that some sample has broken, the most critical first, its
+              number, the part of these samples that was not repaired, counts by kind of fault,
+              and its name if it has one.
         """
         low, high = self.interval
         share_lost = self.share_lost().tolist()

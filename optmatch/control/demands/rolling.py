@@ -492,15 +492,20 @@ class RollingSchedule:
     def _choose_circuits(
         self, uncommitted: Uncommitted, present_matching: NDArray[np.int32]
     ) -> SlotChoice:
-        """Choose circuits and their ticks: for a flow that is due, by the plan, or by their worth.
+        """Choose the circuits of the next slot, and how many ticks it lasts.
 
-        A flow is due when all flows that waited at its arrival, itself included, could have been
-        served one after the other with a delay each.
+        There are three rules:
+
+        - If a flow is due, its circuit comes, and the slot ends with the flow. A flow is due when
+          all flows that waited at its arrival, itself included, could have been served one after
+          the other with a delay each.
+        - Otherwise, with the aim "completion", the slot is one of a plan for all that waits.
+        - Otherwise the circuits are those that are worth most, such as those of many short flows.
 
         Parameters
         ----------
         uncommitted
-            The part of the queue that committed slots leave; some of it waits.
+            What waits beyond the slots that are chosen already; something does.
         present_matching
             ``present_matching[source] = destination`` of the plane, -1 where idle.
 
@@ -820,10 +825,10 @@ class RollingSchedule:
         return tick_of_time.get(now_s, round(Fraction(repr(now_s)) * TICKS_PER_S))
 
     def _uncommitted(self) -> Uncommitted:
-        """Return the part of the queue that committed slots leave.
+        """Return what waits beyond the slots that are chosen already (committed).
 
-        Each circuit of a committed slot will serve its pair from the present tick, or from when it
-        is up, to the end of the slot; these ticks are reserved.
+        Each circuit of a committed slot will serve its pair of ports from the present tick, or
+        from when it is up, to the end of the slot; these ticks are reserved.
 
         Returns
         -------

@@ -85,24 +85,28 @@ def decompose(
 ) -> Permutations:
     """Write a matrix as a weighted sum of permutations, exactly, after Birkhoff and von Neumann.
 
+    Here a line is a row or a column of the matrix. All lines have to have the same sum, or are
+    filled up to it.
+
     Parameters
     ----------
     matrix
-        Whole numbers >= 0 of at most 64 bits, shape (n, n); all lines have the same sum. Or
-        floats whose lines have the same sum up to 1e-12 of it: then weights are floats, and no
-        entry of the sum differs from the matrix by more than 1e-12 of a line, for 500 ports.
-        Floats of 16 and 32 bits are taken at their values. Sparse matrices of SciPy are taken.
+        A square matrix, full or sparse of SciPy, of one of two kinds:
+
+        - whole numbers >= 0 of at most 64 bits: the sum of the terms is exactly the matrix;
+        - floats >= 0, whose lines have the same sum up to 1e-12 of it: weights are floats, too.
+          For 500 ports no entry of the sum is wrong by more than 1e-12 of a line.
     rule
         Which permutation comes next. ``"bottleneck"``: one whose smallest entry is as large as can
         be, for few terms, the heaviest first. ``"first"``: the first permutation that is found,
         for the shortest time.
     fill
-        Whether lines of less than the largest sum are filled up first; then the sum is not the
-        matrix but at least it, in each entry.
+        Whether lines of less than the largest sum are filled up first. The sum of the terms is
+        then at least the matrix in each entry.
     tolerance
-        The part of the largest line by which sums of lines may differ, and by which the sum of all
-        terms may miss a line; see `Permutations.rest_of`. Few terms are enough for most of a
-        matrix. None: nothing of whole numbers, 1e-12 of floats.
+        How much may be left out, as a part of the largest line: sums of lines may differ by it,
+        and the sum of the terms may miss a line by it. Few terms are enough for most of a matrix.
+        None: nothing of whole numbers, 1e-12 of floats.
 
     Returns
     -------
@@ -133,6 +137,9 @@ def decompose(
     part = None if tolerance is None else number("tolerance", tolerance)
     entries = _as_numbers(matrix)
     unit = _unit_of(entries, fill=fill, tolerance=_EQUAL if part is None else part)
+
+    # Floats are counted in a unit, as whole numbers. `largest_residual` is how much of a line may
+    # be left when no more terms are made.
     largest_residual = 0
     if unit is not None:
         # Filled lines are at least the matrix, so floats are rounded up; otherwise to the nearest.
@@ -144,6 +151,8 @@ def decompose(
         entries = whole_square(entries)
         largest_residual = max(largest_residual, int(part * _largest_sum(entries)))
         _check_sums(entries, largest_residual)
+
+    # Lines are made equal, and the matrix is written as a sum until at most that is left.
     evened = stuff(entries) if fill or unit is not None or part is not None else entries
     terms = birkhoff.decompose(evened, rule, stop_ticks=largest_residual)
     if terms.residual.sum(axis=1).max(initial=0) > largest_residual:

@@ -78,9 +78,10 @@ class Uncommitted(NamedTuple):
 
     @classmethod
     def of(cls, queue: FlowQueue, reserved: dict[Place, int], now_tick: int) -> Uncommitted:
-        """Take what committed slots serve out of a copy of the queue.
+        """Sum up what waits beyond the slots that are chosen already.
 
-        A slot is committed once it is fixed; what it will serve waits for no other slot.
+        A slot is a matching that a switch holds for some ticks. It is committed once it is chosen:
+        what it will serve waits for no other slot, and does not count here.
 
         Parameters
         ----------
@@ -332,10 +333,12 @@ class SlotChooser:
         return min(longest, max(hold, min(ticks, _LONGEST * self._delay)))
 
     def _hold(self, uncommitted: Uncommitted, must: Place | None) -> int:
-        """Return how many ticks a slot lasts at least, where as much is left to serve.
+        """Return how many ticks a slot lasts at least (the hold), if as much is left to serve.
 
-        The hold grows with what waits for a circuit, but slower than it. It is longer where flows
-        are short, because a slot then completes many of them.
+        A slot is a matching that is held for some ticks after a delay. The more waits for a
+        circuit, the longer slots last, so that fewer delays are needed; but the hold grows slower
+        than what waits. It is longer where flows are short, because a slot then completes many of
+        them.
 
         Parameters
         ----------
@@ -359,6 +362,7 @@ class SlotChooser:
         n_circuits = max(1, int(np.count_nonzero(matching != IDLE)))
         waiting_delays = _worth_of(matching, uncommitted.left) / n_circuits / self._delay
 
+        # The mean length of a flow, in delays; then the hold in delays by a rule that was tuned.
         n_flows = max(1.0, float(uncommitted.queue.n_flows.sum()))
         flow_delays = float(uncommitted.left.sum()) / n_flows / self._delay
         factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_delays)
@@ -503,7 +507,7 @@ class QueuePlan:
     def take_slot(
         self, uncommitted: Uncommitted, present_matching: NDArray[np.int32] | None
     ) -> SlotChoice:
-        """Choose which of the planned slots comes next: the one that changes the fewest circuits.
+        """Choose which of the planned slots comes next: the one that keeps the most circuits.
 
         A slot is a matching that is held for some ticks. Planned slots may be taken in any order.
         One that needs no change at all comes before all others. A long slot is cut, and its rest

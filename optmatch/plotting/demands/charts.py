@@ -693,8 +693,14 @@ def _planes_page(
     Returns
     -------
     dict
-        All that `viewer_page` embeds, as plain values of JSON. Bars and listed circuits beyond the
-        limits of a page are left out.
+        The page as `viewer_page` embeds it, plain values of JSON. Its main entries are
+
+        - `rows`: a name for each row; `row_of`: the first row of each port;
+        - `bars`: for each row three numbers for each bar, one after the other: a colour, start and
+          length in millionths of the duration;
+        - `steps`, `list`: what is said at which time, and the circuits with their amounts.
+
+        Bars and listed circuits beyond the limits of a page are left out.
     """
     # Rows count planes within ports: with 2 planes, port 3 on plane 1 has row 7. A bar is three
     # numbers: colour, start and length, in millionths of the whole time.

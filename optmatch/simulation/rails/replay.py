@@ -115,25 +115,33 @@ class RailSimulation(Value):
 def simulate_rails(
     job: RailJob, policy: RailPolicy = "on-demand", *, delay_s: float | None = None
 ) -> RailSimulation:
-    """Run one step under a policy, as the method of the same name plans it.
+    """Simulate one training step of a job whose GPUs communicate over optical switches.
+
+    A rank is a GPU, and a rail is a switch between GPUs. A phase of communication needs certain
+    circuits, the next phase may need others, and a change of circuits takes a delay. A policy says
+    when a rank changes its circuits.
 
     Parameters
     ----------
     job
-        The job.
+        The training job, which repeats the step.
     policy
-        ``"on-demand"``: a rank changes its circuits when all parts of the next communication that
-        needs others are ready, and its last one over the old circuits has ended.
-        ``"provisioned"``: when that last one has ended, and all communication over rails that the
-        next one waits for. ``"static"``: each kind of circuit has ports of its own all the
-        time. ``"all-links"``: the circuits of all phases are there at once, over all ports.
+        - ``"on-demand"``: circuits change when the data of the next communication are ready, and
+          the last one over the old circuits has ended;
+        - ``"provisioned"``: they change earlier, when that last one has ended, and all
+          communication over rails that the next one waits for;
+        - ``"static"``: nothing changes, and each kind of circuit has ports of its own;
+        - ``"all-links"``: nothing has to change, as if all circuits could be there at once, each
+          over all ports.
     delay_s
-        As if a reconfiguration took so long; None for that of the job.
+        How long a change of circuits takes, in seconds; None for the delay of the job.
 
     Returns
     -------
     RailSimulation
-        The step begins with the circuits that it ends with: it repeats.
+        The time of the step, begin and end of each operation, and for each change of phase when
+        circuits changed and how long operations waited for them, in seconds. The step begins with
+        the circuits with which it ends, since it is repeated.
 
     Raises
     ------
@@ -170,7 +178,8 @@ def simulate_rails(
             raise InputError(f"ports: {NO_SPLIT}", where="ports")
         return replace(read_plan(job, plan), policy=policy)
 
-    # All links are there at once: nothing is switched, and operations take their longest path.
+    # All links are there at once: nothing is switched, and an operation ends when the longest path
+    # of operations before it has ended.
     events = job.events()
     event_end_s = ends_s(events)
     n_boundaries = len(job.phases())
