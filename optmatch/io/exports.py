@@ -247,7 +247,7 @@ def export(
     rate_bytes_per_s: float | None = None,
     **names: Any,
 ) -> list[str]:
-    """Write a solution as a file, or as files, of another tool.
+    """Write a solution as a file, or several files, that another tool reads.
 
     Parameters
     ----------
@@ -262,10 +262,15 @@ def export(
     rate_bytes_per_s
         The bandwidth of a circuit, for problems that state none.
     **names
-        The options of the format: ``component``, the name of a cell, and ``pins``, those of a1,
-        a2, b1 and b2; ``ports``, a table of the ports of switches, ``slot`` and ``from_slot``;
-        ``heaters``, a file of calibrations, ``most_mw`` and ``cells``; ``dialect``, the runtime
-        that is to read a program of MSCCL.
+        The options of the format:
+
+        - of netlists ``component``, the name of a cell, and ``pins``, the names of its four
+          terminals a1, a2, b1 and b2;
+        - of switches ``ports``, a table of their ports, ``slot``, the number of a slot, and
+          ``from_slot``, that of the slot from which the switch changes;
+        - of heaters ``heaters``, a file of calibrations, ``most_mw``, the most power of a heater,
+          and ``cells``, the device of each cell;
+        - of MSCCL ``dialect``, the runtime that is to read the program.
 
     Returns
     -------

@@ -174,12 +174,13 @@ def _label_groups(ax: Any, n_jobs: int, size: int) -> None:
 
 
 def _draw_many_jobs(problem: PortSharing) -> Figure:
-    """Draw what many jobs want, and how few resources could serve them.
+    """Draw how many resources each of very many jobs wants, and how scarce resources are.
 
     Parameters
     ----------
     problem
-        Resources, and more jobs than have a bar each.
+        The resources and jobs. Of each job its demand is read, a number of resources, and how many
+        resources could serve it.
 
     Returns
     -------

@@ -54,7 +54,7 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     1. From the group with the smallest supply to that with the largest, each takes those of its
        classes that no other one has taken.
     2. From the largest to the smallest, each group takes classes over from smaller ones, the
-       largest of these first, as long as its own jobs would wait longer than theirs.
+       largest of these first, as long as it has more jobs for its supply than they have.
 
     The rule of the second step: let :math:`S_g` be the classes that may serve group g, and
     :math:`S'_g` those that it owns; :math:`|S|` is the supply of classes. A job of group g waits
@@ -84,6 +84,8 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     .. [1] Liu, Lai, Ding, Zhang, Chowdhury (2025). Venn: Resource Management for Collaborative
        Learning Jobs. MLSys. arXiv:2312.08298, section 4.
     """
+    # ``groups[group]`` are its jobs, those that want the least first; ``reach[group, class]`` is
+    # whether a class may serve them.
     may_serve = np.asarray(eligible, dtype=np.bool_)
     supply_of_class = np.asarray(supply, dtype=np.float64)
     residuals = np.asarray(residual)

@@ -46,9 +46,9 @@ def lay_over_tournament(alone: Collective, slot_s: float) -> Laid | None:
     Parameters
     ----------
     alone
-        The broadcast on an ideal switch of its own, with one port for each rank, as `Tenancy`
-        asks it: from rank 0, without a latency of hops (`hop_s`) and without a size of which parts
-        have to be multiples (`align_bytes`). These fields are not looked at.
+        The broadcast, on an ideal switch of its own with one port for each rank. It begins at
+        rank 0. Its fields `hop_s` (a latency of hops) and `align_bytes` (parts have to be
+        multiples of it) are not allowed for.
     slot_s
         The length of a slot in seconds: a round takes no longer.
 

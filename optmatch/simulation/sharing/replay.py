@@ -271,6 +271,8 @@ class _PoolReplay:
         rng
             Draws a number for each request, by which policies may break ties.
         """
+        # What does not change: ``eligible[class, job]`` is whether a class may serve a job, and
+        # ``rates[class]`` how many devices of it come each second.
         n_jobs = len(pool.demand)
         n_classes = len(pool.tier)
         self.pool = pool
@@ -291,20 +293,25 @@ class _PoolReplay:
         self.may_wait = np.zeros(n_classes, np.bool_)
         """``may_wait[class]``: whether devices of a class may be among them."""
 
-        # For the current round of each job: devices that it still wants and has, when it began,
-        # its deadline, and the time of its success as far as the answers of its devices tell.
-        # Over all rounds: failed rounds, rounds to go, requests (with the random number of the
-        # last one), seconds waited for devices, and when the job was done, in seconds.
-        # Times of events that are not to come are infinite.
+        # All below is by job. Devices that it still wants in this round, and those that it was
+        # given in all rounds; rounds that failed, and rounds to go.
         self.residual = np.zeros(n_jobs, np.int64)
         self.given = np.zeros(n_jobs, np.int64)
         self.failed = np.zeros(n_jobs, np.int64)
         self.rounds_left = pool.rounds.copy()
+
+        # How many requests there were, and the random number of the last one.
         self.requests = np.zeros(n_jobs, np.int64)
         self.draws = np.zeros(n_jobs)
+
+        # Seconds: when its round began, how long it waited for devices in all, and how long the
+        # job took.
         self.begun_s = np.zeros(n_jobs)
         self.waited_s = np.zeros(n_jobs)
         self.completion_s = np.full(n_jobs, np.nan)
+
+        # Times of events to come, infinite if they do not: the first request, the deadline of the
+        # round, and its success, as far as the answers of its devices tell.
         self.first_request_s = pool.asked_s.copy()
         self.deadline_s = np.full(n_jobs, np.inf)
         self.success_s = np.full(n_jobs, np.inf)
