@@ -266,8 +266,8 @@ def export(
 
         - of netlists ``component``, the name of a cell, and ``pins``, the names of its four
           terminals a1, a2, b1 and b2;
-        - of switches ``ports``, a table of their ports, ``slot``, the number of a slot, and
-          ``from_slot``, that of the slot from which the switch changes;
+        - of switches ``ports``, a table of their ports, ``slot``, the number of the only slot to
+          write, and ``from_slot``, that of the slot from which the switch changes;
         - of heaters ``heaters``, a file of calibrations, ``most_mw``, the most power of a heater,
           and ``cells``, the device of each cell;
         - of MSCCL ``dialect``, the runtime that is to read the program.

@@ -418,7 +418,7 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
 
 
 def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect the page of a plan in rounds: what each rank does in each of them.
+    """Collect what a web page shows of a collective operation in rounds: what each rank does.
 
     Parameters
     ----------
@@ -540,7 +540,10 @@ def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
 
 
 def draw_problem(problem: Collective) -> Figure:
-    """Draw what each rank has before, and what it must have after: blocks across, ranks down.
+    """Draw which data each rank has before a collective operation, and which it must have after.
+
+    The data consist of blocks, as many as there are ranks. A block is data of one rank, or the sum
+    of the data of all ranks.
 
     Parameters
     ----------
@@ -550,8 +553,8 @@ def draw_problem(problem: Collective) -> Figure:
     Returns
     -------
     Figure
-        Two panels; a square has the colour of the rank whose data a block is, black for the sum of
-        all.
+        Two panels, before and after, with blocks across and ranks down. A square has the colour of
+        the rank whose data the block is; black is the sum of all, and white is nothing.
     """
     # `has[rank, block]` is whether a rank has a block; `origin[rank, block]` is the rank whose
     # data it is, or the number of ranks for the sum of all.

@@ -125,7 +125,7 @@ def _explain_marks(ax: Axes, data: MeshData, width_inches: float) -> str:
 
 
 def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
-    """Draw all slots side by side.
+    """Draw all slots of a schedule side by side: in each the circuits and the light of the switch.
 
     Parameters
     ----------

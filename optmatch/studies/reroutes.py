@@ -189,6 +189,7 @@ def _fail_each_chip(
         n_without_circuits = n_chips - len(chips_with_circuits)
         effects += [_FailureEffect(0, 0, 0, spliced=True)] * n_without_circuits
 
+        # Each chip with circuits fails, by its number in the rack, and is repaired.
         for chip in (chips_with_circuits - number * rack.n_chips).tolist():
             is_hit = (routing.ends == chip).any(axis=1)
             hit_circuits = tuple(np.flatnonzero(is_hit).tolist())

@@ -213,18 +213,22 @@ _MAX_GRIDS = 6
 
 
 def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
-    """Find the grids among the names of problems: names that are equal but for some numbers.
+    """Group the results of problems whose names differ only in numbers, for charts against size.
+
+    Such a group is a grid. As an example, ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are the
+    grid ``mesh-*-*``. The first number that differs, 8 or 16, is taken for the size. The gap of a
+    result is how far its objective is from the lower bound, as a part of the objective.
 
     Parameters
     ----------
     rows_of_label
-        The rows of each method.
+        By name of method its results, of which the names of the problems and the gaps are read.
 
     Returns
     -------
     list of Grid
-        At most `_MAX_GRIDS`. As an example, ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are the
-        grid ``mesh-*-*``: by the first number that differs, the gaps of each method.
+        At most `_MAX_GRIDS`. Each has its name (`family`), the place of the size among the numbers
+        of a name, from 1 (`place`), and ``gaps[method][size]``, a list of gaps.
     """
     # Names by what is left of them without their numbers: ``mesh-8-1`` is of ``mesh-*-*``, with
     # the numbers 8 and 1.

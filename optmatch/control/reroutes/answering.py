@@ -706,15 +706,17 @@ def _list_hit_circuits(
 
 
 def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
-    """List the failures of one part each whose answers are to be prepared.
+    """List the failures of a single part for which a controller prepares answers ahead.
 
-    These are the failures of all working units and, where `ahead` is ``"all"``, of each fibre and
-    cell that light passes: a cell may die, or be stuck in the state that it is not in.
+    A unit is a chip of a rack, or a port of a switch: each unit that works may fail. Where `ahead`
+    is ``"all"``, so may each fibre and each cell (a 2 x 2 switch) that light passes. A cell may
+    die, or be stuck in the state that it is not in.
 
     Parameters
     ----------
     snapshot
-        The state in which the parts would fail.
+        Its ``state`` is the one in which the parts would fail: circuits, the parts that they pass
+        (``passed.part``, fibres or terminals), states of cells, and parts that have failed.
     ahead
         True for units alone, ``"all"`` for fibres and cells as well, False for none.
 
@@ -741,7 +743,8 @@ def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedPa
         yield from (FailedParts(failed_fibres=(fibre,)) for fibre in passed.tolist())
         return
 
-    # With cells they are terminals, of which some are at fibres (-1: none), four to a cell.
+    # With cells they are terminals, four to a cell: terminal 14 is of cell 3. Some terminals are
+    # at fibres (-1: none).
     fibres = np.unique(state.units.fibre_of_terminal[passed])
     yield from (FailedParts(failed_fibres=(fibre,)) for fibre in fibres[fibres >= 0].tolist())
     for cell in sorted(set((passed // 4).tolist()) - set(state.stuck)):

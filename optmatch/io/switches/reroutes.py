@@ -24,14 +24,16 @@ def read_running_state(
     ports: PortTable | None = None,
     switch: IdealSwitch | None = None,
 ) -> Reroute:
-    """Read the circuits of a ``config_db.json`` as a running state without failures to answer.
+    """Read which circuits a switch holds from its configuration, as the state of a rerouting.
 
-    Ports that no circuit uses are spares, and ports that the configuration blocks have failed.
+    The configuration is the ``config_db.json`` of a SONiC switch, in which a circuit joins a side
+    A and a side B, as ``3A-7B``. One of our ports is a pair of sides. Ports that no circuit uses
+    are spares, and ports that the configuration blocks count as failed.
 
     Parameters
     ----------
     path
-        The configuration of a SONiC switch.
+        The name of the file.
     ports
         The sides of our ports; circuits of other ports are left out. None: all ports, port p at
         the sides ``(p + 1)A`` and ``(p + 1)B``.

@@ -235,12 +235,13 @@ class _Draft:
     """
 
     def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
-        """Turn the nodes of all traces into operations, all of which are computations at first.
+        """Begin to make a training step from traces, with an operation for each node of a trace.
 
-        The operations of rank 0 come first, then those of rank 1, and so on; in each rank every
-        operation stands behind those that it waits for. The attributes `kind`, `group`, `peer` and
-        `match` have an entry for each operation. They say "computation" until other methods read
-        the collectives and messages.
+        A trace is what one rank does; its nodes are computations, messages and its parts in
+        collectives. The operations of rank 0 come first, then those of rank 1, and so on; in each
+        rank an operation stands behind those that it waits for. Here all of them are computations:
+        other methods read collectives and messages, and change the attributes `kind`, `group`,
+        `peer` and `match`, which have an entry for each operation.
 
         Parameters
         ----------
@@ -257,6 +258,8 @@ class _Draft:
         FormatError
             Naming nodes of a trace that wait for each other.
         """
+        # The nodes in the order of operations, and what each waits for: operation k waits for
+        # ``dep[dep_start[k]:dep_start[k + 1]]``.
         self.members = groups
         self.options = options
         ordered = [_order_nodes(trace) for trace in traces]
@@ -265,6 +268,7 @@ class _Draft:
         self.nodes = Nodes.of(ordered_traces, orders)
         self.dep_start, self.dep = _join_dependencies(ordered_traces, orders)
 
+        # Nothing is known of communications yet.
         n_operations = len(self.nodes.rank)
         self.kind = np.full(n_operations, COMPUTE_OPERATION, dtype=np.int64)
         """A place in `OPERATIONS`."""
