@@ -384,6 +384,8 @@ def _draw_ports(
     n_digits = len(str(max(mark.port for mark in data.ports)))
     dot_points = cell_points * data.port_radius
     fitting_font = 1.9 * dot_points / math.hypot(0.62 * n_digits, 0.72)
+
+    # If the dots are too small, all numbers stand beside them, unless some would overlap.
     if fitting_font < least_font:
         text_size = np.array([0.7 * n_digits, 0.9]) * least_font / cell_points
         turned_marks = [_turn_to_room(ax, data, mark, positions, text_size) for mark in data.ports]
@@ -394,6 +396,7 @@ def _draw_ports(
             _write_outside(ax, data, mark, str(mark.port), least_font, **style)
         return
 
+    # Numbers fit into the dots. Names are added where they are wanted and have room.
     for mark, fill in zip(data.ports, fills, strict=True):
         ax.text(
             *mark.position,

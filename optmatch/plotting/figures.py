@@ -248,13 +248,16 @@ def _draw_strip(
     """
     from matplotlib.collections import LineCollection
 
-    # With ten thumbnails in a row, slot 23 is the fourth one of the third row. They have gaps of
-    # 12 %, and above them room for numbers; of very many slots only some have numbers.
+    # Thumbnails have gaps of 12 %, and above them room for numbers; of very many slots only some
+    # have numbers.
     left, lower, right, upper = data.bounds
     per_row = _thumbnails_per_row(width_inches)
     pitch_x = 1.12 * (right - left)
     pitch_y = 1.12 * (upper - lower + 0.16 * (right - left))
     numbered_every = max(1, math.ceil(len(lights) / _MAX_NUMBERED_THUMBNAILS))
+
+    # Each slot is moved to its place: with ten thumbnails in a row, slot 23 is the fourth one of
+    # the third row.
     lines = []
     colours = []
     for light in lights:

@@ -178,6 +178,7 @@ def draw_circuits(problem: Any) -> Figure:
             arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.8}
             ax.annotate("", curve[-2], curve[-4], arrowprops=arrow)
 
+    # Ports are dots, and 64 of them at most have their names.
     ax.scatter(positions[:, 0], positions[:, 1], s=24, c=palette.INK, zorder=3)
     labels = fabric.labels
     for port in range(0, n_ports, math.ceil(n_ports / 64)):

@@ -89,14 +89,16 @@ class Curve(NamedTuple):
 
 
 def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str) -> str:
-    """Draw a figure of merit of several methods over the size of their problems, as SVG.
+    """Draw how well several methods do over the size of their problems, as a picture in SVG.
 
-    Points are means, and a thin line through each leads from the least to the largest value.
+    Each method is a line through its means, one for each size. A thin upright line through a mean
+    leads from the least to the largest value.
 
     Parameters
     ----------
     curves
-        By name of method: `sizes`, and for each size the mean, the lowest and the highest value.
+        By name of method four lists of equal length: `sizes`, and for each size the mean, the
+        lowest and the highest value (`lows`, `highs`).
     labels
         The labels of the axis of sizes, and of the axis of the figure, with its unit.
     title
@@ -114,6 +116,7 @@ def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str)
     >>> svg.startswith("<svg"), "gap, %" in svg
     (True, True)
     """
+    # The sizes of all methods, and the largest value.
     sizes = sorted({size for curve in curves.values() for size in curve.sizes})
     largest = max((high for curve in curves.values() for high in curve.highs), default=0.0) or 1.0
 

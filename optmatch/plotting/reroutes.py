@@ -413,21 +413,27 @@ def _mark_failed(ax: Axes, problem: Reroute) -> None:
 
 
 def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
-    """Draw servers as plates, chips as marks of their roles, and new circuits as lines.
+    """Draw a rack of servers after a repair: which chips have which role, and the new circuits.
+
+    Servers are plates, chips are marks on them, and circuits are lines between chips.
 
     Parameters
     ----------
     ax
         The axes, over the whole figure.
     data
-        The rack: `chips` and `servers`, places of shape (number, 2), which are left out where they
-        are NaN; ``role[chip]``, a place in the table `_ROLES` of names, colours and marks;
-        `circuits`, pairs of chips; and `fibres`, pairs of servers that new routes pass.
+        The rack:
+
+        - `chips`, shape (chips, 2), and `servers`, shape (servers, 2): where they are drawn; those
+          with NaN are left out;
+        - `role`, shape (chips,): a place in the table `_ROLES` of names, colours and marks;
+        - `circuits`: pairs of chips; `fibres`: pairs of servers that new routes pass.
     title
         The text above the picture.
     """
     from matplotlib.patches import Rectangle
 
+    # Plates, then wide pale lines for fibres, then thin lines for circuits.
     for x, y in data.servers[~np.isnan(data.servers[:, 0])]:
         corner = (x - 0.42, y - 0.42)
         ax.add_patch(Rectangle(corner, 0.84, 0.84, facecolor=palette.CELL_FILL, edgecolor="none"))
@@ -435,7 +441,7 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
     blue = palette.CIRCUIT_COLOURS[0]
     _draw_pairs(ax, data.chips, data.circuits, "new circuits, one way or both", blue, 1.1)
 
-    # 8 points where the picture is 1,200 pixels wide.
+    # Chips, role by role. A font of 8 points where the picture is 1,200 pixels wide can be read.
     figure: Any = ax.get_figure(root=True)
     width_inches = figure.get_figwidth()
     font = max(8.0, 0.64 * width_inches)

@@ -323,6 +323,8 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
         A problem of the same kind: fabric, matchings, demands and numbers of ports are renamed
         together.
     """
+    # The fabric: a mesh gets its ports at the same places in the new order; an ideal switch stays
+    # as it is.
     order = [int(port) for port in order]
     fabric: Any = problem.fabric
     if isinstance(fabric, Mesh):
@@ -336,7 +338,7 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
     elif not isinstance(fabric, IdealSwitch):
         return problem
 
-    # Idle ports of a matching stay idle.
+    # ``new_number[port]``: the new number of a port. Idle ports of a matching stay idle.
     new_number = {port: k for k, port in enumerate(order)}
     new_number[IDLE] = IDLE
     if isinstance(problem, Routing):

@@ -276,11 +276,24 @@ class Pod:
         return False
 
     def spreads(self, plans: list[SliceShape]) -> Iterator[tuple[int, ...]]:
-        """List sets of joined racks that together have enough free servers.
+        """List sets of joined racks that together have enough free servers for a slice.
 
-        First as few racks as do: the emptiest ones, and of those that have room for the rest the
-        fullest. Then, for more routes, the emptiest racks with twice as many servers as are
-        needed; three at least where light passes no server, as a ring of three then needs them.
+        A slice is a box of chips on whole servers; each server that it needs is called a slot.
+        Example: 12 servers are needed, and racks have 8, 6 and 5 free ones. The first set is the
+        emptiest rack (8) and the fullest one that has the other 4 (5): as few racks as will do.
+        The second set is as many of the emptiest racks as have twice as many free servers as are
+        needed, since more servers leave more routes.
+
+        Parameters
+        ----------
+        plans
+            The slice in each way to turn it; all have as many slots, ``n_slots``.
+
+        Yields
+        ------
+        tuple of int
+            The numbers of the racks of a set. Nothing if racks are not joined, or all of them
+            together have too few free servers.
         """
         n_free = self._free_by_rack()
         n_slots = plans[0].n_slots if plans else 0
@@ -291,6 +304,8 @@ class Pod:
         emptiest = np.argsort(-n_free, kind="stable")
         n_reached = np.cumsum(n_free[emptiest])
 
+        # The first set: the emptiest racks that are not enough, and one more for the rest. If one
+        # rack is enough, slices in a single rack are found elsewhere.
         n_before_last = int(np.searchsorted(n_reached, n_slots))
         if n_before_last:
             n_missing = n_slots - int(n_reached[n_before_last - 1])
@@ -298,6 +313,7 @@ class Pod:
             fullest_that_does = other_racks[n_free[other_racks] >= n_missing][-1]
             yield (*emptiest[:n_before_last].tolist(), int(fullest_that_does))
 
+        # The second set. Where light passes no server, a ring through three racks needs them all.
         n_racks = int(np.searchsorted(n_reached, 2 * n_slots)) + 1
         if not self.fabric.through:
             n_racks = max(3, n_racks)
@@ -436,16 +452,25 @@ class Pod:
         return servers + extra_racks[servers // self.servers] * self.servers
 
     def _free_blocks(self, plans: list[SliceShape], *, fullest_first: bool) -> list[Block]:
-        """List free aligned blocks of one rack, then blocks of whole racks.
+        """List boxes of free servers on which a slice may lie, the best ones first.
+
+        First come boxes within one rack that begin at multiples of their sides (aligned), then
+        boxes of whole empty racks, if racks are joined.
 
         Parameters
         ----------
         plans
-            The slice as it may be turned.
+            The slice in each way to turn it; ``grid`` is its servers along x, y and z.
         fullest_first
-            Whether blocks of the rack with the fewest free servers come first; else they come in
-            the order of racks.
+            Whether boxes in the rack with the fewest free servers come first; otherwise they come
+            in the order of racks.
+
+        Returns
+        -------
+        list of Block
+            Each has the plan, its racks, and the server in these of each place of the slice.
         """
+        # ``is_free[rack, server]``, and by rack what counts for the order: free servers, or 0.
         is_free = self.free.reshape(self.fabric.racks, -1)
         n_free = self._free_by_rack() if fullest_first else np.zeros(self.fabric.racks, np.int64)
         ranked: list[tuple[tuple[int, ...], Block]] = []
@@ -453,6 +478,9 @@ class Pod:
             blocks = aligned_blocks(self.fabric.server_grid, plan.grid)
             if not len(blocks):
                 continue
+
+            # Boxes of which all servers are free, by rack and number of the box in it. The first
+            # ones are taken: by free servers of the rack, then by rack, then by box.
             racks, numbers = np.nonzero(is_free[:, blocks].all(axis=2))
             order = np.lexsort((numbers, racks, n_free[racks]))
             for place in order[:_BLOCKS_OF_A_PLAN].tolist():
@@ -463,6 +491,7 @@ class Pod:
         ranked.sort(key=lambda entry: entry[0])
         free_blocks = [block for _, block in ranked]
 
+        # Boxes of two and more whole racks.
         empty_racks = np.flatnonzero(is_free.all(axis=1))
         for plan in plans if self.fabric.joined else ():
             servers = whole_racks(self.fabric.server_grid, plan.grid)
@@ -502,25 +531,32 @@ def aligned_blocks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def whole_racks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
-    """Lay a block out on whole racks; empty if its sides are no multiples of a rack's.
+    """Say which server each part of a slice gets if the slice fills whole racks.
+
+    A slice needs a box of servers, whose places are called slots. Example: racks have 2 x 2 x 2
+    servers, and the slice needs 4 x 2 x 2. Then two racks stand side by side along x: slots with x
+    = 0 and 1 are in rack 0, and those with x = 2 and 3 in rack 1.
 
     Parameters
     ----------
     server_grid
         The servers of a rack along x, y and z, numbered x fastest.
     grid
-        The slots of a slice along x, y and z.
+        The slots of the slice along x, y and z, numbered x fastest.
 
     Returns
     -------
-    array
-        ``block[slot] = server``, counted rack by rack; racks and slots x fastest.
+    int64 array, shape (slots,)
+        The server of each slot; servers are counted rack by rack, and racks of the slice x
+        fastest. Empty if a side of the slice is no multiple of that of a rack.
     """
     if any(side % part for side, part in zip(grid, server_grid, strict=True)):
         return np.empty(0, dtype=np.int64)
     n_x, n_y, n_z = server_grid
     racks_x = grid[0] // n_x
     racks_y = grid[1] // n_y
+
+    # The place of each slot, then the number of its rack, and that of the server in the rack.
     z, y, x = (axis.ravel() for axis in np.indices(grid[::-1]))
     rack = x // n_x + racks_x * (y // n_y + racks_y * (z // n_z))
     server_in_rack = x % n_x + n_x * (y % n_y + n_y * (z % n_z))

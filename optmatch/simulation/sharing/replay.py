@@ -590,24 +590,32 @@ class _PoolReplay:
             self._request(job)
 
     def _request(self, job: int) -> None:
-        """Begin the next round of a job, or note that the job is done; a round at work ends.
+        """End the present round of a job, and begin the next one, or note that the job is done.
+
+        In a round a job asks for devices and waits for their results until a deadline.
 
         Parameters
         ----------
         job
-            Its ``rounds_left`` has been lowered already if a round has succeeded; after a failure
-            it is as before, and the round is tried anew.
+            The number of the job. Its ``rounds_left`` has been lowered already if a round has
+            succeeded; after a failure it is as before, and the round is tried anew.
         """
+        # A round that ends before it has all its devices (`residual` more are wanted) has waited
+        # for them until now. No answers are to come, and there is no time of success yet.
         if self.residual[job]:
             self.waited_s[job] += self.now_s - self.begun_s[job]
         self.answers_s[job] = np.zeros(0)
         self.success_s[job] = np.inf
+
+        # Without further rounds the job is done.
         if not self.rounds_left[job]:
             self.residual[job] = 0
             self.deadline_s[job] = np.inf
             self.completion_s[job] = self.now_s - self.pool.asked_s[job]
             self.n_done += 1
             return
+
+        # The next round asks for devices from now on.
         self.residual[job] = self.rules.wanted[job]
         self.begun_s[job] = self.now_s
         self.deadline_s[job] = self.now_s + self.pool.deadline_s[job]

@@ -112,16 +112,19 @@ def step_traces(step: Step) -> list[bytes]:
 
 
 def _write_node(step: Step, operation: int, first: int) -> Node:
-    """Return the node of an operation, as a trace of its rank has it.
+    """Make the node that stands for one operation in the trace of its rank (a GPU).
 
     Parameters
     ----------
     step
-        The step.
+        A training step. These arrays are read by operation: `kind`, a place in `OPERATIONS`;
+        `size_bytes`; `group`, a place in `groups`; `rank` and `peer`, the other rank of a message;
+        `match`, a number that both ends of a message have; `duration_s`; and `dep`, what it waits
+        for.
     operation
-        An operation of it: a computation, a part of a collective, or one end of a message.
+        The number of an operation: a computation, a part of a collective, or one end of a message.
     first
-        The first operation of the same rank, whose node has the number 0.
+        The number of the first operation of the same rank, whose node has the number 0.
 
     Returns
     -------
@@ -129,6 +132,7 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
         With its kind, size in whole bytes, duration in whole microseconds, and the numbers of the
         nodes that it waits for.
     """
+    # A computation has no size and no group. A message has its ends, a collective its type.
     name = OPERATIONS[step.kind[operation]]
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
     if name != "compute":
@@ -145,6 +149,7 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
     if name in ("send", "recv"):
         attributes["comm_tag"] = int(step.match[operation])
 
+    # Numbers of operations of the rank become numbers of its nodes, from 0.
     parents = step.dep[step.dep_start[operation] : step.dep_start[operation + 1]]
     return Node(
         id=operation - first,
