@@ -295,7 +295,8 @@ def _bytes_between_ranks(plan: CollectivePlan) -> NDArray[np.float64]:
     round_, source, destination = plan.sends.T[:3].astype(np.int64)
     n_ranks = plan.circuits.shape[2]
 
-    # Equal keys are sends of several chunks between the same ranks.
+    # Round, source and destination make one number, the key: with 8 ranks, round 2 from rank 3 to
+    # rank 5 is (2 * 8 + 3) * 8 + 5 = 157. Equal keys are sends of several chunks.
     key_of_send = (round_ * n_ranks + source) * n_ranks + destination
     keys, place_of_send = np.unique(key_of_send, return_inverse=True)
     sent = np.empty((len(keys), 4))

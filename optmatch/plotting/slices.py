@@ -226,7 +226,10 @@ _MAX_RACKS_OF_PROBLEM = 24
 
 
 def _draw_large_slice(solution: Solution) -> Axes:
-    """Draw a square for each rack, with the servers that it gives, and circuits between racks.
+    """Draw from which racks a job gets its servers, and the circuits between these racks.
+
+    A slice is the box of chips, on whole servers, that the job gets. There is a square for each
+    rack, with the number of servers that it gives.
 
     Parameters
     ----------
@@ -238,13 +241,15 @@ def _draw_large_slice(solution: Solution) -> Axes:
     Axes
         Squares in rows from rack 0 on; an arc is the wider, the more circuits join its two racks.
     """
+    # ``n_given[rack]``: the servers of the slice in a rack.
     problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
     rack_of_server = fabric.server_coordinates[:, 0].astype(np.int64)
     n_given = np.bincount(rack_of_server[answer.servers], minlength=fabric.racks)
     servers_per_rack = fabric.n_servers // fabric.racks
 
-    # Circuits between two racks, either way.
+    # How many circuits there are between two racks, either way; `ends` are the racks of each
+    # circuit, shape (circuits, 2).
     chips = answer.circuits // fabric.ports_per_chip
     ends = np.sort(rack_of_server[fabric.server_of_chip[chips]], axis=1)
     pairs, n_circuits = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0, return_counts=True)

@@ -473,7 +473,7 @@ class YieldStudy(Value, Study):
 
 
 def wilson(successes: int, samples: int) -> tuple[float, float]:
-    """Bound a probability from successes in samples, by the score interval of Wilson [1]_.
+    """Estimate a probability from successes in samples, as an interval (Wilson's score [1]_).
 
     Parameters
     ----------
@@ -494,6 +494,9 @@ def wilson(successes: int, samples: int) -> tuple[float, float]:
     """
     if not samples:
         return 0.0, 1.0
+
+    # With p for the share, n for the samples and z = 1.96 the interval is (p + z^2 / 2 n +- z
+    # sqrt(p (1 - p) / n + z^2 / 4 n^2)) / (1 + z^2 / n); `spread` is z^2 / n.
     share = successes / samples
     spread = NORMAL_95**2 / samples
     middle = share + spread / 2

@@ -208,7 +208,9 @@ def _fail_each_chip(
 
 
 def state_of_rack(rack: RackFabric, number: int, slices: list[Allocation]) -> Reroute:
-    """Return the slices of a rack as a running state of that rack alone, for a repair.
+    """Describe one rack and the jobs in it as a running state, in which parts may then fail.
+
+    A slice is what a job gets: servers, and circuits between their chips, each over some fibres.
 
     Parameters
     ----------
@@ -225,6 +227,7 @@ def state_of_rack(rack: RackFabric, number: int, slices: list[Allocation]) -> Re
         The circuits (pairs of ports), their owners and routes (fibres), all numbered within the
         rack, and all chips without a slice as spares.
     """
+    # Numbers of servers, ports and fibres become those within the rack.
     circuits: list[list[int]] = []
     routes: list[tuple[int, ...]] = []
     owners: list[int] = []
@@ -233,12 +236,14 @@ def state_of_rack(rack: RackFabric, number: int, slices: list[Allocation]) -> Re
         circuits += (slice_.circuits - number * rack.n_ports).tolist()
         owners += [owner] * len(slice_.circuits)
 
-        # A route is the fibres of a circuit, one after the other.
+        # A route is the fibres of a circuit, one after the other; rows of `fibres` are (circuit
+        # of the slice, fibre).
         fibres_of_circuit: list[list[int]] = [[] for _ in slice_.circuits]
         for circuit, fibre in slice_.fibres.tolist():
             fibres_of_circuit[circuit].append(fibre - number * rack.n_fibres)
         routes += [tuple(fibres) for fibres in fibres_of_circuit]
 
+        # All chips of the servers of a slice are in use.
         servers = slice_.servers - number * rack.n_servers
         is_used = np.isin(rack.server_of_chip, servers)
         used_chips.update(np.flatnonzero(is_used).tolist())

@@ -70,16 +70,20 @@ class Processes(Executor):
     def __init__(
         self, n: int | None = None, *, patience: Callable[..., float | None] = lambda *_: None
     ) -> None:
-        """Start a thread for each worker; its process starts with the first call.
+        """Make an executor that runs calls in processes of this machine.
+
+        A worker is a process with a thread that hands calls to it. Threads start here, and
+        processes with their first calls.
 
         Parameters
         ----------
         n
             The number of workers; None for as many as there are cores.
         patience
-            Returns, for the arguments of a call, after how many seconds it counts as lost; None
-            never.
+            Called with the arguments of a call; returns after how many seconds the call counts as
+            lost, None for never.
         """
+        # `ahead` says how many calls may be under way or wait.
         cores = _usable_cores()
         self.n = n or len(cores)
         self.ahead = 2 * self.n

@@ -845,10 +845,10 @@ class RollingSchedule:
         return Uncommitted.of(self._queue, reserved_ticks, self._now)
 
     def _send_packets(self, now_tick: int) -> None:
-        """Let the packet network carry what waits, the smallest entries first.
+        """Let the packet network carry what waits, pairs of ports with the least first.
 
-        The packet network is beside the circuits; it carries a share of what a circuit does, for
-        each port.
+        The packet network is beside the circuits. In a given time each port can send, and receive,
+        a part of what a circuit carries in this time.
 
         Parameters
         ----------
@@ -861,6 +861,7 @@ class RollingSchedule:
         ticks_of_source = [packet_ticks] * self.fabric.n_ports
         ticks_of_destination = [packet_ticks] * self.fabric.n_ports
 
+        # Each pair of ports sends as much as it has, and as both ports still can.
         places = np.argwhere(self._queue.left > 0)
         by_size = np.argsort(self._queue.left[places[:, 0], places[:, 1]], kind="stable")
         for source, destination in places[by_size].tolist():

@@ -360,10 +360,11 @@ def _draw_shares_of_time(
     row_of_port: NDArray[np.int64],
     edges_s: NDArray[np.float64],
 ) -> None:
-    """Draw as shades which part of each short time a port sends: bars would be too thin.
+    """Draw when ports send, as shades, where bars would be too thin.
 
-    A port with one circuit on each of its planes sends for the whole of a short time if all these
-    circuits do; then its cell has the darkest shade.
+    Time is cut into short times of equal length. The more of a short time a port sends, the darker
+    is its square. A port may have a circuit on each of several planes (parallel switches); the
+    shade is darkest if all of them send for the whole short time.
 
     Parameters
     ----------

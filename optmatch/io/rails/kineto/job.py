@@ -128,7 +128,9 @@ def read_kineto_demand(
 
 
 def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
-    """List what was communicated, the longest first; equal operations of a group are a row.
+    """Summarise the communication of some ranks: which operations took how long, and how often.
+
+    Operations of the same kind, group of ranks and size are one row of the result.
 
     Parameters
     ----------
@@ -141,6 +143,7 @@ def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
         By operation, group and size: how often the rank that has most of them did it, and how long
         it lasted on average, in seconds. Rows with the longest time in all come first.
     """
+    # By row its calls: the rank, and how long the call lasted in seconds.
     calls_of_row = defaultdict[_Collective, list[tuple[int, float]]](list)
     for recording in recordings:
         for call in recording.calls:
@@ -150,6 +153,7 @@ def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
             row = (operation, call.group, ranks, call.size_bytes)
             calls_of_row[row].append((recording.rank, duration_s))
 
+    # All ranks of a group do the same operation together, hence the rank with most calls counts.
     rows = []
     for (operation, group, ranks, size_bytes), calls in calls_of_row.items():
         times_of_rank = Counter(rank for rank, _ in calls)
