@@ -194,6 +194,7 @@ class _Progress:
     """Keeps a line on a terminal up to date: the slot, how long it took, and the rest."""
 
     def __init__(self, rounds: int | None) -> None:
+        """Begin a line of progress for so many rounds of a plan; None for an endless number."""
         self._rounds = rounds
         self._terminal = sys.stderr.isatty()
         self._started_s = time.monotonic()

@@ -415,6 +415,7 @@ def _save(solution: Solution, target: str | None, force: bool) -> str | None:
 
 
 def _exit_code(solution: Solution) -> int:
+    """Return the exit code that says how a search has ended: interrupted, or by its status."""
     if solution.limit is Limit.INTERRUPTED:
         return INTERRUPTED
     code_of_status = {Status.INFEASIBLE: INFEASIBLE, Status.UNKNOWN: NOTHING_FOUND}

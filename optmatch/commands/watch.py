@@ -70,6 +70,7 @@ def watch(
     stop = threading.Event()
 
     def tell(event: WatchEvent) -> None:
+        """Print what has happened on a switch, as a JSON object or a line."""
         if as_json:
             print_object("watch", {"at": round(time.time(), 3), **event._asdict()})
         else:

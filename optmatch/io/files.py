@@ -175,6 +175,7 @@ def loads(text: str | bytes, *, path: str = "<text>") -> Problem | Solution:
 
 
 def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
+    """Return a problem or a solution as the tree of its file, with arrays of NumPy in it."""
     if isinstance(obj, Solution):
         return solution_to_tree(obj)
     if isinstance(obj, Problem):

@@ -176,6 +176,7 @@ def _note(ax: Axes, text: str, x: float, y: float, **style: Any) -> None:
 
 
 def _draw_bars(ax: Axes, values: NDArray[np.int64], colour: str) -> None:
+    """Draw a bar to the right for each value; the axis leaves room for texts behind bars."""
     ax.barh(range(len(values)), values, height=0.55, color=colour, alpha=0.85)
     ax.set_xlim(0, max(1.0, 2.1 * float(values.max())))
     ax.grid(axis="x", color=palette.CELL_FILL)

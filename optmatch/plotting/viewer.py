@@ -217,6 +217,7 @@ def _pack_states(schedule: Schedule) -> str:
 
 
 def _subtitle(fabric: Fabric) -> str:
+    """Return the name of a fabric with its numbers of ports and cells, for a page."""
     texts = [fabric.title, f"{fabric.n_ports:,} ports"]
     if fabric.graph is not None:
         texts.append(f"{fabric.n_cells:,} cells")

@@ -172,6 +172,7 @@ class Runs:
 
     @staticmethod
     def _in_fewest_slots(problem: Problem, solution: Solution) -> bool:
+        """Tell whether a schedule has the fewest slots there can be; True if not known."""
         fewest = fewest_slots(problem)
         if fewest is None or solution.schedule is None:
             return True

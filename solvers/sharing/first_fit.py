@@ -38,7 +38,18 @@ class Dispatcher:
     """
 
     def __init__(self, jobs: Jobs) -> None:
-        """Begin without classes, and without jobs that ask."""
+        """Make a dispatcher, which gives resources to jobs one by one; no job asks yet.
+
+        Resources that may serve the same jobs and are on one plane are a class. Classes are found
+        as resources come. Each has a queue of the jobs that ask for its resources.
+
+        Parameters
+        ----------
+        jobs
+            All jobs that may ask. A resource may serve a job whose bounds it reaches in all
+            attributes; ``bounds[attribute][job]`` are these. ``plane_caps[job, plane]`` limits
+            what a job gets from a plane; None for no limits.
+        """
         # A resource may serve a job whose bounds it reaches in all attributes. Only which of the
         # bounds it reaches decides that: its class is a digit for each attribute, and the plane.
         self._bounds = jobs.bounds

@@ -149,7 +149,23 @@ class _Takeover:
         n_owned: list[float],
         waits: list[NDArray[np.float64]],
     ) -> None:
-        """Take the arrays, which change; add up the waits of each queue."""
+        """Begin with what groups of jobs own, before any group takes classes over from another.
+
+        A class is all resources that may serve the same jobs, and a group is all jobs that the
+        same classes may serve. The arrays are kept and changed.
+
+        Parameters
+        ----------
+        supply : array, shape (classes,)
+            How many resources each class has.
+        reach, owned : arrays, shape (groups, classes)
+            Whether a class may serve a group, and whether the group owns it.
+        n_owned : list, one number for each group
+            The supply of the classes that it owns.
+        waits : list of arrays, shape (jobs of the group,)
+            For each group its jobs in order: what each wants, over the supply of all classes that
+            may serve the group.
+        """
         self.supply = supply
         self.reach = reach
         self.owned = owned

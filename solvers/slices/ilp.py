@@ -422,7 +422,17 @@ class _LoadSearch:
         return self.pod.globally(racks, search.answer())
 
     def conclude(self) -> Solution:
-        """Make the solution of the best slice, the proved bound and its proof."""
+        """Make the solution: the best slice, the bound on the load that is proved, and its proof.
+
+        The load is the number of circuits on the busiest edge. If it is proved that there is no
+        slice at all, the bound is infinite, and the reason is added.
+
+        Returns
+        -------
+        Solution
+            Its certificate is a `LoadProof` if the bound is better than the one that the problem
+            counts itself; ``stats["bound_by"]`` is "search" if a part of the proof was searched.
+        """
         # A bound that the problem counts itself needs no certificate.
         stats: dict[str, object] = {"nodes": self.nodes}
         proof = None

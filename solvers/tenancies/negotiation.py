@@ -269,6 +269,21 @@ class _SlotSearch:
         on_event: OnEvent,
         params: TenancyParams,
     ) -> None:
+        """Prepare a search for the ports and time slots of several jobs on one switch.
+
+        Parameters
+        ----------
+        problem
+            The jobs, and the fabric that they share.
+        limits
+            When to stop; the clock starts now.
+        rng
+            Draws orders and moves.
+        on_event
+            Called with ticks of the search.
+        params
+            The most moves, for each slot and in all.
+        """
         self.problem = problem
         self.rng = rng
         self.on_event = on_event

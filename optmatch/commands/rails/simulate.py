@@ -405,6 +405,7 @@ def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
 
 
 def _plan_of(solution: Solution) -> RailPlan:
+    """Return the plan of a solution of a rail job; an `InputError` if it has none."""
     from optmatch.problems.rails.execution.plan import RailPlan
 
     if not isinstance(solution.answer, RailPlan):

@@ -271,6 +271,7 @@ def pair(
     """
 
     def read_pair(text: str) -> tuple[Any, Any]:
+        """Cut a text at the sign and read both parts; without the sign it is no pair."""
         key, separator, value = text.partition(sign)
         if not separator:
             raise ValueError(text)
