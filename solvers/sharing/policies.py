@@ -258,26 +258,33 @@ def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority
 def match_tiers(
     priority: Priority, tier: ArrayLike, slowness: ArrayLike, ratio: ArrayLike, draws: ArrayLike
 ) -> Priority:
-    """Let only one tier of speed serve a job in front, where that is worth the longer wait (Venn).
+    """Let only devices of one speed serve a job, where that makes its rounds shorter (Venn).
 
-    Returns the priorities, with minus infinity for the other tiers of a job that is restricted.
-
-    With V tiers, one of which is drawn, gathering takes V times as long; answering takes
-    ``slowness`` times as long. A job with ratio c is restricted where V + slowness c < 1 + c. A
-    job is in front where a class would serve it.
+    In a round a job first gathers devices, then waits for the answer of the slowest. Devices are
+    in tiers of speed, and devices of a class are in one tier. A job may be restricted to one tier,
+    which is drawn. With V tiers gathering then takes V times as long, and answers take `slowness`
+    times as long, which is below 1 for a fast tier. If answers take c times as long as gathering,
+    a job is restricted where V + slowness * c < 1 + c. This is done only for jobs in front: those
+    that some class would serve first.
 
     Parameters
     ----------
-    priority
-        ``priority[class, job]``: who would be served.
-    tier
-        ``tier[class]``: 0 is the fastest.
-    slowness
-        ``slowness[tier]``: its 95th percentile of response times over that of all devices.
-    ratio
-        ``ratio[job]``: the response time of its rounds over the time that they gather devices.
-    draws
-        ``draws[job]``: in [0, 1), picks the tier.
+    priority : array, shape (classes, jobs)
+        How much a class prefers a job; it serves the job with the largest one. Minus infinity if
+        it does not serve the job.
+    tier : array, shape (classes,)
+        The tier of each class; 0 is the fastest.
+    slowness : array, shape (tiers,)
+        The 95th percentile of the response times of a tier over that of all devices.
+    ratio : array, shape (jobs,)
+        The response time of the rounds of a job over the time that they gather devices (c).
+    draws : array, shape (jobs,)
+        A random number in [0, 1) for each job, which picks its tier.
+
+    Returns
+    -------
+    array, shape (classes, jobs)
+        The priorities, with minus infinity for classes in other tiers of a restricted job.
     """
     tier_of_class = np.asarray(tier)
     slowness_of_tier = np.asarray(slowness, dtype=np.float64)
@@ -293,6 +300,7 @@ def match_tiers(
     best = restricted[np.arange(len(restricted)), first_of_class]
     in_front = set(first_of_class[best > -np.inf].tolist())
 
+    # How long a round takes with one tier, where 1 is the time to gather devices of all tiers.
     time_of_tier = n_tiers + slowness_of_tier[tier_of_job] * ratio_of_job
     is_worth_it = time_of_tier < 1 + ratio_of_job
     for job in in_front & set(is_worth_it.nonzero()[0].tolist()):
@@ -303,21 +311,23 @@ def match_tiers(
 def _group_jobs(
     may_serve: NDArray[np.bool_], residuals: NDArray[np.int64], supply: NDArray[np.float64]
 ) -> tuple[list[NDArray[np.intp]], NDArray[np.bool_]]:
-    """Group the jobs that want something by the classes that may serve them.
+    """Put jobs that the same classes of resources may serve into one group.
 
     Parameters
     ----------
-    may_serve
-        ``may_serve[class, job]``.
-    residuals
-        ``residuals[job]``: what it still wants.
-    supply
-        ``supply[class]``; classes without any are left out.
+    may_serve : array, shape (classes, jobs)
+        Whether the resources of a class may serve a job.
+    residuals : array, shape (jobs,)
+        How many resources each job still wants; jobs that want none are left out.
+    supply : array, shape (classes,)
+        How many resources each class has; classes without any are left out.
 
     Returns
     -------
-    tuple of (groups, reach)
-        The jobs of each group, those that want the least first; and ``reach[group, class]``.
+    groups : list of arrays
+        The numbers of the jobs of each group, those that want the least first.
+    reach : bool array, shape (groups, classes)
+        Whether a class may serve the jobs of a group.
     """
     serves = may_serve & (supply > 0)[:, None]
     jobs = np.flatnonzero((residuals > 0) & serves.any(axis=0))

@@ -349,14 +349,17 @@ class _SlotSearch:
     def _try_ports(
         self, ports: Ports, works: list[JobRows], n_slots: int
     ) -> tuple[float, Answer] | None:
-        """Let jobs do their rows in some slots, on some ports.
+        """Try to run several jobs side by side, on given ports and in a given number of slots.
+
+        A row of a job says which of its ports are partners in one slot. Rows are spread over the
+        slots at random; on a mesh, the circuits of each slot are then routed through its cells.
 
         Parameters
         ----------
         ports
             The ports of each job, in the order of its ranks.
         works
-            The rows of each job: who meets whom.
+            The rows of each job, and whether they have to stay in their order.
         n_slots
             The number of slots, no fewer than the rows of any job.
 
@@ -521,11 +524,15 @@ class _SlotSearch:
     def _choose_change(
         self, work: JobRows, lane: NDArray[np.int64], slot: int
     ) -> RowChange | None:
-        """Choose a few slots of a job, among them `slot`, and new rows for them at random.
+        """Choose at random how a job could use a few of its slots in another way.
 
-        Three rows without idle ports are split anew, as in an all-to-all. Of two rows, either all
-        is exchanged, or the vertices that hang together: that are partners of each other in one of
-        both rows, directly or by others.
+        A row says which vertices (ports, or their sending and receiving sides) are partners in one
+        slot. There are three kinds of changes, each of which keeps all pairs of partners:
+
+        - three rows without idle ports are mixed, and split anew into three rows;
+        - two slots exchange their rows;
+        - two slots exchange a part of their rows: the vertices that are joined to one of them by
+          partners in either row, directly or over others.
 
         Parameters
         ----------
@@ -542,6 +549,7 @@ class _SlotSearch:
             The slots and their new rows; None if nothing would change, or if rows that have an
             order would lose it.
         """
+        # Three slots, in one of two cases; it may be that these cannot be split.
         n_slots, n_vertices = lane.shape
         if not work.in_order and n_slots > 2 and self.rng.integers(2):
             offsets = self.rng.choice(n_slots - 1, size=2, replace=False)
@@ -550,12 +558,15 @@ class _SlotSearch:
             if rows is not None:
                 return RowChange(three.tolist(), rows)
 
+        # Otherwise two slots.
         other = int((slot + 1 + self.rng.integers(n_slots - 1)) % n_slots)
         if work.in_order:
             # The order stays only if one of the rows from one slot to the other has circuits.
             between = lane[min(slot, other) : max(slot, other) + 1]
             if (between != IDLE).any(axis=1).sum() != 1:
                 return None
+
+        # All vertices are exchanged or, in one of two cases, those that are joined to one of them.
         two_rows = lane[[slot, other]]
         vertices = list(range(n_vertices))
         if not work.in_order and self.rng.integers(2):

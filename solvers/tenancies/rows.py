@@ -112,10 +112,11 @@ def _draw_tournament(n_ports: int, two_way: bool, rng: np.random.Generator) -> N
 
 
 def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
-    """Plan a collective by the algorithm that needs the fewest slots.
+    """Plan a collective operation of one job, by the algorithm that needs the fewest time slots.
 
-    The plan of an algorithm has epochs, in which its circuits stay; each takes as many slots as
-    its duration needs. Plans with an epoch of no circuits are left out.
+    In a slot circuits stay as they are. The plan of an algorithm has epochs, times in which its
+    circuits stay; an epoch takes as many slots as its duration needs. Plans in which an epoch has
+    no circuits are left out.
 
     Parameters
     ----------
@@ -129,6 +130,7 @@ def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
     JobRows
         The circuits of each epoch, repeated for each of its slots, and the plan.
     """
+    # The plans of all algorithms, as if the job had a switch of its own.
     collective = problem.question(tenant, tuple(range(tenant.n_ports)))
     assert isinstance(collective, Collective)
     alone = replace(collective, fabric=IdealSwitch(tenant.n_ports))
@@ -136,6 +138,8 @@ def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
     plans = chain(
         _follow_algorithms(alone), _cut_for_slots(problem, alone), _over_tournament(problem, alone)
     )
+
+    # ``matchings[epoch, rank]`` is the rank to which the port of a rank leads, -1 for none.
     for plan, held_s in plans:
         matchings = plan.circuits[:, 0]
         if (matchings == IDLE).all(axis=1).any():
@@ -164,11 +168,12 @@ def _follow_algorithms(alone: Collective) -> Iterator[HeldPlan]:
 
 
 def _cut_for_slots(problem: Tenancy, alone: Collective) -> Iterator[HeldPlan]:
-    """List broadcasts in pieces of many sizes.
+    """List plans of a broadcast that cut its data into pieces of several sizes.
 
-    The algorithm cuts pieces as fine as the latency of a round allows. Here each round takes a
-    whole slot at least, so pieces are cut as if rounds had a latency of a part of a slot, and the
-    plan is timed anew without it.
+    The algorithm sends the data piece by piece, in rounds. The smaller the latency of a round, the
+    finer it cuts. Here each round takes a whole slot at least, so that fine pieces are of no use.
+    The algorithm is hence told a larger latency, some part of a slot, and its plan is timed anew
+    with the true one.
 
     Parameters
     ----------
