@@ -110,7 +110,7 @@ def faults(
     ):
         study = study_yield(subject, n_faults, executor=executor, on_event=listen, **options)
 
-    # What was found is printed, and written where it is wanted.
+    # The figures are printed, and written where that is wanted.
     if as_json:
         print_object("yield", {"file": file, **study.to_object()})
     else:

@@ -135,7 +135,7 @@ def play(
         progress.close()
         close_switches(opened)
 
-    # What was played; the exit code tells whether it was the whole plan.
+    # The figures of the run; the exit code tells whether it was the whole plan.
     figures = report.figures()
     if as_json:
         print_object("play", {"file": file, "whole": report.is_whole, **figures})

@@ -179,8 +179,8 @@ def _draw_many_jobs(problem: PortSharing) -> Figure:
     Parameters
     ----------
     problem
-        The resources and jobs. Of each job its demand is read, a number of resources, and how many
-        resources could serve it.
+        The resources and jobs. Two numbers of each job are read: its demand in resources, and how
+        many resources could serve it.
 
     Returns
     -------

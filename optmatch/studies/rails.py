@@ -59,7 +59,7 @@ def share_rails(
     radix
         How many ports the switch of each rail has.
     by
-        What is divided: ``"ports"``, ``"servers"`` or ``"time"``.
+        The thing that is divided: ``"ports"``, ``"servers"`` or ``"time"``.
     handover_s
         Where time is divided: the seconds that GPUs need between two turns.
     round_s

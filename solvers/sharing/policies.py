@@ -185,7 +185,7 @@ def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
     Parameters
     ----------
     state
-        What groups own, with these fields, of which all but the first two are changed:
+        The classes that groups own, with these fields; all but the first two are changed:
 
         - ``supply[class]``: the resources of a class;
         - ``reach[group, class]``: whether a class may serve a group;

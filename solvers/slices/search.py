@@ -124,7 +124,7 @@ class SliceSearch:
         slot_of_server = np.full(n_free, -1)
         smaller_slots = np.full((n_slots, 1), -1)
         if seats is None:
-            # Of placements that are mirror images of each other, one is searched.
+            # One placement is searched of those that are mirror images of each other.
             smaller_slots = _tell_mirrors_apart(plan)
         else:
             # The servers are fixed, so only the steps of pairs remain.

@@ -323,7 +323,7 @@ class _SlotSearch:
         rows_of_job: list[JobRows | None] = [None] * len(problem.tenants)
         most_slots: int | None = None
         for n_slots in count(problem.min_slots):
-            # So many slots would take as long as the best answer, or longer than all jobs one
+            # This many slots would take as long as the best answer, or longer than all jobs one
             # after the other.
             if n_slots * (problem.slot_s + problem.delay_s) >= self.best_cost_s:
                 return

@@ -40,7 +40,7 @@ def lay_over_tournament(alone: Collective, slot_s: float) -> Laid | None:
     """Plan a broadcast in rounds, each of which is no longer than a slot, over all pairs in turn.
 
     A broadcast brings the data of rank 0 (the root) to all ranks. The data are cut into equal
-    pieces, and in each round a rank sends one piece to its partner. Who is the partner of whom is
+    pieces, and in each round a rank sends one piece to its partner. The partners are those of
     a tournament: its rounds bring each rank together with each other one once, and are repeated.
 
     Parameters

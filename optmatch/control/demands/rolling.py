@@ -230,7 +230,7 @@ class RollingSchedule:
         on_event
             Called with a `Call` after each call of a method; None for nobody.
         """
-        # What the caller has given.
+        # The parameters of the caller.
         from optmatch.solvers.feedforward import holds_every_matching
 
         self._state = state
@@ -505,7 +505,7 @@ class RollingSchedule:
         Parameters
         ----------
         uncommitted
-            What waits beyond the slots that are chosen already; something does.
+            The flows that wait beyond the slots that are chosen already; there are some.
         present_matching
             ``present_matching[source] = destination`` of the plane, -1 where idle.
 

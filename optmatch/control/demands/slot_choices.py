@@ -546,7 +546,7 @@ class QueuePlan:
         ticks_left = list(plan.ticks)
         ticks_left[next_slot] -= ticks
 
-        # What remains of this slot, and all others, stay planned.
+        # The rest of this slot, and all others, stay planned.
         remaining = [slot for slot, left in enumerate(ticks_left) if left > 0]
         if remaining:
             remaining_ticks = [ticks_left[slot] for slot in remaining]

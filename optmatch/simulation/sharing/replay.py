@@ -271,7 +271,7 @@ class _PoolReplay:
         rng
             Draws a number for each request, by which policies may break ties.
         """
-        # What does not change: ``eligible[class, job]`` is whether a class may serve a job, and
+        # Constants of the run. ``eligible[class, job]`` is whether a class may serve a job, and
         # ``rates[class]`` how many devices of it come each second.
         n_jobs = len(pool.demand)
         n_classes = len(pool.tier)
