@@ -36,6 +36,8 @@ from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import ROUNDING, conclude, take_best
 from optmatch.solvers.kernels.decorators import kernel
 
+_MOST_ORDERED_SLOTS = 2048
+"""Plans of more slots keep their order: each two slots are compared to find a better one."""
 _PARTS = 256  # slots are shortened by so many parts of each
 
 
@@ -335,12 +337,17 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     Returns
     -------
     Plan
-        The same matchings in the order of `order_slots`; no slot is shorter than
-        ``problem.min_slot_ticks``.
+        The same matchings; no slot is shorter than ``problem.min_slot_ticks``. They are in the
+        order of `order_slots`, unless the plan has so many slots that this takes long, or that
+        their delays alone take twice as long as the busiest port needs for its data.
     """
-    if not len(plan.ticks):
+    n_slots = len(plan.ticks)
+    if not n_slots:
         return plan
-    order = order_slots(plan.matchings)
+    busiest_ticks = max(problem.ticks.sum(axis=0).max(), problem.ticks.sum(axis=1).max())
+    order = np.arange(n_slots)
+    if n_slots <= _MOST_ORDERED_SLOTS and n_slots * problem.delay_ticks <= 2 * busiest_ticks:
+        order = order_slots(plan.matchings)
     matchings = plan.matchings[order]
     ticks = plan.ticks[order].copy()
     demand = problem.ticks

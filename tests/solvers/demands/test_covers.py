@@ -255,6 +255,20 @@ def test_circuits_that_stay_serve_during_delays(seed: int, shortest: int) -> Non
         assert (served(less) < demand).any()
 
 
+def test_slots_whose_delays_take_too_long_keep_their_order() -> None:
+    """Each two slots are compared for an order, which takes minutes for ten thousands of them."""
+    rng = np.random.default_rng(3)
+    matchings = np.array([rng.permutation(6) for _ in range(100)], dtype=np.int32)
+    demand = np.zeros((6, 6), dtype=np.int64)
+    for matching in matchings:
+        demand[np.arange(6), matching] += 1
+    plan = Plan(matchings, np.ones(100, dtype=np.int64))
+    few_delays = om.Demand.from_matrix(demand, delay_s=1, switching="per-circuit")
+    long_delays = om.Demand.from_matrix(demand, delay_s=3, switching="per-circuit")
+    assert not np.array_equal(keep_circuits(plan, few_delays).matchings, matchings)
+    assert np.array_equal(keep_circuits(plan, long_delays).matchings, matchings)
+
+
 @settings(max_examples=examples(12, plain=3), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 2), st.sampled_from([0, 3]))
 def test_what_is_left_to_packets_ends_no_later(seed: int, planes: int, delay: int) -> None:
