@@ -165,26 +165,41 @@ def bound_of(proof: ConfigurationProof, problem: Demand) -> float:
 
 
 def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProof:
-    """Round prices down to integers, small enough that a checker needs no more than 64 bits.
+    """Turn the prices of a proof into whole numbers, which a checker can add without rounding.
+
+    The price of an entry says how many ticks of time one tick of its service is worth. Prices are
+    a proof if no slot (a matching held for some ticks) earns more than the ticks that it takes.
+    Lower prices remain a proof, with a bound that is a little lower. All rounding is therefore
+    downwards.
+
+    A whole price counts small units: with 1000 units to a tick, a price of 1.3337 becomes 1333.
 
     Parameters
     ----------
     prices
-        ``prices[source, destination]`` >= 0, in ticks for a tick of service, shape (n, n).
+        ``prices[source, destination]`` >= 0, floats of shape (n, n): ticks of time for one tick
+        of service.
     problem
-        The demand; the largest of its numbers decides how fine a unit can be.
+        The demand. Its greatest entry, the delay and the shortest slot, all in ticks, decide how
+        fine a unit can be.
 
     Returns
     -------
     ConfigurationProof
-        Prices that are lower by a part of 1e-9 and by less than a unit, and the units to a tick.
+        ``duals[source, destination]``, the prices in units, int64, and ``units``, how many units
+        are a tick, at least 1. ``duals / units`` is no greater than `prices`.
     """
-    # A sum over n**2 places of price times ticks stays below 2**58.
+    # A checker adds price times ticks over n**2 entries, in integers of 64 bits. No time that
+    # occurs in such a product is longer than `largest` ticks.
     n = len(prices)
     largest = int(problem.ticks.max()) + problem.delay_ticks + problem.min_slot_ticks
 
-    # The finest unit with which such sums stay in range, but no finer than 2**-40 ticks.
+    # As many units as keep n**2 * largest * (greatest price) * units at 2**58 or below, but no
+    # more than 2**40 to a tick.
     units = int(min(2**40, 2**58 // (largest * n * n * max(1, int(np.ceil(prices.max()))))))
+
+    # The floating-point prices may be too high by their rounding errors, about 1e-16 of them.
+    # `_SAFE`, which is 1 - 1e-9, takes off much more than that.
     duals = np.floor(prices * (units * _SAFE)).astype(np.int64)
     return ConfigurationProof(duals=duals, units=max(1, units))
 

@@ -334,30 +334,47 @@ def _nearest_column(ports, n_settled, n_reached, limit):
 
 @inner_kernel
 def _match_row(ports, left, start):
-    """Match a free row by a shortest augmenting path (Dijkstra), and update the prices.
+    """Find a column for a free row, where other rows may change theirs, for the greatest value.
 
-    A price is the dual variable of a row or a column; that of a row is what it gains by its best
-    column, the value of the entry less the price of the column.
+    The matching pairs rows with columns; the sum of the values of its entries is to be greatest.
+    The new row takes a column, the row that had it takes another one, and so on. Such a chain is
+    an augmenting path. The best one is found as a shortest path (Dijkstra).
 
-    The path ends at a free column, or at a row that is better off without one: that may be `start`
-    itself. Prices stay feasible: row + column price >= value, with equality in the matching.
+    As an example, row A has column x, of value 5, and could have y, of value 4. The free row B can
+    have x alone, of value 3. In the best chain B takes x and A takes y: the sum rises from 5 to 7.
+
+    A chain ends in one of two ways:
+
+    - at a column that no row has;
+    - at a row that gives its column up and stays free. This may be `start` itself: then nothing
+      is gained by matching it.
+
+    Rows and columns have prices, the dual variables. For each entry the row price and the column
+    price together are at least its value, and exactly its value if it is in the matching. The
+    excess is the length of the entry in the search. This holds before the call and after it.
 
     Parameters
     ----------
     ports : PortVectors
-        In and out: the matching, ``column_of`` and ``row_of``, and both prices. ``seen`` is all 0
-        before and after; ``distance``, ``before`` and ``reached`` are scratch. From ``work[0]``
-        the entries and columns that are looked at are taken off.
+        In and out, the matching: ``column_of[row]`` and ``row_of[column]``, -1 for none.
+        In and out, the prices: ``row_price`` and ``column_price``, in the unit of the values.
+        In: ``first[row]``, the first entry of the row in `left`.
+        In and out: ``work[0]``, from which the entries and columns that are looked at are taken
+        off. Scratch of the search, by column: ``distance`` from `start`; ``before``, the row by
+        which the column was reached; ``seen``, 0 not reached, 1 reached, 2 final (all 0 before
+        and after). Scratch: ``reached``, the list of columns reached, the final ones first.
     left : Left
         In: ``column`` and ``value`` of each entry.
     start : int
         A row without a column, with a price > 0.
     """
+    # `least` is the length of the best chain so far that leaves a row without a column, and
+    # `last_row` is that row. The first such chain leaves `start` free, which costs its price.
     row = start
     row_distance = 0.0
     n_settled = 0
     n_reached = 0
-    least = ports.row_price[start]  # the cost of leaving `last_row` without a column
+    least = ports.row_price[start]
     last_row = start
     free_column = -1
 
@@ -385,7 +402,9 @@ def _match_row(ports, left, start):
             least = row_distance + ports.row_price[row]
             last_row = row
 
-    # Settled lines move by how much nearer than the end of the path they are.
+    # Now `least` is the length of the best chain. Each final column is dearer, and its row
+    # cheaper, by how much nearer than the end of the chain it is: entries on the chain then have
+    # an excess of 0, and no entry one below 0.
     ports.row_price[start] -= least
     for k in range(n_settled):
         column = ports.reached[k]
@@ -397,7 +416,10 @@ def _match_row(ports, left, start):
     for k in range(n_reached):
         ports.seen[ports.reached[k]] = 0
 
-    # Exchange columns along the path; its last row gives its own to the row before it.
+    # Exchange columns along the chain, from its end to `start`: each column goes to the row by
+    # which it was reached, whose former column goes on to the row before. A chain without a free
+    # column begins with the column that its last row gives up; if that row is `start`, there is
+    # none.
     column = free_column
     if column < 0:
         column = ports.column_of[last_row]

@@ -61,11 +61,22 @@ class SlotModel(ExactModel[Plan]):
     uses_relaxations = False
 
     def __init__(self, demand: NDArray[np.int64], k: int, *, shortest: int, most: int) -> None:
-        """Write the model: durations of slots, their circuits, and the rows of all lines.
+        """Write a model for CP-SAT: serve a demand by exactly k slots that are shortest together.
 
-        A slot is a matching that is held for some ticks; a pair is a source and a destination with
-        a demand; a line is a source or a destination with all its pairs. The model minimises the
-        sum of the durations of all slots.
+        A slot is a matching of sources with destinations that is held for some ticks. A pair is a
+        source and a destination with a demand. The model minimises the sum of all durations.
+
+        Variables, as attributes:
+
+        - ``ticks[slot]``: the duration of each slot in ticks, the longest slot first;
+        - ``total``: the sum of these durations;
+        - ``uses[slot][pair]``: whether the slot connects the pair;
+        - ``parts[slot][pair]``: the duration of the slot if it connects the pair, else 0;
+        - ``ticks_up[pair]``: the sum of the parts, so many ticks the pair is connected.
+
+        Constraints: each pair is connected for its demand at least (`_serve_pair`), and each port
+        has at most one circuit in a slot (`_share_port`). Numbers: ``n``, the number of ports, and
+        ``longest``, in ticks, which no slot exceeds.
 
         Parameters
         ----------
@@ -82,9 +93,12 @@ class SlotModel(ExactModel[Plan]):
         model = self.model
         self.n = len(demand)
 
-        # While the circuit of a pair is up, neither of its ports serves another entry. It can be
-        # up for what its busier line leaves of `most`, beyond the other entries of that line, and
-        # no slot is longer than the longest of these.
+        # An upper limit for each slot. As an example, a port has demands of 4 and 3 ticks, and
+        # all slots together last 10 ticks at most. The port serves one demand at a time and needs
+        # 3 ticks for the second, so that the circuit of the first is up for at most 10 - 3 = 7
+        # ticks: 4 + 10 - (4 + 3). The busier of its two ports decides, whose total demand is
+        # ``sums[source, destination]``. A slot has some circuit, and is no longer than the
+        # greatest of these limits.
         sums = np.maximum.outer(demand.sum(axis=1), demand.sum(axis=0))
         largest = max(int((demand + most - sums)[demand > 0].max()), shortest)
         self.longest = min(largest, most)
@@ -97,7 +111,8 @@ class SlotModel(ExactModel[Plan]):
         model.add(sum(self.ticks) == self.total)
         model.minimize(self.total)
 
-        # Circuits are only for pairs with demand; each line has at most one of them in a slot.
+        # Each pair is connected for its demand or longer, by as many ticks as the busier of its
+        # ports has to spare.
         pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
         self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
         self.parts: list[dict[tuple[int, int], cp_model.IntVar]] = [{} for _ in range(k)]
@@ -105,6 +120,8 @@ class SlotModel(ExactModel[Plan]):
             pair: self._serve_pair(pair, int(demand[pair]), int(most - sums[pair]))
             for pair in pairs
         }
+
+        # Each source (axis 0) and each destination (axis 1) has one circuit at a time.
         for line in range(self.n):
             for axis, entries in ((0, demand[line]), (1, demand[:, line])):
                 if entries.any():

@@ -301,7 +301,15 @@ def _begin_move(task, current, scratch, left):
 
 @kernel
 def _end_move(task, current, scratch, cost):
-    """Let the trial take the place of the plan if it is no longer.
+    """Finish the new plan of a move, and keep it in place of the old one if it is no longer.
+
+    A plan is a list of slots; a slot is a matching of sources with destinations that is held for
+    some ticks, with a delay before it. The new plan, ``scratch.trial``, is first made as short as
+    its matchings allow:
+
+    - slots of the same matching are put together;
+    - each slot is shortened to what the demand needs of it, though not below the shortest slot;
+    - circuits without demand and slots of no use are taken out.
 
     Parameters
     ----------
@@ -322,7 +330,8 @@ def _end_move(task, current, scratch, cost):
     demand = task.demand
     trial = scratch.trial
 
-    # Each slot lasts no longer than the demand needs it, the shortest ones first.
+    # Each slot lasts no longer than the demand needs it. The shortest ones come first, since a
+    # slot that comes down to nothing saves a delay too.
     _merge_equal_slots(trial)
     _order_shortest_first(trial, scratch.order)
     n_slots = trial.n_slots[0]
@@ -345,9 +354,16 @@ def _end_move(task, current, scratch, cost):
 
 @kernel
 def _make_moves(task, current, scratch, ports, left, n_moves):
-    """Make moves from a plan: slots are taken out, and what they served is covered anew.
+    """Try to shorten a plan of slots by random changes, one after the other.
 
-    A plan that is no longer than the one before takes its place, so that moves cross plateaus.
+    A plan is a list of slots; a slot is a matching of sources with destinations that is held for
+    some ticks, with a delay before it. Each change (a move) does three things:
+
+    1. it takes some slots out, at random, short ones rather than long ones;
+    2. it covers the demand that they served by new slots, by a rule that is drawn at random;
+    3. it keeps the new plan if that takes no more time, delays included.
+
+    A plan of equal time is kept too: a later move may find a shorter one from there.
 
     Parameters
     ----------
@@ -484,19 +500,32 @@ class MoveSearch:
         return Plan(self._current.matchings[:n_slots].copy(), self._current.ticks[:n_slots].copy())
 
     def _make_short_moves(self, remaining_s: float) -> bool:
-        """Make the moves of a round in one go.
+        """Try to shorten the plan in ``self._current`` by a fixed number of random changes.
+
+        A plan is a list of slots; a slot is a matching of sources with destinations that is held
+        for some ticks. Each change (a move) takes some slots out, and covers the demand that they
+        served by other slots. The new plan is kept if it is no longer. There are
+        ``self._moves_per_round`` moves in a call, which take about a millisecond together.
+
+        These attributes change:
+
+        - ``self._current``: the plan, which becomes the shortest one that was found;
+        - ``self._work_per_s``: how fast moves are, in demand entries that are looked at in a
+          second; it is measured anew if the call is long enough.
 
         Parameters
         ----------
         remaining_s
-            The seconds that there are; infinite for no limit.
+            The seconds that are left for these moves; infinite for no limit.
 
         Returns
         -------
         bool
-            Whether the time was enough.
+            True if all moves were made, or if the plan has come down to one slot, from which no
+            move begins. False if the time was too short.
         """
-        # The kernel has no clock; work is counted in entries that it looks at.
+        # The kernel reads no clock. It gets a budget instead: how many entries it can look at in
+        # the seconds that are left. It counts ``work[0]`` down, and ends soon after that is < 0.
         work = int(min(UNLIMITED_WORK, remaining_s * self._work_per_s))
         self._ports.work[0] = work
         began_s = counted_time()
@@ -509,17 +538,28 @@ class MoveSearch:
             self._moves_per_round,
         )
         took_s = counted_time() - began_s
+
+        # Moves are left out for two reasons: the budget is used up, or there is one slot alone.
         if n_made < self._moves_per_round and self._current.n_slots[0] > 1:
             return False
+
+        # The rate of this call gives the budget of the next one. A call that takes a few
+        # milliseconds or less is too short to measure.
         if took_s > _LONG_ENOUGH_S:
             measured = (work - int(self._ports.work[0])) / took_s
             self._work_per_s = max(_LEAST_WORK_PER_S, measured)
         return True
 
     def _make_long_move(self, cost: int, deadline: float) -> bool:
-        """Make one move, some slots at a time: with many ports it may take minutes.
+        """Try one random change of the plan in ``self._current``, with looks at the clock.
 
-        Between two kernels there is a look at the clock, and Ctrl-C ends the move.
+        A plan is a list of slots; a slot is a matching of sources with destinations that is held
+        for some ticks. The change (a move) takes some slots out, and covers the demand that they
+        served by new slots. The new plan takes the place of ``self._current`` if it is no longer.
+
+        With many ports one move may take minutes. The new slots are therefore made a few at a
+        time, each batch by one call of a compiled kernel. Between two batches the clock is read,
+        and Ctrl-C ends the move.
 
         Parameters
         ----------
@@ -531,8 +571,11 @@ class MoveSearch:
         Returns
         -------
         bool
-            Whether the time was enough; if not, the plan is as it was.
+            Whether the time was enough; if not, ``self._current`` is as it was. A move that needs
+            more slots than there is room for is dropped, and counts as made.
         """
+        # ``trial`` holds the slots that stay. New ones are appended to it, until none of the
+        # `count` entries that they left of the demand is unserved.
         trial = self._scratch.trial
         ports = self._ports
         count, rule = _begin_move(self._task, self._current, self._scratch, self._left)
@@ -543,12 +586,16 @@ class MoveSearch:
             began_s = counted_time()
             if began_s >= deadline:
                 return False
+
+            # The kernel has no clock: it ends after as many looks at entries as fit in the time.
             ports.work[0] = int(min(UNLIMITED_WORK, (deadline - began_s) * _WORK_PER_S))
             until = min(len(trial.ticks), n_slots + slots_at_once)
             new_slots = SlotTable(trial.matchings[n_slots:until], trial.ticks[n_slots:until])
             n_new, count = cover_entries(ports, self._left, count, terms, new_slots)
             if ports.work[0] < 0:
                 return False
+
+            # The next batch has as many slots as take about `_SLICE_S` seconds at this speed.
             n_slots += n_new
             took_s = max(counted_time() - began_s, 1e-6)
             slots_at_once = int(np.clip(n_new * _SLICE_S / took_s, 1, _MOST_AT_ONCE))
