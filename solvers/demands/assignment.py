@@ -117,18 +117,27 @@ def _take_best_columns(space):
 
 @inner_kernel
 def _find_free_column(space, start):
-    """Search the shortest augmenting path from a free row (Dijkstra); update the prices.
+    """Find the best chain of exchanges that gives a free row a column, by Dijkstra's algorithm.
 
-    Lengths are sums of reduced costs, row + column price less value, which are never negative.
-    The path is not applied to the matching here.
+    The matching pairs rows with columns for the greatest sum of values. The free row takes a
+    column, the row that had it takes another one, and so on, until a free column is reached: an
+    augmenting path. The chain is found here; the caller applies it to the matching.
+
+    Each row and each column has a price (a dual variable). For all places, row price + column
+    price - value >= 0; this reduced cost is the length of a step, and is 0 in the matching. The
+    best chain is the shortest one. Prices are updated such that the same holds afterwards, with
+    steps of length 0 all along the chain.
 
     Parameters
     ----------
     space : AssignmentSpace
-        In: ``value``, and the matching in ``row_of``, with a free column at least. In and out:
-        both prices, feasible before and after. Out: ``before``, for each column of the path the
-        row before it. ``distance``, ``open_columns``, ``rows_seen`` and ``columns_seen`` are
-        scratch. From ``work[0]`` the places looked at are taken off.
+        In: ``value[row, column]``; ``row_of[column]``, the matching, -1 for a free column, of
+        which there is one at least.
+        In and out: ``row_price`` and ``column_price``; ``work[0]``, from which the places looked
+        at are taken off.
+        Out: ``before[column]``, the row that takes the column, for each column of the chain.
+        Scratch: ``distance`` of each column from `start`; ``open_columns``, those not yet final;
+        ``rows_seen`` and ``columns_seen``, final columns and the rows that have them.
     start : int
         The row without a column from which the path begins.
 
@@ -177,7 +186,8 @@ def _find_free_column(space, start):
             space.columns_seen[n_seen] = column
             n_seen += 1
 
-    # Settled lines move by how much nearer than the end they are.
+    # Each final column becomes dearer, and its row cheaper, by how much nearer than the end of
+    # the chain it is. Now all steps of the chain have length 0.
     space.row_price[start] -= row_distance
     for k in range(n_seen):
         nearer = row_distance - space.distance[space.columns_seen[k]]

@@ -104,10 +104,13 @@ def yield_eclipse(work: CoverTask) -> Iterator[Plan]:
 
 
 def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None = None) -> Plan:
-    """Cover a demand by slots of the best rating; if time runs out, the rest heaviest first.
+    """Serve a demand by slots, each the best for its time; if time runs out, the rest quickly.
 
-    A slot is a matching that is held for some ticks, after a delay. Its rating is what it serves,
-    weighed by how busy the ports are and with a bonus for finished circuits, for its time.
+    A slot is a matching of sources with destinations that is held for some ticks, after a delay.
+    Its rating is what it serves, divided by its time. Service of busy ports may count more, and
+    each finished demand may earn a bonus: `rating` says how.
+
+    When the clock ends, the demand that is left is served by a quick rule, heaviest first.
 
     Parameters
     ----------
@@ -116,8 +119,8 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
     rating
         How slots are compared.
     demand
-        The ticks to be covered, shape (n, n); None for all of the task, and then slots are
-        trimmed.
+        ``demand[source, destination]``, the ticks to be served, shape (n, n). None for all of
+        the demand of `work`; then slots are also trimmed of ticks that no demand needs.
 
     Returns
     -------
@@ -146,6 +149,8 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
             matchings = np.concatenate([matchings, np.zeros_like(matchings)])
             ticks = np.concatenate([ticks, np.zeros_like(ticks)])
         began_s = work.clock.elapsed_s
+
+        # The kernel has no clock: it gets as many steps as fit in the time that is left.
         space.work[0] = int(min(UNLIMITED_WORK, work.clock.remaining_s * _WORK_PER_S))
         before = done
         done = int(cover(space, unserved, terms, matchings[:until], ticks, done))
@@ -153,6 +158,8 @@ def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None =
         # The time is up: the slots so far count, and the rest is covered heaviest first.
         if space.work[0] < 0:
             break
+
+        # The next call makes as many slots as take about `_SLICE_S` seconds, 16 at most.
         took_s = work.clock.elapsed_s - began_s
         slots_at_once = (done - before) * _SLICE_S / max(took_s, 1e-6)
         until = done + int(np.clip(slots_at_once, 1, 16))

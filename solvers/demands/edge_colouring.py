@@ -157,21 +157,32 @@ def _nearest_free_slot(busy, port, slot, n_slots):
 
 @inner_kernel
 def _exchange_path(entries, colouring, destination, freed, other):
-    """Exchange two slots along the alternating path (Kempe chain) from a destination.
+    """Free a destination in one slot: its entry moves to another slot, and others make room.
 
-    The destination is busy in `freed`, and free in `other`; after it, the other way round. The
-    path follows its entry in `freed` to a source, that source's entry in `other` to a destination,
-    and goes on, in turn, until a port has no entry in the slot that comes next. All its entries
-    change to the other one of the two slots. No path leads back, because the graph is bipartite
-    and each port has one entry in a slot at most.
+    An entry is a demand of a source for a destination. A slot holds entries such that each port
+    has one of them at most. The destination is busy in slot `freed` and free in slot `other`;
+    afterwards it is the other way round.
+
+    Its entry can move to `other` only if that entry's source is free there. If the source has an
+    entry in `other`, this one moves to `freed`; and so on, along an alternating path (a Kempe
+    chain). With F for `freed` and O for `other`::
+
+        before:  destination -F- source -O- destination 2 -F- source 2
+        after:   destination -O- source -F- destination 2 -O- source 2
+
+    The path ends at a port without an entry in the slot that comes next. It cannot return to its
+    beginning, because sources and destinations alternate and each port has one entry in a slot at
+    most.
 
     Parameters
     ----------
     entries : SortedEntries
         In: the ports of each entry, heaviest first; an entry is known by its rank.
     colouring : Colouring
-        In and out: entries of rows and columns, and the sets of slots in which ports are busy.
-        ``path`` is scratch. From ``work[0]`` the length of the path is taken off.
+        In and out: ``entry_of_row`` and ``entry_of_column``, indexed ``[slot, port]``: the entry
+        of each source and each destination in each slot, below 0 for none; ``row_busy`` and
+        ``column_busy``, the sets of slots in which they are busy; ``work[0]``, from which the
+        length of the path is taken off. ``path``, the entries of the path, is scratch.
     destination : int
         The port where the path begins.
     freed, other : int
@@ -269,11 +280,14 @@ class PairSearch(NamedTuple):
 
 @inner_kernel
 def _list_component(entries, colouring, search, slots, start):
-    """List the sources that are joined to one by entries of two slots: a path or a cycle.
+    """List the sources whose entries must change slots together, if two slots are exchanged.
 
-    Entries of two matchings form paths and cycles; on each the two slots may be exchanged as a
-    whole. An entry is known by its rank in descending order of ticks, so the lowest rank is the
-    heaviest.
+    A slot holds entries (demands of a source for a destination) such that each port has one of
+    them at most. If the entry of one source moves from the first slot to the second, the entry
+    that its destination has there must move back, and so on. The entries of two slots thus fall
+    into separate paths and cycles, the components. This lists the component of one source.
+
+    An entry is known by its rank: rank 0 has the most ticks.
 
     Parameters
     ----------
@@ -376,23 +390,31 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
 
 @kernel
 def _shorten_pairs(entries, colouring, search, n_sweeps):
-    """Make two slots at a time as short as possible, all pairs in turn.
+    """Exchange entries between slots, two slots at a time, so that all slots together are shorter.
 
-    A slot is as long as its heaviest entry. The entries of two slots form paths and cycles, the
-    components, on each of which both slots may be exchanged as a whole.
+    A slot holds entries (demands of a source for a destination) such that each port has one of
+    them at most. It lasts as long as its heaviest entry. The entries of two slots fall into
+    separate paths and cycles, the components; within each, the two slots can be exchanged.
 
-    The heaviest entry of both slots is in one of them, the long one. The other one is as short as
-    it can be if it gets the lighter side of each component. Ends early if a sweep over all pairs
-    changes nothing, or when ``colouring.work`` is negative.
+    The heaviest entry of both decides the length of one slot, the long one. The other becomes as
+    short as it can be if it gets, in each component, the side whose heaviest entry is lighter. As
+    an example, one component has 9 ticks in the long slot and 2 in the short one, and another has
+    3 and 8. After an exchange in the second they last 9 and 3 ticks, not 9 and 8.
+
+    The kernel ends early if a sweep over all pairs changes nothing, or when ``colouring.work[0]``
+    is negative.
 
     Parameters
     ----------
     entries : SortedEntries
         Heaviest first, so that a lower rank is a heavier entry.
     colouring : Colouring
-        In and out; its sets of busy slots are not kept up to date.
+        In and out: ``entry_of_row`` and ``entry_of_column``, indexed ``[slot, port]``, the rank
+        of the entry of each port in each slot, -1 for none; ``work[0]``, the steps that are left.
+        Its sets of busy slots are not kept up to date.
     search : PairSearch
-        Scratch; in: ``pair_of`` of -1.
+        Scratch. ``pair_of[source]`` is the number of the last pair of slots for which the source
+        was looked at; -1 before the call.
     n_sweeps : int
         The most sweeps over all pairs of slots.
     """

@@ -103,17 +103,25 @@ def _serves(ticks, length, delay):
 
 @inner_kernel
 def _choose_length(left, count, delay):
-    """Choose the length of a slot at which the best entries of all rows serve most for its time.
+    """Choose how long the next slot lasts: the length that promises most service for its time.
 
-    No matching is sought: the best entry of each row counts, though two of them may share a
-    column. `CHOICES` lengths are compared, those of entries evenly spread over the list. The
-    service of an entry is its worth times the ticks served, and a delay more if it is finished;
-    the sum over rows is divided by the length and the delay.
+    A slot is a matching of rows (sources) with columns (destinations) that is held for some
+    ticks, after a delay. An entry is a demand of a row for a column, in ticks.
+
+    `CHOICES` lengths are compared, those of entries evenly spread over the list. For each length:
+
+    1. an entry has the value worth * (ticks served), where an entry that the slot finishes counts
+       a delay more as served;
+    2. each row counts with its best entry. No matching is sought: two rows may count the same
+       column;
+    3. the sum over all rows is divided by length + delay.
 
     Parameters
     ----------
     left : Left
-        In: ``row``, ``ticks`` and ``worth``; ``lengths``, ``total`` and ``most`` are scratch.
+        In: ``row`` (ascending), ``ticks`` and ``worth`` (the value of a tick of service) of each
+        entry. Scratch, by length: ``lengths`` in ticks; ``total``, the sum over the rows so far;
+        ``most``, the best value of the present row.
     count : int
         The number of entries that count, > 0.
     delay : int
@@ -150,6 +158,7 @@ def _choose_length(left, count, delay):
             value = worth * _serves(ticks, lengths[k], delay)
             most[k] = value if value > most[k] else most[k]
 
+    # The sum of the last row is not in the total yet.
     best_rate = -1.0
     best = 0
     for k in range(choices):
@@ -162,22 +171,26 @@ def _choose_length(left, count, delay):
 
 @inner_kernel
 def _match_stably(ports, left, count, length, delay):
-    """Write a stable matching to ``ports.column_of``, -1 for none (Gale and Shapley).
+    """Find a good matching of rows with columns quickly: a stable one (Gale and Shapley).
 
-    The value of an entry is its worth, the value of a tick of service, times the ticks that the
-    slot serves of it; an entry that the slot finishes counts a delay more.
+    An entry is a demand of a row (a source) for a column (a destination). Its value in the slot
+    is its worth times the ticks that the slot serves of it; an entry that the slot finishes
+    counts a delay more as served.
 
-    Each row asks the best column that would take it; a row that is sent away asks again. It has at
-    least half of the greatest value (Manne and Halappanavar 2014).
+    Each row asks for the column of its best entry. A column takes the row if it is of more value
+    than the one that the column has. A row that loses its column asks for its next best one. The
+    result has at least half of the greatest possible value (Manne and Halappanavar 2014).
 
     Parameters
     ----------
     ports : PortVectors
-        Out: ``column_of`` and ``row_of``. ``first`` and ``column_price`` are scratch: the latter
-        holds the value of the row that each column has. From ``work[0]`` the entries that are
-        looked at are taken off.
+        Out: ``column_of[row]`` and ``row_of[column]``, the matching, -1 for none.
+        In and out: ``work[0]``, from which the entries that are looked at are taken off.
+        Scratch: ``first[row]``, the first entry of each row; ``column_price[column]``, the value
+        of the row that the column has, 0 for none.
     left : Left
-        In: ``row``, ``column``, ``ticks`` and ``worth``.
+        In, by entry, row by row: ``row``, ``column``, ``ticks`` (left to serve) and ``worth``
+        (the value of a tick of service).
     count : int
         The number of entries that count.
     length, delay : int
@@ -353,20 +366,27 @@ def _serve_slot(ports, left, count, length, matching):
 
 @kernel
 def cover_entries(ports, left, count, terms, slots):
-    """Choose slots by a rule until no entries are left or there is no room.
+    """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    A slot is a matching that is held for some ticks. The rules STABLE and RATED choose its length
-    first, as that at which most is served for its time, and then a stable matching or the heaviest
-    one for it. CRITICAL takes the heaviest matching that covers all lines with the most entries
-    left, until its largest entry is served; LARGEST, MEDIAN and LEAST the heaviest one, until its
-    largest, median or least entry is.
+    A slot is a matching of rows (sources) with columns (destinations) that is held for some
+    ticks. An entry is the demand of a row for a column, in ticks. The rule says how each slot is
+    made:
+
+    - ``STABLE``, ``RATED``: the length first, at which most is served for its time; then a stable
+      matching (quick, not the best) or the heaviest one for this length;
+    - ``CRITICAL``: the heaviest matching that covers all rows and columns with the most
+      entries left, held until its largest entry is served;
+    - ``LARGEST``, ``MEDIAN``, ``LEAST``: the heaviest matching, held until its largest, median or
+      least entry is served.
 
     Parameters
     ----------
     ports : PortVectors
-        Scratch; ``ports.work`` limits the work, and is negative after the kernel if it had to end.
+        Scratch, but for ``work[0]``, in and out: how many entries may still be looked at. It is
+        negative after the kernel if the kernel had to end early.
     left : Left
-        In and out: the entries that are left, row by row.
+        In and out: the entries that are left, row by row, as ``row``, ``column`` and ``ticks``.
+        ``worth`` and ``value`` are scratch.
     count : int
         The number of these entries.
     terms : CoverTerms

@@ -86,8 +86,12 @@ def _list_slots(demand: NDArray[np.int64]) -> _ListedSlots:
 def shortest_plan(problem: Demand, clock: Clock) -> Plan | None:
     """Find the plan that ends first, by an integer programme over all permutations.
 
-    With S permutations there are 2 S whole variables: how many ticks the slot of each lasts, then
-    whether there is one. The sum of the ticks, and a delay for each slot, is minimised.
+    A plan is a list of slots; a slot is a permutation of the ports that is held for some ticks,
+    after a delay. There are so few ports that all permutations can be listed.
+
+    With S permutations there are 2 S whole variables. The first S are the ticks that the slot of
+    each permutation lasts; the other S are 1 if there is such a slot, else 0. The sum of the
+    ticks, and a delay for each slot, is minimised.
 
     Parameters
     ----------
@@ -105,8 +109,9 @@ def shortest_plan(problem: Demand, clock: Clock) -> Plan | None:
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp
 
-    # Each entry is served for as long as it needs. A permutation without a slot has no ticks, and
-    # one with a slot at least those of the shortest.
+    # Three kinds of rows, with t for the ticks of a permutation and b for whether it has a slot:
+    # the t of all permutations that serve an entry add up to its demand at least;
+    # t - longest * b <= 0, no ticks without a slot; t - shortest * b >= 0, no slot too short.
     slots = _list_slots(problem.ticks)
     n_slots = len(slots.matchings)
     longest = int(max(problem.ticks.max(), problem.min_slot_ticks))

@@ -130,10 +130,18 @@ def _high_digit(key):
 
 @kernel
 def _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts):
-    """Sort entries by descending ticks: a least-significant-digit radix sort, stable.
+    """Sort entries by descending ticks in linear time: a stable radix sort in two passes.
 
-    A key of 22 bits (see `_descending_key`) is two digits of 11 bits. The first pass sorts by the
-    low digit, the second one by the high digit; each counts, adds up and places. Time: linear.
+    An entry is a demand of a source for a destination, in ticks. Its key is a number of 22 bits
+    that is smaller for more ticks, read as two digits of 11 bits. The first pass sorts by the low
+    digit. The second sorts by the high digit and keeps the order of the first among equal ones.
+    Ticks that differ by less than a part of 2**-16 may have the same key: they keep the order of
+    the list.
+
+    Each pass knows where a digit begins from how many entries have a smaller one. As an example,
+    with 3 entries of digit 0 and 2 of digit 1, those of digit 2 get the ranks 5, 6, ....
+
+    A *place* is one number that holds both ports: source and destination side by side in bits.
 
     Parameters
     ----------
@@ -301,11 +309,13 @@ def _bits_of_float(ticks):
 
 @kernel
 def _sort_places(demand, lightest, heaviest, order):
-    """Sort the places of a full matrix into buckets of like ticks, heaviest first, in one pass.
+    """Sort the entries of a full matrix by ticks, nearly and quickly, the heaviest first.
 
-    A distribution sort: buckets are even parts of the range between the bits of the lightest and
-    of the heaviest entry as 32-bit floats, which are about the logarithms of the ticks. With 2**14
-    buckets entries of one bucket differ by 0.1 % for each factor of a million in that range.
+    This is a distribution sort into buckets. The bits of a 32-bit float, read as an integer, are
+    about the logarithm of the number. The range of these integers, from the heaviest entry down
+    to the lightest, is cut into even parts: one bucket each. Within a bucket entries stay in the
+    order of the matrix. With 2**14 buckets their ticks differ by 0.1 % for each factor of a
+    million between the heaviest and the lightest entry.
 
     Parameters
     ----------
@@ -314,8 +324,11 @@ def _sort_places(demand, lightest, heaviest, order):
     lightest, heaviest : int
         The least number of ticks that is not zero, and the greatest.
     order : SortedPlaces
-        Out: ``place``, row by row within a bucket, and ``bucket_end``, which is 0 before.
+        In: ``bits``, the width of a port in a place. Out: ``place``, source and destination of
+        each entry packed into one number, by rank; ``bucket_end``, the rank after the last entry
+        of each bucket, which must be 0 before.
     """
+    # Bucket 0 has the heaviest entry. The shift is the least with which all buckets suffice.
     n = len(demand)
     ends = order.bucket_end
     last_bucket = len(ends) - 1
