@@ -73,17 +73,25 @@ def certify(solution: Solution, clock: Clock) -> Solution:
 def bound_by_prices(
     problem: Demand, clock: Clock, matchings: NDArray[np.int32] | None = None
 ) -> ConfigurationProof | None:
-    """Find prices whose bound is as high as column generation gets in the time that there is.
+    """Find a proof that no plan serves a demand faster: prices that give a high lower bound.
 
-    The configuration LP has a variable for each slot that there could be. The price of an entry,
-    its dual value, is how many ticks of time a tick of its service is worth; a slot earns the
+    A slot is a matching of ports that is held for some ticks, after a delay. Each entry of the
+    demand gets a price: how many ticks of time one tick of its service is worth. A slot earns the
     prices of all that it serves, and takes its duration and a delay. If no slot earns more than it
-    takes, all demand at its price is a lower bound on the completion time.
+    takes, no plan is complete before all demand is earned: the sum of price times demand is a
+    lower bound on the time.
 
-    In each round the master programme finds the best prices for the slots so far, and the pricing
-    step finds slots that earn more than they take at these prices, which are added. Prices divided
-    by the greatest rate at which any slot earns are feasible in every round (Farley's bound), so
-    the best of them so far is a proof whenever the clock ends the search.
+    As an example, demands of 3 and 2 ticks leave the same port, and the delay is 1 tick. At prices
+    of 4/3 and 3/2 the slot of either demand earns just its time, 4 and 3 ticks: the bound is 7.
+
+    The best prices come from a linear programme (its dual) over all slots, which are too many to
+    list. Slots are therefore added in rounds, by column generation:
+
+    1. the master programme finds the best prices for the slots so far;
+    2. the pricing step finds slots that earn more than they take at these prices;
+    3. prices divided by the greatest rate at which any slot earns (earnings by time) are a proof
+       in every round (Farley's bound), and the best of them is kept;
+    4. the slots that were found are added.
 
     Parameters
     ----------

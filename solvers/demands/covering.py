@@ -53,18 +53,24 @@ def _greatest(rows, columns):
 
 @inner_kernel
 def _weigh(space, unserved, delay, pressure):
-    """Set the weight of a tick of service on each circuit: the more, the busier its ports.
+    """Set how much a tick of service counts on each circuit: the more, the busier its ports.
 
-    The load of a port is what its entries that are left take, with a delay for each. A circuit
-    weighs the sum of exp(pressure * (load / greatest load - 1)) of both its ports.
+    A circuit joins a source and a destination. The load of a port is the time that its demands
+    still take: their ticks, and a delay for each. Each port has a factor from its load:
+
+        exp(pressure * (load / greatest load - 1))
+
+    It is 1 for the busiest port. The weight of a circuit is the sum of the factors of its source
+    and its destination; without a demand it is 0.
 
     Parameters
     ----------
     space : AssignmentSpace
-        Out: ``weight``, 0 without a demand. The prices are scratch: they hold loads here. From
-        ``work[0]`` the places looked at are taken off.
+        Out: ``weight[source, destination]``. In and out: ``work[0]``, from which the places
+        looked at are taken off. Scratch: ``row_price`` and ``column_price``, which hold loads and
+        then factors here, not prices.
     unserved : int array, shape (n, n)
-        The demand that is left, in ticks.
+        The demand that is left, ``unserved[source, destination]`` in ticks.
     delay : int
         Ticks before each slot.
     pressure : float
@@ -152,10 +158,12 @@ def _rate(space, unserved, length, bonus):
 
 @inner_kernel
 def _choose_lengths(unserved, n_entries, choices, sizes):
-    """Pick lengths of a slot to compare: distinct remaining demands, evenly by rank.
+    """Pick some lengths for the next slot: different demands that are left, small to large.
 
-    A slot of any other length would end with no circuit. With more than `RANKED` entries only
-    every so many are ranked. For example, 3 of the distinct demands 2, 3, 5, 8, 9 are 2, 5 and 9.
+    A slot that is as long as some demand finishes that one; no other length finishes one exactly
+    at its end. The lengths are spread evenly over the sorted demands: of 2, 3, 5, 8 and 9 ticks,
+    three choices are 2, 5 and 9. If more than `RANKED` demands are left, a regular sample of them
+    is sorted, every second or every third one, for example.
 
     Parameters
     ----------
@@ -239,20 +247,26 @@ def _bound_lengths(space, unserved, delay, bonus, count):
 
 @inner_kernel
 def _find_best_slot(space, unserved, terms, count, matching):
-    """Write the matching that serves most for its time, of `count` lengths; return its length.
+    """Choose the next slot, its matching and its length, such that it serves most for its time.
 
-    The rate of a slot is its service, with weights, and with a bonus for each circuit that has had
-    all it needs, divided by its length and the delay.
+    A slot is a matching of sources with destinations that is held for some ticks, after a delay.
+    Its rate is its service divided by length + delay. Service is counted with a weight for each
+    circuit, and with a bonus for each circuit whose demand the slot finishes.
 
-    Lengths are tried in the order of their bounds, and none whose bound is below what is known.
-    Column prices of the last slot make an assignment quick; they scale with the time of a slot.
+    Some lengths are given, with an upper bound on the rate of each, the greatest bound first. For
+    each length an assignment problem gives the best matching. The search ends at a length whose
+    bound is no greater than the best rate so far.
+
+    An assignment problem is solved quickly if it starts from good prices of the columns (its dual
+    variables). Those of the last slot are kept for this, divided by the time of that slot.
 
     Parameters
     ----------
     space : AssignmentSpace
-        In: ``sizes`` and ``bounds``, sorted by `_bound_lengths`, and ``weight``. In and out:
-        ``known_price``, column prices for a unit of time. ``work`` falls by the places that are
-        looked at; all else is scratch.
+        In: ``sizes``, the lengths in ticks; ``bounds``, the upper bounds on their rates,
+        descending; ``weight[source, destination]``, how much a tick of service counts.
+        In and out: ``known_price[k]``, the column prices for the length of rank k, by tick of
+        time; ``work[0]``, from which the places looked at are taken off. All else is scratch.
     unserved : int array, shape (n, n)
         The demand that is left, in ticks.
     terms : RatedTerms

@@ -410,10 +410,12 @@ def take_fewest(
     draw: Callable[[Decomposer], Iterator[Plan]],
     start: Solution | None = None,
 ) -> Solution:
-    """Take decompositions until a limit is reached or one meets the bound.
+    """Find a decomposition of a demand into few terms: try many, and keep the best.
 
-    A decomposition writes the demand as a sum of terms, matchings with weights in ticks; the
-    fewest terms are wanted. A lower bound comes from counting the entries of lines.
+    A decomposition writes the demand matrix as a sum of terms. A term is a matching of sources
+    with destinations and a weight in ticks. A row or column of k entries needs k terms at least,
+    which gives a lower bound. The search ends when the best decomposition meets the bound, or at a
+    limit.
 
     Parameters
     ----------
@@ -476,18 +478,18 @@ def lasts(problem: Demand, plan: Plan) -> bool:
 
 
 def _draw(search: Decomposer) -> Iterator[Plan]:
-    """Yield whole decompositions, then the best of them with parts redrawn.
+    """Yield decompositions of a demand without end, in a search for one of few terms.
 
-    A decomposition writes the demand as a sum of terms, matchings with weights; few terms are
-    wanted.
-
-    Where ports are few, every second one comes from a walk over all decompositions.
+    A decomposition writes the demand matrix as a sum of terms, matchings with weights. The first
+    `_RUNS` are drawn at random as a whole. Each later one changes the best so far: some of its
+    terms are taken out, and their sum is decomposed anew. Where ports are few, every second of
+    these comes instead from a random walk over the decompositions that there are.
 
     Parameters
     ----------
     search
-        The decomposer; if it has a former decomposition, parts of that are redrawn from the
-        beginning.
+        The decomposer. ``search.former``, a former decomposition or None, is the best one to
+        begin with.
 
     Yields
     ------

@@ -201,23 +201,34 @@ def _find_rows(ports, left, count):
 
 @inner_kernel
 def _bid(ports, left):
-    """Match most rows by an auction (Bertsekas), as Jonker and Volgenant (1987) begin.
+    """Match most rows with columns quickly by an auction (Bertsekas); some rows may stay free.
 
-    A row bids for the column with the greatest gain, which is value less column price, and raises
-    its price by as much as this gain exceeds the second best one; not to be matched has gain 0.
-    The row that loses the column bids next. Prices stay feasible: row + column price >= value.
+    The matching of the greatest total value is wanted. Each column has a price, 0 at first. The
+    gain of a row by a column is the value of the entry less this price; to stay free has gain 0.
+    A row bids for the column of its greatest gain, and raises the price until the second best
+    choice is as good. As an example, a row gains 5 by column x and 3 by column y: it takes x and
+    raises its price by 2. The row that had x is free again, and bids next.
 
-    A row stays free if nothing gains, or if its best column is taken and either the two best gains
-    are equal (no price would rise, and rows could displace each other for ever) or more than
-    `_BIDS` n bids were made. `_match_row` then finds columns for rows that could gain from one.
+    The price of a row is what it gains. For each entry, row price + column price >= value.
+
+    A row stays free in three cases:
+
+    - it gains by no column;
+    - its best column is taken, and its two best gains are equal: the price would not rise, and
+      two rows could displace each other for ever;
+    - its best column is taken, and more than `_BIDS` * n bids were made.
+
+    Rows that stay free although they could gain are matched later, by augmenting paths.
 
     Parameters
     ----------
     ports : PortVectors
-        In: ``first``, the index of the first entry of each row (compressed sparse rows); all
-        rows and columns free, all column prices 0; see `_find_rows`. Out: ``column_of`` and
-        ``row_of``, the matching; ``row_price`` and ``column_price``. From ``work[0]`` the number
-        of entries that are looked at is taken off.
+        In: ``first[row]``, the first entry of each row in `left`, and at the end the number of
+        entries.
+        In and out: ``column_of[row]`` and ``row_of[column]``, the matching, all -1 (free) before;
+        ``column_price``, all 0 before; ``work[0]``, from which the number of entries that are
+        looked at is taken off.
+        Out: ``row_price``.
     left : Left
         In: ``column`` and ``value`` of each entry.
     """
@@ -240,6 +251,7 @@ def _bid(ports, left):
                 best = column if gain > best_gain else best
                 best_gain = gain if gain > best_gain else best_gain
             ports.work[0] -= ports.first[row + 1] - ports.first[row]
+
             # This price is feasible also where the row stays free.
             row_price[row] = best_gain
             bids -= 1

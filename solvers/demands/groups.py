@@ -170,11 +170,15 @@ def _choose_length(entries, first, times, chosen, count):
 
 @kernel
 def _serve_in_order(entries, times, slots):
-    """Serve entries in their order: each slot takes all that fit, and lasts as long as one needs.
+    """Make a schedule from an order of entries, and note when each group of them is complete.
 
-    A group (coflow) is a set of entries that is complete when all of them are served. A slot is a
-    matching that is held for some ticks, after a delay. It takes the entries greedily in their
-    order.
+    An entry is a demand of a source for a destination, in ticks. A group (coflow) is a set of
+    entries that is complete when all of them are served. A slot is a matching that is held for
+    some ticks, after a delay.
+
+    Each slot begins with the first entry that is not finished. It also takes, in the order, each
+    later entry whose two ports are still free. It then lasts as long as one of its entries needs,
+    or as long as the shortest slot if that is longer.
 
     Parameters
     ----------
@@ -364,12 +368,16 @@ class _OrderSearch:
         return _put_before(order, np.arange(len(order)) == position, target), bonus
 
     def candidates(self, former: Plan | None, n_moves: int) -> Iterator[_Costed]:
-        """Yield plans: those of first orders, then those of moves from the best order.
+        """Yield plans with their costs: a local search over orders in which demand is served.
 
-        A plan follows from an order of the entries, in which they are served greedily, and from a
-        bonus, by which entries that end within a slot count for more when its length is chosen.
+        An entry is a demand of a source for a destination; entries form groups, which are to be
+        complete in time. A plan follows from two things: an order of the entries, in which they
+        are served greedily, and a bonus, by which entries that end within a slot count for more
+        when the length of the slot is chosen.
 
-        A local search over orders of entries: a move is kept if its cost is no greater.
+        First come some orders from rules, each with all bonuses. Then each step changes the order
+        or the bonus of the best plan so far at random (a move); the change is kept if the cost is
+        no greater.
 
         Parameters
         ----------

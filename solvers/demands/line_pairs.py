@@ -72,11 +72,18 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
 
 
 def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) -> int:
-    """Bound the terms of two lines: their entries, less the most groups of the same sum.
+    """Bound from below how many terms two lines of a matrix need together.
 
-    A term has one entry of each line, so terms join entries of both like edges of a graph. A
-    component of this graph, a group, is some entries of each line with the same sum. Numbers that
-    both lines have are groups of their own: others stay groups without them.
+    The matrix is written as a sum of terms, permutations with a weight each. A line is a row or a
+    column. A term takes its weight off one entry of each line, and thus joins the two entries like
+    an edge of a graph. A component of this graph, a group, has entries of both lines with the same
+    sum, and at least one edge less than it has entries. All groups together therefore need
+
+        (entries of both lines) - (number of groups)
+
+    terms at least. As an example, lines of 4 + 3 and of 5 + 2 ticks are one group: they need
+    4 - 1 = 3 terms, though each alone needs 2. A number that both lines have is a group of its
+    own.
 
     Parameters
     ----------
@@ -104,10 +111,11 @@ def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) 
 
 
 def _most_groups(numbers: list[int]) -> int:
-    """Bound from above how many groups with sum zero the numbers make; no two are opposite.
+    """Bound from above into how many groups, each with sum zero, some numbers can be split.
 
-    The numbers are entries of one line, and with a minus those of another one; a group with sum
-    zero is some of each with the same sum.
+    The numbers are the entries of one line of a matrix, and with a minus those of another line. A
+    group with sum zero is some entries of each line with the same sum. As an example, 7, -3, -4,
+    9, -8 and -1 can be split into two groups: 7 - 3 - 4 and 9 - 8 - 1.
 
     Parameters
     ----------
@@ -127,7 +135,8 @@ def _most_groups(numbers: list[int]) -> int:
     if bound <= 1 or len(numbers) > _MOST_NUMBERS:
         return bound
 
-    # The sums of all sets, which are the bits of their indices.
+    # The sums of all sets of numbers. Bit k of the index of a set is 1 if number k is in it: index
+    # 5 is the set of the numbers 0 and 2.
     sum_of_set = np.zeros(1, dtype=np.int64)
     for number in numbers:
         sum_of_set = np.concatenate([sum_of_set, sum_of_set + number])

@@ -183,7 +183,9 @@ class SlotModel(ExactModel[Plan]):
 
         # The rows that follow are implied by the others, and help the solver. The smaller entries
         # of the line need a slot each, so that the m largest ones share at most
-        # n_slots - len(pairs) + m slots, which last no longer than the longest ones.
+        # n_slots - len(pairs) + m slots, which last no longer than the longest ones. As an
+        # example, entries of 5, 3 and 2 ticks share 4 slots: the 5 ticks are served by 2 slots at
+        # most (m = 1), so that the 2 longest slots last 5 ticks or more.
         n_spare_slots = n_slots - len(pairs)
         ascending = np.sort(sizes)
         for m, largest in enumerate(np.cumsum(ascending[::-1]).tolist(), start=1):
@@ -378,11 +380,15 @@ class _MakespanSearch:
             self.on_event(Bound(bound * self.problem.tick_s))
 
     def _warm_start(self) -> None:
-        """Take plans of quick rules first, whose cost bounds the models that follow.
+        """Find a first good plan by quick rules; the exact models then look for better ones alone.
 
-        The plan of a former solution, repaired for this demand, comes before them if there is one.
-        It ends when the best plan meets the bound, when the time is up, or after `_WARM_STARTS`
-        plans (fewer with a former plan). The result is in ``self.best``.
+        A plan is a list of slots, matchings that are held for some ticks. The plan of a former
+        solution (``self.start``), repaired for this demand, is tried first if there is one. Then
+        come `_WARM_STARTS` plans of quick rules, or `_FEW_STARTS` after a former plan, and no more
+        than the limit of iterations allows. The search ends early when the best plan meets the
+        lower bound, or when the time is up.
+
+        The best plan is in ``self.best`` afterwards.
         """
         work = CoverTask(
             self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock
