@@ -190,10 +190,11 @@ def decompose(
 ) -> Terms:
     r"""Write a matrix as a sum of weighted permutations, after Birkhoff and von Neumann.
 
-    Finds :math:`D = \sum_k w_k P_k + R` with whole :math:`w_k > 0`, where each term makes an entry
-    zero; so there are at most as many terms as entries are not zero. Terms are in the order found,
-    which by ``"bottleneck"`` is that of weights, the heaviest first. Ctrl-C returns those found
-    before it.
+    For the matrix D it finds :math:`D = \sum_k w_k P_k + R`: the permutations :math:`P_k` with
+    whole weights :math:`w_k > 0` are the terms, and R is the rest, zero in the end. Each term is
+    taken off the matrix and makes an entry zero, so that there are no more terms than entries
+    above zero. Terms are in the order found, which by ``"bottleneck"`` is that of weights, the
+    heaviest first. Ctrl-C returns those found before it.
 
     Memory is :math:`O(n^2 + n k)` for k terms; the result is a function of the input, but for
     `deadline`.

@@ -321,16 +321,18 @@ class RatedTerms(NamedTuple):
 
 @kernel
 def cover(space, unserved, terms, matchings, lengths, done):
-    """Choose slots by a rating until all is served or there is no room.
+    """Serve a demand by slots, each the best for its time, while there is demand and room.
 
-    A slot is a matching that is held for some ticks; its rate is its service, with weights,
-    divided by its length and the delay. Among some lengths, the one with the matching of the
-    greatest rate becomes the next slot.
+    A slot is a matching of sources with destinations that is held for some ticks, after a delay.
+    Its rate is its service divided by length + delay. A tick of service counts more on busy ports,
+    and each demand that the slot finishes counts a bonus. Some lengths are compared for each slot,
+    and the length and matching of the greatest rate are taken.
 
     Parameters
     ----------
     space : AssignmentSpace
-        Scratch; ``space.work`` limits the work, and is negative after the kernel if it had to end.
+        Scratch, but for ``work[0]``, in and out: how many places of a matrix may still be looked
+        at. It is negative after the kernel if the kernel had to end early.
     unserved : int array, shape (n, n)
         In and out: ``unserved[source, destination]`` in ticks, what is not served.
     terms : RatedTerms
@@ -360,7 +362,7 @@ def cover(space, unserved, terms, matchings, lengths, done):
         if space.work[0] < 0:
             break
 
-        # No slot is shorter than the least unserved entry of its matching: each ends one of them.
+        # A slot lasts as long as the least demand of its matching, or longer: it finishes one.
         least = np.int64(1) << 62
         for i in range(n):
             ticks = unserved[i, matchings[done, i]]

@@ -88,9 +88,10 @@ class Decomposer:
         self.former: Plan | None = None
 
     def take_up(self, former: Plan | None) -> Plan | None:
-        """Keep of a former decomposition what fits, and decompose what is left.
+        """Adapt a former decomposition to this demand: keep the terms that fit, and add new ones.
 
-        A decomposition writes the demand as a sum of terms, matchings with weights in ticks.
+        A decomposition writes the demand matrix as a sum of terms. A term is a matching of sources
+        with destinations and a weight in ticks.
 
         Parameters
         ----------
@@ -149,10 +150,11 @@ class Decomposer:
         return self._decompose(self.demand)
 
     def redraw(self, plan: Plan) -> Plan:
-        """Decompose the sum of a few terms anew: a move of large neighbourhood search.
+        """Try to write a demand with fewer terms: replace a few of them by others of the same sum.
 
-        A term is a matching with its weight in ticks; a decomposition is a sum of terms that is
-        the demand.
+        A term is a matching with its weight in ticks. A decomposition is a list of terms whose sum
+        is the demand. Some terms are chosen at random, and their sum is decomposed anew, at random
+        too. This is a move of large neighbourhood search.
 
         Parameters
         ----------
@@ -178,22 +180,25 @@ class Decomposer:
         return plan if len(new.ticks) > len(removed.ticks) else join(staying, new)
 
     def _decompose(self, demand: NDArray[np.int64], most: int | None = None) -> Plan:
-        """Take terms until nothing is left, or there are more than `most`.
+        """Write a matrix as a sum of terms, chosen one after the other with some randomness.
 
-        A term is a matching with its weight, which is subtracted from what is left as often as its
-        least entry.
+        A term is a matching with a weight in ticks, which is the least of the entries that the
+        matching uses. The weight is subtracted from all of these; the next term is chosen for the
+        matrix that is left, until that is zero.
 
         Parameters
         ----------
         demand
             ``demand[source, destination]`` in ticks, shape (n, n).
         most
-            A decomposition of more terms is of no use, so it is not finished; None for no limit.
+            A decomposition of more terms is of no use: it is broken off after `most` + 1 terms,
+            by which the caller knows it. None for no limit.
 
         Returns
         -------
         Plan
-            Matchings, and as ticks their weights: each is the least entry of its matching.
+            The terms: ``matchings[term, source]`` is the destination, IDLE for none, and
+            ``ticks[term]`` the weight.
         """
         left = demand.copy()
         matchings: list[NDArray[np.int32]] = []

@@ -236,11 +236,16 @@ def _exchange_path(entries, colouring, destination, freed, other):
 
 @kernel
 def _colour_edges(entries, bit_number, colouring):
-    """Put each entry into one of the slots of `colouring`, heaviest first.
+    """Put each entry of a demand into one of a fixed number of slots, heaviest first.
 
-    An edge colouring of a bipartite graph: entries are the edges between sources and destinations,
-    slots are the colours, and no port has two entries in a slot. An entry is known by its rank,
-    its place in descending order of ticks.
+    An entry is a demand of a source for a destination, in ticks; it is known by its rank, which is
+    0 for the most ticks. A slot holds entries such that no port has two of them. As many slots as
+    the busiest port has entries are enough, since this is an edge colouring of a bipartite graph:
+    entries are the edges and slots the colours (Konig).
+
+    An entry goes into the first slot in which both its ports are free. If there is none, some
+    entries before it change slots, so that a slot that is free at the source becomes free at the
+    destination too.
 
     Parameters
     ----------

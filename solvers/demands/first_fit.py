@@ -252,19 +252,21 @@ def _occupy_first_open_slot(rows, columns, source, destination, bit_number):
 
 @kernel
 def _first_fit(entries, rows, columns, bit_number, slots):
-    """Give each entry the first slot in which both its ports are free (first fit).
+    """Serve a demand quickly: put each entry into the first slot with room for it (first fit).
 
-    A slot is open for an entry if neither its source nor its destination has another circuit then.
+    An entry is a demand of a source for a destination, in ticks. A slot is a matching that is held
+    for some ticks; it has room for an entry if neither of its ports has another circuit in the
+    slot. If no slot has room, a new one is opened. A slot lasts as long as its heaviest entry.
 
     Parameters
     ----------
     entries : SortedEntries
-        The entries, heaviest first.
-    rows : BusySlots
-        Scratch: the slots in which each source is busy. In: every word 0, and ``first_open`` 0.
-    columns : BusySlots
-        Scratch: the same of each destination. Both have words enough that one of each port never
-        becomes full; see `cover_first_fit`.
+        In: the entries, heaviest first. ``place`` holds source and destination packed into one
+        number, ``bits`` bits for the destination; ``ticks`` how long each needs its circuit.
+    rows, columns : BusySlots
+        Scratch: the slots in which each source and each destination is busy. ``words[port, w]``
+        has bit k set if the port is busy in slot 62 w + k; ``first_open[port]`` is the first word
+        that is not full. In: all 0, with so many words that one of each port never becomes full.
     bit_number : int array, shape (67,)
         `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
     slots : SlotsByPort
@@ -360,17 +362,25 @@ def _sort_places(demand, lightest, heaviest, order):
 
 @kernel
 def _first_fit_of_matrix(demand, order, rows, columns, bit_number, slots):
-    """Give each entry of a full matrix the first slot in which both its ports are free.
+    """Serve a demand of many entries quickly: each goes into the first slot with room (first fit).
 
-    A slot lasts as long as its heaviest entry. That is in the bucket of the entry that opens the
-    slot, so that the ticks of later ones, a lookup far away, matter within this bucket alone.
+    An entry is a demand of a source for a destination, in ticks. A slot is a matching that is held
+    for some ticks; it has room for an entry if neither of its ports has another circuit in the
+    slot. If no slot has room, a new one is opened. A slot lasts as long as its heaviest entry.
+
+    Entries are not sorted exactly: they come in buckets of nearly the same ticks, the bucket of
+    the heaviest ones first. The heaviest entry of a slot is therefore in the bucket of the entry
+    that opened the slot. Entries of later buckets are lighter, and their ticks need not be looked
+    up, which saves a slow access to memory.
 
     Parameters
     ----------
     demand : int array, shape (n, n)
         In: ``demand[source, destination]`` in ticks.
     order : SortedPlaces
-        In: the places of its entries, heaviest first.
+        In: ``place``, source and destination of each entry packed into one number, heaviest
+        first; ``bucket_end``, the rank after the last entry of each bucket; ``bits``, the width
+        of a port in a place.
     rows, columns : BusySlots
         Scratch: the slots in which each source and destination is busy; in: all words 0.
     bit_number : int array, shape (67,)
@@ -387,6 +397,7 @@ def _first_fit_of_matrix(demand, order, rows, columns, bit_number, slots):
     first_slot_of_bucket = 0
     bucket = 0
     for rank in range(len(order.place)):
+        # Slots from `first_slot_of_bucket` on were opened by entries of this bucket.
         while rank >= order.bucket_end[bucket]:
             bucket += 1
             first_slot_of_bucket = n_slots

@@ -255,9 +255,11 @@ class _OrderSearch:
         self._group = groups.astype(np.int64)
 
     def _serve(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
-        """Make the schedule that follows from an order of the entries, and count its cost.
+        """Make the plan that serves the demand in a given order, and compute its cost.
 
-        Each slot takes the entries greedily in the order, all that fit on free ports.
+        An entry is a demand of a source for a destination, in ticks. A plan is a list of slots,
+        matchings that are held for some ticks. Each slot takes entries greedily in the order, all
+        that fit on free ports. A group (coflow) of entries ends when its last entry is served.
 
         Parameters
         ----------

@@ -318,9 +318,17 @@ class _MakespanSearch:
         on_event: OnEvent,
         start: Solution | None,
     ) -> None:
-        """Start the clock, and bound the number of slots and their durations by the busiest lines.
+        """Prepare the search for the shortest plan of a demand, and start its clock.
 
-        A line is a source or a destination with all its entries.
+        A plan is a list of slots, matchings that are held for some ticks. The search goes through
+        the numbers of slots that a plan may have. A line is a source or a destination with all
+        its entries; the busiest lines give first lower bounds:
+
+        - ``busiest``: the greatest sum of a line in ticks; all slots together last as long;
+        - ``fewest``: the most entries of a line; there are at least as many slots;
+        - ``bound``: the least time of a plan in ticks, delays included.
+
+        ``best`` is None as yet, and ``by_search`` is False: the bound does not come from CP-SAT.
 
         Parameters
         ----------

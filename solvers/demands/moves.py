@@ -96,18 +96,21 @@ def _copy_slot(source, slot, target, place):
 
 @inner_kernel
 def _keep_some_slots(current, scratch):
-    """Copy the slots of a plan that stay to the trial: long ones rather than short ones.
+    """Choose at random which slots of a plan stay, long ones rather than short ones.
 
-    A slot's key is its length, as a part of the longest one's, with as much chance. The slots of
-    the lowest keys go, two at least if there are three slots, and never all of them.
+    A slot is a matching that is held for some ticks. Each slot gets a key: its length as a part of
+    the longest one's, plus a random number from 0 to 1. A random number of slots, those of the
+    lowest keys, are left out: two at least (one of two slots), and never all of them. The others
+    are copied to ``scratch.trial``, in their order.
 
     Parameters
     ----------
     current : SlotList
-        In: a plan of two slots at least.
+        In: a plan of two slots at least. ``ticks[slot]`` is how long each lasts, ``n_slots[0]``
+        how many there are.
     scratch : MoveScratch
-        Out: ``trial``, the slots that stay. In and out: ``seed``. ``key`` and ``sorted_key`` are
-        overwritten.
+        Out: ``trial``, the slots that stay. In and out: ``seed[0]``, the state of the random
+        numbers. Scratch: ``key``, by slot, and ``sorted_key``, the keys ascending.
     """
     n_slots = current.n_slots[0]
     longest = 1
@@ -418,7 +421,10 @@ class MoveSearch:
     """
 
     def __init__(self, task: MoveTask, moves_per_round: int) -> None:
-        """Lay out the memory of moves.
+        """Lay out the memory of a search that shortens plans for one demand by random moves.
+
+        A plan is a list of slots, matchings that are held for some ticks. A move takes some slots
+        out and covers the demand that they served by other slots.
 
         Parameters
         ----------
@@ -467,7 +473,11 @@ class MoveSearch:
         )
 
     def play_round(self, plan: Plan, remaining_s: float) -> Plan | None:
-        """Make the moves of a round, from a plan.
+        """Try to shorten a plan by a number of random changes, the moves of one round.
+
+        A plan is a list of slots, matchings that are held for some ticks. Each move takes some
+        slots out and covers the demand that they served anew; the new plan is kept if it is no
+        longer. ``self._moves_per_round`` moves are made.
 
         Parameters
         ----------
