@@ -206,8 +206,8 @@ def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProo
     # more than 2**40 to a tick.
     units = int(min(2**40, 2**58 // (largest * n * n * max(1, int(np.ceil(prices.max()))))))
 
-    # The floating-point prices may be too high by their rounding errors, about 1e-16 of them.
-    # `_SAFE`, which is 1 - 1e-9, takes off much more than that.
+    # The prices are floating-point numbers, which may be too high by their rounding errors.
+    # `_SAFE`, which is 1 - 1e-9, takes off much more than these.
     duals = np.floor(prices * (units * _SAFE)).astype(np.int64)
     return ConfigurationProof(duals=duals, units=max(1, units))
 
@@ -244,19 +244,22 @@ class _Pricing:
     def dearest(
         self, prices: NDArray[np.float64]
     ) -> tuple[list[tuple[int, NDArray[np.int64]]], float]:
-        """List the slots that earn more than their time: the pricing step of column generation.
+        """Find slots that earn more than they take at given prices (column generation's pricing).
 
-        The price of an entry is how many ticks of time a tick of its service is worth; a slot
-        earns the prices of all that it serves, and takes its duration and a delay.
+        A slot is a matching of sources with destinations that is held for some ticks, after a
+        delay. The price of an entry of the demand is how many ticks of time one tick of its
+        service is worth. A slot earns the prices of all that it serves, and takes its duration and
+        the delay. Its rate is earnings by time; slots of a rate above 1 are wanted.
 
-        For each duration the matching of greatest price is chosen: by an assignment problem, or
-        from `matchings` where the fabric holds no others. A bound from the best circuits of rows
-        or columns spares most of them.
+        For each duration in ``self.durations`` the matching that earns most is chosen: by an
+        assignment problem, or from ``self.matchings`` where the fabric holds no others. Durations
+        that cannot have the greatest rate are passed over.
 
         Parameters
         ----------
         prices
-            ``prices[source, destination]``: the dual price of a tick of service.
+            ``prices[source, destination]`` >= 0, in ticks of time for a tick of service, shape
+            (n, n).
 
         Returns
         -------

@@ -296,10 +296,17 @@ class _OrderSearch:
         return _GroupPlan(float((self._weights * late_s).sum()), plan)
 
     def _first_orders(self, former: Plan | None) -> Iterator[NDArray[np.int64]]:
-        """Yield orders to begin with; within a group the longest entries come first.
+        """Yield some good orders of service, from which a local search begins.
 
-        They are the order of a former plan, that of the primal-dual rule for groups (coflows), and
-        that of deadlines.
+        An entry is a demand of a source for a destination, in ticks. A group (coflow) is a set of
+        entries that is complete when all of them are. There are up to three orders:
+
+        1. that in which a former plan completed the entries, if there is one;
+        2. groups by a primal-dual rule, which weighs how important a group is against how busy it
+           makes the ports;
+        3. groups by their deadlines.
+
+        In the last two the entries of a group follow each other, the longest first.
 
         Parameters
         ----------

@@ -29,20 +29,24 @@ _OFTEN = 8  # times that a number occurs as an entry
 
 
 def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
-    """Bound the number of terms by one line, or by two.
+    """Find a lower bound on the number of permutations whose weighted sum is a demand matrix.
 
-    A term is a permutation with its weight; the demand is to be a sum of terms. A line (row or
-    column) of k entries needs k terms; two lines together may need more.
+    A term is a permutation with a weight; the demand is to be a sum of terms. A term has one entry
+    of each line (row or column). A line of k entries therefore needs k terms. Two lines together
+    may need more: lines of 4 + 3 and of 5 + 2 ticks need 3 terms, since no number of one is in the
+    other.
 
     Parameters
     ----------
     demand
-        ``demand[source, destination]`` in ticks; all lines have the same sum.
+        ``demand[source, destination]`` in ticks, shape (n, n); all lines have the same sum.
 
     Returns
     -------
-    (CountProof or None, int)
-        The line or the two lines that say so, None if nothing is asked for; and the bound.
+    proof : CountProof or None
+        The line, or the two lines, that give the bound; None if the demand is zero.
+    bound : int
+        No decomposition has fewer terms.
     """
     n_ports = len(demand)
     # A multiset for each line: how often each number of ticks occurs.
@@ -156,11 +160,16 @@ def _most_groups(numbers: list[int]) -> int:
 
 
 def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[int], bool]]:
-    """Yield sets of likely weights, the boldest first.
+    """Guess which weights a decomposition of a demand into few terms may have.
 
-    With as many terms as a line has entries, these are the weights. Otherwise numbers that occur
-    often are guessed: a weight stands alone in about a third of the lines, and most sums of
-    weights occur once. A number that is the sum of two others of the set is left out.
+    A decomposition writes the demand matrix as a sum of terms, permutations with a weight each.
+    Each entry is thus a sum of weights. If a line (row or column) has as many entries as there are
+    terms, its entries are the weights.
+
+    Otherwise numbers that occur often in the matrix are guessed. A weight stands alone in about a
+    third of the lines, while most sums of several weights occur once. A number that is the sum of
+    two others of the guess is left out. Large guesses come first, then those of more frequent
+    numbers alone.
 
     Parameters
     ----------
