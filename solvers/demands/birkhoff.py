@@ -140,9 +140,12 @@ def _raise_in_order(places, matrix, rows, columns):
 def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
     r"""Raise entries until the sum of each line is that of the largest.
 
-    The result is a sum of weighted permutations, and adds the least possible amount in total.
-    Entries that are not zero come first, the largest first, each as far as its lines allow; then
-    zeros.
+    A line is a row or a column. With all line sums the same, a matrix is a sum of weighted
+    permutations. The result adds the least possible amount in total. As an example, rows of
+    (3, 1) and (0, 1) become (3, 1) and (1, 3): all sums are 4.
+
+    Each entry in turn is raised as far as both its lines allow: first those that are not zero, the
+    largest first, then zeros.
 
     QuickStuff of Solstice (Liu et al. 2015, doi 10.1145/2716281.2836126), in time
     :math:`O(n^2 \log n)`.

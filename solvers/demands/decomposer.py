@@ -541,10 +541,10 @@ def conclude_count(
     proof: CountProof | None,
     search: Decomposer | None,
 ) -> Solution:
-    """Report how many matchings were found and how many are proved to be needed.
+    """Make the solution of a search for few terms: the best decomposition, and the lower bound.
 
-    A decomposition writes the demand as a sum of terms, matchings with weights; a term becomes a
-    slot.
+    A decomposition writes the demand matrix as a sum of terms, matchings with weights in ticks.
+    Each term becomes a slot of the schedule: its matching is held for its weight.
 
     Parameters
     ----------

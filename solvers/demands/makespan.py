@@ -238,9 +238,14 @@ def solve_makespan(
 ) -> Solution:
     """Finish a demand as early as possible, and prove it.
 
-    The model is of all-stop switching on one plane of an ideal switch, without packet network.
-    Other small demands on ideal switches go to a model of all planes; the rest gets the plans of
-    `best`.
+    There are three cases, by the switch and the size of the demand:
+
+    1. one plane of an ideal switch, which holds every permutation, without packet network, and
+       where all circuits stop while any changes (all-stop): an exact search by CP-SAT over the
+       number of slots, which are matchings held for some ticks each;
+    2. at most `MOST_PORTS` ports on other ideal switches: plans from quick rules for half of the
+       time, then an exact model of all planes;
+    3. the rest: the plans of the method `best`, with the lower bound of the problem.
 
     Parameters
     ----------
