@@ -206,19 +206,27 @@ def _draw_decompositions(problem: Demand, count: _Count, clock: Clock, on_event:
 def _refute_counts(
     problem: Demand, count: _Count, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> None:
-    """Ask CP-SAT for as few matchings as the bound says, and raise it while there are none.
+    """Prove how few matchings a demand needs: ask CP-SAT for k of them, then k + 1, and so on.
 
     A term is a permutation with its weight in ticks; a decomposition is a sum of terms that is the
-    demand. Numbers of terms are asked for from the bound on, each one more than the one before.
-    The first that has a decomposition is the fewest.
+    demand. The first k that has a decomposition is the least. For example, with a lower bound of 4
+    and a known plan of 7 matchings, CP-SAT is asked for 4, 5 and 6. If it finds one of 5, that is
+    the best plan; if it refutes all three, the plan of 7 is proved.
 
     Parameters
     ----------
     problem
         The demand, of which all lines have the same sum.
     count
-        The search so far; its best plan, bound and limit change. A bound that is infinite says
-        that there is no decomposition with slots as long as the shortest one has to be.
+        The search so far. These fields change:
+
+        - `best`: the decomposition of fewest terms, None if none is known;
+        - `bound`: no decomposition has fewer terms. It is infinite if there is none at all, as
+          each term has to last at least ``problem.min_slot_ticks``;
+        - `is_bound_searched`: True once CP-SAT, not counting, has raised the bound;
+        - `limit`: the limit that ended the search; None if it ended by itself.
+
+        Nothing changes if `best` has as few terms as `bound` says already.
     clock
         Its limits end the search.
     rng
@@ -226,13 +234,15 @@ def _refute_counts(
     on_event
         Called with each better plan and bound.
     """
+    # The model takes every permutation for possible. Where the switch cannot hold all of them,
+    # what it finds or refutes tells nothing, and the search ends here.
     if count.is_open and not holds_every_matching(problem.fabric):
         count.limit = clock.exceeded(0) or Limit.EXHAUSTED
     if not count.is_open or count.limit is not None:
         return
 
     def ask(n_terms: int) -> Asked[Plan] | Limit:
-        """Look for a decomposition into so many terms."""
+        """Look for a decomposition into so many terms; return model and outcome, or a limit."""
         return _look_for_terms(problem, n_terms, clock, draw_seed(rng), on_event)
 
     def note_refuted(n_terms: int) -> None:
@@ -241,13 +251,17 @@ def _refute_counts(
         count.is_bound_searched = True
         on_event(Bound(count.bound))
 
-    # More terms than this would take longer than a line, as each lasts as long as the shortest
-    # slot. As many terms as the best plan has are no better.
+    # The numbers of terms worth asking for: from the bound to one less than the best plan has. No
+    # more than `most_terms` of the shortest slot fit into the sum of a row. If the bound is
+    # infinite the range is empty.
     line_ticks = int(problem.ticks[0].sum())
     most_terms = line_ticks // max(problem.min_slot_ticks, 1)
     best_terms = math.inf if count.best is None else len(count.best.ticks)
     first = int(min(count.bound, most_terms + 1))
     n_terms_to_try = range(first, int(min(best_terms, most_terms + 1)))
+
+    # The verdict has an `answer`, the decomposition that was found; or else a `count`, the number
+    # of terms at which a limit ended the search; or neither, if all numbers are refuted.
     verdict = refute_in_turn(n_terms_to_try, ask, clock, note_refuted)
     if verdict.answer is not None:
         count.best = verdict.answer
@@ -255,7 +269,8 @@ def _refute_counts(
         return
     count.limit = verdict.limit
 
-    # All numbers of terms up to the most that fit into a line are refuted, and none is known.
+    # If all numbers are refuted and a plan is known, the bound has risen to its number of terms.
+    # If none is known (still open), no decomposition keeps to the shortest slot.
     if verdict.count is None and count.is_open:
         count.bound = math.inf
         count.is_bound_searched = True

@@ -83,12 +83,20 @@ def solve_best(
     start: Solution | None = None,
     params: DemandParams | None = None,
 ) -> Solution:
-    """Solve a demand by the portfolio and rebuilds of the best plan; the default.
+    """Find a short schedule for a demand by the method that suits it; the default method.
 
-    Without limits it takes a few seconds for 64 dense ports, 15 for 128, and at most a minute for
-    256 to 1,024. With at most three ports all slots are listed instead. The objective
-    ``"matchings"`` takes decompositions instead of covers (two seconds for 32 dense ports, five
-    for 64), ``"weighted-completion-s"`` orders (less than a second for 16 ports).
+    A schedule is a list of slots, matchings that are held for some time each, with a delay before
+    each. The search that is made depends on the problem:
+
+    - objective ``"weighted-completion-s"``: a search over the orders in which groups are served;
+    - objective ``"matchings"``: a search over sums of permutations that are the demand exactly;
+    - pairs of bidirectional ports, or very few ports: searches of their own;
+    - all others: several quick rules make a schedule each (the portfolio); then parts of the best
+      one are taken out and made anew (rebuilds), again and again.
+
+    Without limits the last one takes a few seconds for 64 ports with demands between all of them,
+    15 for 128, and at most a minute for 256 to 1,024; the second one takes two seconds for 32 such
+    ports and five for 64, the first one less than a second for 16.
 
     Parameters
     ----------
@@ -104,13 +112,14 @@ def solve_best(
         A former solution, perhaps of another demand, from which the search begins; None if there
         is none.
     params
-        How many rebuilds, decompositions or orders there are without limits (rebuilds are fewer
-        beyond 256 ports); None for the defaults.
+        How long to search if there are no limits: its fields `rebuilds` (fewer are made beyond 256
+        ports), `decompositions` and `orders` are numbers of tries. None for the defaults.
 
     Returns
     -------
     Solution
-        The best schedule that was found, and the best bound.
+        The best schedule that was found, the best bound, and the limit that ended the search
+        (``Limit.EXHAUSTED`` if all tries were made); None as the limit if the schedule is proved.
     """
     params = params or DemandParams()
     if problem.objective == "weighted-completion-s":
@@ -144,7 +153,8 @@ def solve_best(
     if exact is not None and (exact.objective or np.inf) < (solution.objective or np.inf):
         solution = exact
     if limits.time_s is not None and solution.limit is Limit.EXHAUSTED:
-        return replace(solution, limit=Limit.TIME)  # the time left was too short for a rebuild
+        # With a limit of time there is no number of tries: the time left was too short for one.
+        return replace(solution, limit=Limit.TIME)
     return solution
 
 
@@ -374,29 +384,38 @@ def _yield_moves_of_schedule(work: CoverTask, plans: list[Plan]) -> Iterator[Pla
 
 
 def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterator[Plan]:
-    """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one.
+    """Make plan after plan for a demand, at first by rules, then by changes of the best one.
 
-    A plan is a list of slots, matchings that are held for some ticks each; its cost is the sum of
-    ticks with a delay for each slot. A rule makes a whole plan; a rebuild takes some slots out and
-    covers what they served anew.
+    A plan is a list of slots, matchings that are held for some ticks each. Its cost is the sum of
+    these ticks, with a delay for each slot. There are three phases:
 
-    A large neighbourhood search, which begins with the moves of `schedule`. After `_STUCK`
-    rebuilds without any gain it goes on from the plan of a rule that is drawn.
+    1. Each rule that fits into the time makes a whole plan.
+    2. If time is limited, a part of it is spent as `schedule`, the function for schedulers with
+       milliseconds, would spend it: some slots of the best plan are taken out, and the demand
+       that they served gets new slots (a move), found by quick rules.
+    3. A large neighbourhood search: the same with slower ways to find new slots, too (a rebuild).
+       A result that costs no more is the next one to be changed. After `_STUCK` rebuilds without
+       any gain the search goes on from the plan of a rule that is drawn.
 
     Parameters
     ----------
     work
-        The demand in ticks, delay and shortest slot, limits and random numbers; a former plan if
-        there is one.
+        The task, of which these fields are used here:
+
+        - `delay`: ticks before each slot;
+        - `former`: a plan from an earlier solution that serves the demand, or None;
+        - `rng`: the random numbers.
+
+        Demand, shortest slot and clock are used by the functions that make the plans.
     rebuilds
         The most rebuilds if neither time nor iterations are limited.
 
     Yields
     ------
     Plan
-        Plans that serve the demand, good and bad ones.
+        Each plan as it is made, good or bad; all serve the demand. The caller keeps the best.
     """
-    # First: the plans of the rules that fit into the time.
+    # Phase 1: the plans of the rules, and which of them `schedule` has as well.
     best = work.former
     plans_of_schedule: list[Plan] = []
     plans_of_rules: list[Plan] = []
@@ -408,13 +427,13 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
         plans_of_rules.append(plan)
         yield plan
 
-    # Second: the moves that a scheduler makes, from the best plan of its rules.
+    # Phase 2: moves from the plans of those rules that `schedule` has.
     for plan in _yield_moves_of_schedule(work, plans_of_schedule):
         if best is None or plan.cost(work.delay) < best.cost(work.delay):
             best = plan
         yield plan
 
-    # Third: a large neighbourhood search from the best plan of all.
+    # Phase 3: rebuilds, from the best plan of all. A plan of one slot has no part to rebuild.
     moves = _Moves(work)
     n_moves = 0
     n_in_vain = 0
@@ -423,7 +442,7 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
             break
         n_moves += 1
         rebuilt = moves.rebuild_part(best)
-        if rebuilt is None:
+        if rebuilt is None:  # time is up
             return
 
         # Plans of the same cost are gone on from, too: that leads out of plateaus.

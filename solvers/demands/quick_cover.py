@@ -181,41 +181,49 @@ def plan_entries(
     *,
     first: Plan | None = None,
 ) -> Plan:
-    """Cover the entries of a demand as well as time allows.
+    """Find a schedule for a demand that is as short as the time until the deadline allows.
 
-    A plan is a list of slots, matchings that are held for some ticks each; its cost is the sum of
-    these ticks with a delay for each slot. A rule makes a whole plan; a move takes some slots of a
-    plan out, and covers what they served anew.
+    A plan is a list of slots, matchings that are held for some ticks each. Its cost is the sum of
+    these ticks, with a delay for each slot. The plan of least cost so far is kept through these
+    steps, in this order; the work ends early if a plan costs as little as a lower bound:
 
-    The steps and their order do not depend on the time there is: heaviest first, in any case; then
-    the rules that fit, the quickest first; then moves, each of which covers a part of the best
-    plan anew. `previous` patched is one more plan; no step follows from it.
+    1. A first plan by the quickest rule, "heaviest first", however little time there is.
+    2. A plan with few slots, if that takes less than half a millisecond.
+    3. A plan of the slots that serve most for their time, if that takes less than a millisecond.
+    4. The slots of `previous`, with new slots for what they leave (a patched plan).
+    5. Other rules that fit into the time, and then moves until the deadline. A move takes some
+       slots of a plan out, and covers what they served anew. Moves begin at the plan of steps 1
+       to 3, never at the patched one, which only competes with the result.
 
     Parameters
     ----------
     entries
-        The demand. Beyond `_MATRIX_PORTS` ports no full matrix is made of it: then there are
-        neither moves nor a patched former plan.
+        The demand in ticks. Beyond `_MATRIX_PORTS` ports no full matrix is made of it: then the
+        steps 1 and 2 are followed by rules for listed entries alone, and `previous` is not used.
     delay
-        In ticks, before each slot.
+        Ticks before each slot.
     deadline
-        When to stop, by `counted_time`; infinite for a number of moves.
+        When to stop, in seconds of `counted_time`. If it is infinite, a fixed number of moves ends
+        the search.
     previous
-        Slots of a demand like this one, to start from; None if there are none.
+        A plan of a demand like this one; None if there is none.
     first
-        A first plan that serves all entries; None if it has to be made.
+        A plan that serves all entries, instead of that of step 1; None if it has to be made.
 
     Returns
     -------
     Plan
-        The plan of least cost that was found, which serves all entries.
+        The plan of least cost that was found, which serves all entries. A demand without entries
+        has a plan without slots.
     """
     if not len(entries.ticks):
         return Plan.of([], [], entries.n_ports)
-    # Without a limit the answer is the same each time, so that no clock may decide.
+    # When step 3 has to be done. Without a limit the answer is the same each time, so that no
+    # clock may decide.
     best_slots_until = np.inf if deadline == np.inf else counted_time() + _GRACE_S
 
-    # Two rules that take time for entries alone; a plan that meets the lower bound is the best.
+    # Steps 1 and 2: rules whose time depends on the number of entries, not on that of all places
+    # of a matrix. No plan costs less than `bound`.
     lines = LineSums.of(entries)
     bound = lines.bound(delay)
     size = Size.of_entries(entries, lines, delay)
@@ -230,13 +238,17 @@ def plan_entries(
 
     if entries.n_ports > _MATRIX_PORTS:
         return _best_of_listed_rules(entries, lines, first, delay, deadline)
+
+    # `late` is the deadline less the time that the last step takes, in which equal slots are put
+    # together and shortened.
     late = deadline - _FINISH_S_PER_PLACE * len(first.ticks) * entries.n_ports
     may_look_for_best_slots = _best_slots_s(size) < _GRACE_S
     if previous is None and not may_look_for_best_slots and counted_time() >= late:
         return first
 
-    # All that follows works on the full matrix. A former plan is patched in the time that there
-    # is, and what it takes is added to the deadline, so that other steps miss nothing by it.
+    # Steps 3 to 5 work on the full matrix. A former plan is patched if there is time, or if that
+    # takes next to none. What it takes, up to `_GRACE_S`, is added to the deadline, so that step 5
+    # has as much time as it has without a former plan.
     task = QuickTask(entries.to_matrix(), delay)
     if may_look_for_best_slots:
         first = _shorter_by_best_slots(task, first, best_slots_until)

@@ -167,16 +167,32 @@ class PlanRule(NamedTuple):
 
 
 def _cover_if_useful(task: QuickTask, rule: int) -> Plan | None:
-    """Cover a demand slot by slot; give up when the plan is seen to be too long or too late.
+    """Make a schedule slot by slot; give up when it is seen to be too long or too late.
+
+    A slot is a matching that is held for some ticks; each is chosen for the demand that the slots
+    before it leave.
 
     Parameters
     ----------
     task
-        The demand in ticks, delay, shortest slot, deadline, and the ticks above which a plan is of
-        no use.
+        The demand, and when to give up:
+
+        - `demand`: ``demand[source, destination]`` >= 0 in ticks, int64, shape (n, n);
+        - `delay`: ticks before each slot;
+        - `shortest`: no slot is shorter, in ticks;
+        - `deadline`: when to stop, in seconds of `counted_time`;
+        - `useful_ticks`: a plan that takes longer than this, delays included, is of no use.
     rule
-        How slots are chosen: ``STABLE``, ``RATED``, ``CRITICAL``, ``LARGEST``, ``MEDIAN`` or
-        ``LEAST`` of `entry_covers`.
+        How the next slot is chosen, a number from 0 to 5 (constants of `entry_covers`):
+
+        - ``RATED``: the length at which a slot serves most for its time with the delay, and the
+          matching of greatest value for this length;
+        - ``STABLE``: the same length, and a stable matching, which is found faster and has at
+          least half of that value;
+        - ``CRITICAL``: the heaviest matching that covers all ports with the most entries left,
+          held until its largest entry is served;
+        - ``LARGEST``, ``MEDIAN``, ``LEAST``: the heaviest matching, held until its largest,
+          median or least entry is served.
 
     Returns
     -------
@@ -194,15 +210,32 @@ def _cover_if_useful(task: QuickTask, rule: int) -> Plan | None:
 
 
 def cover_by_rule(task: QuickTask, rule: int) -> Plan:
-    """Cover a demand slot by slot.
+    """Make a schedule of a demand, one slot after the other, each chosen by the same rule.
+
+    A slot is a matching of source ports to destination ports that is held for some ticks. It
+    serves its circuits for so long; the next slot is chosen for the demand that is left, until
+    none is. Such a list of slots is called a cover of the demand.
 
     Parameters
     ----------
     task
-        The demand in ticks, delay, shortest slot and deadline.
+        These fields are used:
+
+        - `demand`: ``demand[source, destination]`` >= 0 in ticks, int64, shape (n, n);
+        - `delay`: ticks before each slot;
+        - `shortest`: no slot is shorter, in ticks;
+        - `deadline`: when to stop, in seconds of `counted_time`; infinite for never.
     rule
-        How slots are chosen: ``STABLE``, ``RATED``, ``CRITICAL``, ``LARGEST``, ``MEDIAN`` or
-        ``LEAST`` of `entry_covers`.
+        How the next slot is chosen, a number from 0 to 5 (constants of `entry_covers`):
+
+        - ``RATED``: the length at which a slot serves most for its time with the delay, and the
+          matching of greatest value for this length;
+        - ``STABLE``: the same length, and a stable matching, which is found faster and has at
+          least half of that value;
+        - ``CRITICAL``: the heaviest matching that covers all ports with the most entries left,
+          held until its largest entry is served;
+        - ``LARGEST``, ``MEDIAN``, ``LEAST``: the heaviest matching, held until its largest,
+          median or least entry is served.
 
     Returns
     -------

@@ -320,36 +320,45 @@ def _tour_nearest_neighbours(n_shared, order, is_unplaced):
 
 
 def keep_circuits(plan: Plan, problem: Demand) -> Plan:
-    """Order the slots, and shorten each by the service of its circuits during delays.
+    """Make a plan shorter where circuits that stay up carry data during the delays, too.
 
-    A slot is a matching that is held for some ticks, after a delay for its changes.
+    A plan is a list of slots, matchings that are held for some ticks each, with a delay before
+    each. On this kind of switch, a circuit that two slots in a row share stays up during the delay
+    between them. For example, with a delay of 3 and two slots of 10 ticks that share a circuit,
+    this circuit is served for 23 ticks. If it needs only 20, it has 3 ticks to spare; a slot whose
+    circuits all have as much to spare is made 3 ticks shorter.
 
-    With per-circuit switching, a circuit that two consecutive slots share carries data during the
-    delay between them. Slots are then longer than the demand needs.
+    The slots are put in an order in which neighbours share many circuits, and then shortened.
 
     Parameters
     ----------
     plan
-        Slots that serve the whole demand.
+        Slots that serve the whole demand, even without any service during delays.
     problem
-        The demand, with one plane and no packets.
+        The demand, for one plane and without packets. Its fields `ticks`, the demand by source and
+        destination, `delay_ticks` and `min_slot_ticks`, the least length of a slot, are used.
 
     Returns
     -------
     Plan
-        The same matchings; no slot is shorter than ``problem.min_slot_ticks``. They are in the
-        order of `order_slots`, unless the plan has so many slots that this takes long, or that
-        their delays alone take twice as long as the busiest port needs for its data.
+        The same matchings, none of them longer than before. The order is the old one if there are
+        more than `_MOST_ORDERED_SLOTS` slots, or if the delays of all slots together take more
+        than twice as long as the busiest port needs for its data.
     """
     n_slots = len(plan.ticks)
     if not n_slots:
         return plan
+
+    # The order: to compare all pairs of slots takes long if there are many, and is of little use
+    # where delays are most of the time.
     busiest_ticks = max(problem.ticks.sum(axis=0).max(), problem.ticks.sum(axis=1).max())
     order = np.arange(n_slots)
     if n_slots <= _MOST_ORDERED_SLOTS and n_slots * problem.delay_ticks <= 2 * busiest_ticks:
         order = order_slots(plan.matchings)
     matchings = plan.matchings[order]
     ticks = plan.ticks[order].copy()
+
+    # ``served[source, destination]``: ticks of slots, and of delays in which a circuit stays up.
     demand = problem.ticks
     served = np.zeros_like(demand)
     _serve_with_kept_circuits(matchings, ticks, problem.delay_ticks, served)

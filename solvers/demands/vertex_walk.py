@@ -200,28 +200,43 @@ def _keep_if_whole(walk):
 
 @kernel
 def _walk_over_vertices(walk, entering, chances, fewest):
-    """Walk from vertex to vertex, and keep the one with the fewest whole weights.
+    """Look for a sum of few weighted permutations that is the demand, by a random walk.
 
-    A vertex is a decomposition of the demand into permutations with weights, of which those of the
-    basis alone may be other than 0; its terms are those that are. A step, a pivot of the simplex
-    method, takes one permutation into the basis in exchange for another one.
+    Each permutation of the ports has a weight >= 0 in ticks, such that the weighted sum of all is
+    the demand. The permutations whose weights are above 0 are the terms; few are wanted, and their
+    weights have to be whole numbers of ticks.
+
+    The walk goes over the vertices of the simplex method. At a vertex a few permutations, the
+    basis, have weights that may be above 0, and all others have the weight 0. A step (a pivot)
+    takes one permutation into the basis and another one out. Steps that add no terms are always
+    taken; one that adds k terms is taken with a chance of ``_UPHILL**k``.
 
     Parameters
     ----------
     walk : _Walk
-        In and out.
+        In and out: where the walk is, and the best vertex so far. Its fields are
+
+        - ``tableau``, shape (rows, permutations + 1): ``tableau[row, column]`` is by how much the
+          weight of the row's permutation falls for each tick that the column's rises; the last
+          column has the weights of the rows;
+        - ``basis``, shape (rows,): the permutation of each row;
+        - ``row_of``, shape (permutations,): the row of each permutation, -1 if it has none;
+        - ``best_basis`` and ``best_weights``, shape (rows,): the basis and the weights at the best
+          vertex; they change only if a better one is found.
     entering : int array, shape (steps,)
-        The permutation that would enter the basis in each step.
+        The number of the permutation that would enter the basis in each step.
     chances : float array, shape (steps,)
-        Random numbers from 0 to 1: a step that adds terms is taken if its number is small.
+        A random number from 0 to 1 for each step: one that adds k terms is taken if its number is
+        below ``_UPHILL**k``.
     fewest : int
-        Vertices of as many terms or more are not kept.
+        The terms of the best vertex so far: only vertices with fewer are kept.
 
     Returns
     -------
     int
         The terms of the best vertex, or `fewest` if none has fewer.
     """
+    # The vertex at which the walk begins counts, too.
     last = walk.tableau.shape[1] - 1
     n_terms = 0
     for row in range(len(walk.basis)):
@@ -230,6 +245,8 @@ def _walk_over_vertices(walk, entering, chances, fewest):
         fewest = n_terms
 
     for step in range(len(entering)):
+        # A permutation that is in the basis cannot enter. The row that leaves is the one whose
+        # weight falls to 0 first, when that of the column has risen to `rise` ticks.
         column = entering[step]
         if walk.row_of[column] >= 0:
             continue

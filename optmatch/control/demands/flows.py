@@ -138,33 +138,50 @@ class FlowQueue:
         ports
             The number of ports of the switch.
         delay
-            The reconfiguration delay in ticks; each flow counts one when due times are set.
+            The reconfiguration delay in ticks. When a flow comes, it is promised service from a
+            certain tick on (it is due): when all flows that wait then, and the flow itself, could
+            have been served one after the other, with this delay before each.
         """
         self._delay = delay
+
+        # The flows that wait for each circuit (source, destination), first come first, and the one
+        # tuple that all flows of a circuit share.
         self._flows: dict[Place, deque[Flow]] = {}
         self._circuits: dict[Place, Place] = {}
-        # Every flow that waits is in one of two sorted lists, and leaves it when it is complete.
-        # In heaps complete flows would stay until they are on top, and then go all at once.
+
+        # The same flows once more, for the whole switch, in one of two sorted lists: those that
+        # are not due yet by the tick at which they will be, the others by their order of arrival.
+        # Lists, as in heaps complete flows would stay until they are on top, and go all at once.
         self._not_due = list[Flow]()  # sorted by `_by_due`
         self._overdue = list[Flow]()  # sorted by `_by_number`
-        self._n_flows_ever = 0
-        self._work = 0  # ticks of all flows, and a delay for each
-        # By source and destination: ticks that wait, the most flows per tick that a slot of this
-        # circuit could complete, and the number of waiting flows.
+        self._n_flows_ever = 0  # flows that have come so far; numbers them
+        self._work = 0  # ticks of all flows that wait, and a delay for each
+
+        # Figures of each circuit, by source and destination. `left`: the ticks that its flows need.
+        # `rate`: flows that it completes per tick, if it is held for the best number of flows.
+        # Flows of 1, 1 and 8 ticks have the rate 1, as the first two take 2 ticks. `n_flows`: how
+        # many flows wait.
         self.left = np.zeros((ports, ports))
         self.rate = np.zeros((ports, ports))
         self.n_flows = np.zeros((ports, ports))
-        # The weights of waiting flows beyond 1 each: all zeros where nobody gives weights.
+
+        # Priorities, which most queues do not have. `extra_weight`: by circuit, the sum of (weight
+        # - 1) of its flows.
         self.extra_weight = np.zeros((ports, ports))
         self.n_weighted = 0  # waiting flows of another weight than 1
         self._with_deadline: dict[int, Flow] = {}  # those that wait, by their numbers
-        self._total: dict[Place, int] = {}  # `left` without rounding
+
+        # The ticks of `left` once more, as whole numbers, for circuits with flows.
+        self._total: dict[Place, int] = {}
+
+        # Demands of which flows wait, by the numbers that callers give them.
         self.waiting: dict[int, Waiting] = {}
-        # Complete demands: their number, the ticks they waited together and at most, the last end.
-        self.completed = 0
-        self.wait = 0
-        self.longest_wait = 0
-        self.last_done = 0
+
+        # Statistics of the demands that are complete, in ticks.
+        self.completed = 0  # how many
+        self.wait = 0  # the sum of their waits
+        self.longest_wait = 0  # the longest wait
+        self.last_done = 0  # the tick at which the last one was complete
         self.counts = Counts()
         self.completions: list[tuple[int, int]] | None = None
         """Receives the number of each demand that becomes complete, and its last tick; or None."""
