@@ -157,7 +157,7 @@ class FlowQueue:
         self._n_flows_ever = 0  # flows that have come so far; numbers them
         self._work = 0  # ticks of all flows that wait, and a delay for each
 
-        # Figures of each circuit, by source and destination. `left`: the ticks that its flows need.
+        # Figures of each circuit, by source and destination. `left`: the ticks its flows need.
         # `rate`: flows that it completes per tick, if it is held for the best number of flows.
         # Flows of 1, 1 and 8 ticks have the rate 1, as the first two take 2 ticks. `n_flows`: how
         # many flows wait.
