@@ -50,16 +50,21 @@ def finish_small(
 ) -> Solution:
     """Improve on a schedule of a small demand on an ideal switch, or prove it the best.
 
-    The exact model (CP-SAT) covers several planes, switches side by side that share the demand;
-    circuits that go on during a change; and a packet network for what circuits leave. It is asked
-    for a schedule that ends at least a part of a tick earlier.
+    CP-SAT is asked for a schedule that ends earlier than the one at hand. If there is none, that
+    one is the best. The model knows three things that others do not: planes, which are switches
+    side by side that share the demand; circuits that go on while others change; and a packet
+    network, which carries what circuits leave.
+
+    Times are whole ticks, but packets may end in between: then a tick is divided into equal parts,
+    and "earlier" means by one part at least.
 
     Parameters
     ----------
     problem
         The demand, with objective ``"completion-s"``, on an ideal switch.
     solution
-        The solution so far. CP-SAT searches only for schedules that end before it.
+        The solution so far: ``objective`` is the end of its schedule in seconds, ``lower_bound`` a
+        time before which no schedule ends. It is returned as it is if it has no schedule.
     clock
         Its limits end the search; iterations are conflicts of CP-SAT.
     rng
@@ -80,16 +85,18 @@ def finish_small(
     if solution.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
         return solution
 
-    # The end of the schedule in ticks, exact to a part of a tick. A better one has fewer ticks on
-    # each plane, which with a delay and a shortest slot each leave room for so many slots.
-    # Fractions of the printed rates, so that 0.1 is one tenth and not its nearest float.
+    # `share`: what packets carry in a tick, in ticks of a circuit, as a fraction of the printed
+    # rates, so that 0.1 is one tenth and not its nearest float. With 2/5 a tick has two parts.
     share = Fraction(repr(problem.packet_bytes_per_s)) / Fraction(repr(problem.rate_bytes_per_s))
     parts = share.numerator or 1
+
+    # `ticks` is the end of the schedule so far, exact to a part. `most` whole ticks come before
+    # it; each slot takes a delay and its shortest length of them, which limits the slots.
     ticks = round(end / problem.tick_s * parts) / parts
     most = max(0, int(np.ceil(ticks)) - 1)
     slots = most // (problem.delay_ticks + problem.min_slot_ticks)
     if problem.switching == "all-stop" or not problem.delay_ticks:
-        # A slot for each permutation will do.
+        # No matching is needed twice: a slot for each permutation will do.
         slots = min(slots, factorial(problem.fabric.n_ports))
     circuits = slots * problem.planes * np.count_nonzero(problem.ticks)
     if circuits > _MOST_CIRCUITS or max(ticks, 1) * max(parts, share.denominator) > _MOST_PARTS:
@@ -102,7 +109,8 @@ def finish_small(
         return replace(solution, limit=stop.limit)
     outcome = model.solve(clock, on_event, seed=draw_seed(rng), work=work)
 
-    # The model has only what ends before `solution`: if it is infeasible, that end is the bound.
+    # `proved`: no schedule ends before this time, in seconds. The model has only schedules that
+    # end before `solution`; if it has none, that end is the bound.
     proved = end if outcome.infeasible else outcome.lower_bound / parts * problem.tick_s
     if outcome.found:
         schedules = model.read(outcome)
@@ -215,10 +223,16 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         self.model.minimize(end)
 
     def _add_plane(self) -> Any:
-        """Add the slots of a plane, those in use first; return when the plane ends.
+        """Add one more switch to the model, and the slots in which it serves the demand.
 
-        A plane is one of several switches side by side; a slot is a matching that it holds for
-        some ticks.
+        The model has several switches side by side, called planes. A slot is a matching that a
+        plane holds for some ticks, after a delay. Each plane has room for ``self.slots`` of them;
+        those in use come first, and the others have no ticks and no circuits.
+
+        It reads ``joined`` (the pairs of ports that may have a circuit) and ``longest`` (the most
+        ticks of a slot), and adds to these lists: ``uses``, for each slot the variable of each
+        pair; ``ticks``, the duration of each slot; and ``service``, for each pair the ticks that
+        it is served.
 
         Returns
         -------

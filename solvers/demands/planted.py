@@ -69,11 +69,15 @@ class Summands(NamedTuple):
 
 
 def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
-    """Find the weights of the permutations of which a demand is the sum.
+    """Guess from the entries of a demand of which weighted permutations it is the sum.
 
-    A weight is a number of ticks that is planted in some permutations, its copies. Where only one
-    of the permutations has a circuit, the entry is the weight itself, so weights are values that
-    occur often. Values that are sums of two others, as often as chance explains, are left out.
+    Suppose that a demand of 100 ports is the sum of three random permutations with 50, 50 and 7
+    ticks. Most entries are then 50 or 7, where one permutation has a circuit alone; a few are 57
+    or 100, where two meet. Values that occur often are therefore the weights, here 50 (with two
+    copies, as it occurs twice as often) and 7. Values that are sums of two others, and no more
+    frequent than chance explains, are left out.
+
+    At the end the weights with their copies have to add up to the sum of a line, 107 here.
 
     Parameters
     ----------
@@ -92,9 +96,9 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     if lines.most_entries > MOST_PERMUTATIONS:
         return None
 
-    # Of the places of one permutation, another one has the same part as of all places. The part
-    # that no other one has, where a weight stands alone, is therefore about as large as the part
-    # of the matrix that is empty.
+    # `alone`: which part of the circuits of one permutation no other one has. As permutations are
+    # drawn independently, it is about the part of all places that is empty. A weight thus occurs
+    # about ``alone * n_ports`` times for each copy; half of that is enough to be looked at.
     alone = 1.0 - len(entries.ticks) / n_ports**2
     values, count = np.unique(entries.ticks, return_counts=True)
     is_frequent = count >= max(2.0, alone * n_ports / 2)
@@ -103,8 +107,9 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     if alone <= 0 or len(values) > MOST_PERMUTATIONS:
         return None
 
-    # Two values with a and b copies meet a b times, whatever the number of ports, and stand alone
-    # with each other in the same part of places. Pairs are counted twice, in both orders.
+    # `chance`: how often each value would occur as the sum of two others. Two permutations share
+    # one place in the mean, and weights with a and b copies meet a * b times, as far as no third
+    # one is there. Pairs of values are counted in both orders, hence the half.
     meetings = np.outer(count, count) / (alone * n_ports**2)
     sums = values[:, None] + values[None, :]
     chance = np.array([meetings[sums == value].sum() / 2 for value in values])
@@ -122,9 +127,9 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     if lacking > 0 and lacking in entries.ticks and lacking not in values:
         return Weights(np.append(values, lacking), np.append(copies, 1), rounding)
 
-    # Or else the copies of one weight are some more or fewer than its count says; none, if nothing
-    # is lacking.
-    # For each weight: how many copies more (or fewer) of it alone would mend the sum.
+    # Or else the copies of one weight are some more or fewer than its count says. `change`: how
+    # many copies more of each weight (or fewer, below 0) would alone mend the sum; 0 for all if
+    # nothing is lacking. The first weight with a small change that mends it is taken.
     change = np.rint(lacking / values).astype(np.int64)
     is_small = np.abs(change) <= np.maximum(1, copies // 2)
     is_right = np.abs(lacking - change * values) <= rounding * (copies.sum() + change)

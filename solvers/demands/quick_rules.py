@@ -284,16 +284,20 @@ def cover_listed_by_rule(entries: Entries, terms: CoverTerms, deadline: float) -
 def _cover_listed(
     entries: Entries, terms: CoverTerms, deadline: float, useful_ticks: float
 ) -> Plan | None:
-    """Cover listed entries slot by slot, unless the plan becomes too long.
+    """Make a schedule of a demand slot by slot, and give up if it becomes too long.
+
+    A slot is a matching that is held for some ticks. The next one is chosen, by a rule, for the
+    demand that is left, until none is.
 
     Parameters
     ----------
     entries
-        The demand, in ticks.
+        The demand, as a list of its entries (source, destination, ticks).
     terms
-        The delay, the shortest slot, and the rule that chooses slots.
+        The task: `delay` (ticks before each slot), `shortest` (the least ticks of a slot) and
+        `rule` (the number of the rule that chooses slots).
     deadline
-        When to stop, by `counted_time`.
+        When to stop, in seconds of `counted_time`; infinite for never.
     useful_ticks
         A plan that takes longer than this, delays included, is of no use.
 
@@ -313,8 +317,9 @@ def _cover_listed(
     ports = port_vectors(n)
     left = left_of(entries)
 
-    # The kernel makes so many slots at a time that the clock is looked at often enough; its work
-    # is limited too, since a single slot of many ports may take longer.
+    # Each round makes `slots_at_once` slots and then looks at the clock. `count` is the number of
+    # entries that are left; they stand first in the arrays of `left`. `cost` is the ticks of the
+    # slots so far with their delays, and at `next_check` it is asked next whether it is too high.
     count = len(left.row)
     plans = [Plan.of([], [], n)]
     slots_at_once = 1
@@ -326,6 +331,9 @@ def _cover_listed(
         if began_s >= deadline:
             raise TimeUp
         started_s = min(started_s, began_s)
+
+        # The work is limited too, since a single slot of many ports may take too long: below 0
+        # the kernel has run out of it, and stopped.
         remaining_s = deadline - began_s
         ports.work[0] = int(min(UNLIMITED_WORK, remaining_s * _WORK_PER_S))
         slots = SlotTable(

@@ -24,10 +24,11 @@ from optmatch.solvers.routing.router import CellRouter
 
 
 def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Find the durations of least sum with which the matchings serve a demand.
+    """Make the slots of a plan as short as can be, with the matchings that they have.
 
-    The result is never longer than `plan`: durations of the programme are rounded up to whole
-    ticks, where they fall short by the solver's tolerance they are raised, and then trimmed.
+    A plan is a list of slots, matchings that are held for some ticks each. A linear programme
+    finds the durations of least sum such that each pair of ports is connected as long as it needs.
+    Its durations are rounded up to whole ticks. The result is never longer than `plan`.
 
     Parameters
     ----------
@@ -49,7 +50,9 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
     n_slots, n_ports = plan.matchings.shape
 
-    # The circuits that have a demand: in which slots each pair is.
+    # List all circuits with a demand, one for each slot and pair: `slot` and `pair` (source *
+    # n_ports + destination). `pairs` has each pair once, `n_uses` in how many slots it is, and
+    # `needed` its demand in ticks.
     slot, source = np.nonzero(plan.matchings != IDLE)
     destination = plan.matchings[slot, source]
     has_demand = demand[source, destination] > 0

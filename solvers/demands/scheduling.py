@@ -160,10 +160,12 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
 def _equalise(
     ticks_by_slot: list[dict[int, int]], ends: NDArray[np.int64], delay: int, shortest: int
 ) -> bool:
-    """Move a slot, or a part of one, from the plane that ends last to the one that ends first.
+    """Let several switches end at more equal times, by one move of a slot or a part of it.
 
-    A plane is one of several switches side by side; each carries its own slots, and all carry the
-    same demand together.
+    A plane is one of several switches side by side, each with its own slots. A slot of the plane
+    that ends last goes to the one that ends first. For example, planes that end at 100 and 60 with
+    delays of 10 both end at 85 if 15 ticks of a slot move: the first plane loses 15, the other
+    gets 15 and a delay.
 
     Parameters
     ----------
@@ -187,8 +189,9 @@ def _equalise(
     source = ticks_by_slot[last_plane]
     target = ticks_by_slot[first_plane]
 
-    # Choose the longest of the parts that make both planes end together, and of whole slots that
-    # fit the gap and are at most a delay longer: moving all of a slot saves its delay.
+    # `part` ticks of a slot would make both planes end together. The slot that can give the most
+    # is chosen. A whole slot may move instead if it fits the gap and is at most a delay longer
+    # than the part: its own delay then goes from the last plane, too.
     most_moved = 0
     chosen: int | None = None
     for slot, ticks in source.items():
@@ -524,11 +527,15 @@ def solve_demand(
     *,
     start: Solution | None = None,
 ) -> Solution:
-    """Take plans from a method until it is exhausted, a limit is reached or the bound is met.
+    """Run a method on a demand, and return the schedule that ends first.
 
-    A method plans as if the fabric held every matching and had one plane. Here each plan becomes
-    schedules: circuits get routes, slots are split where circuits do not fit side by side, spread
-    over planes, ordered and shortened. The schedules that end first are the solution.
+    A method makes one plan after the other, lists of slots (matchings that are held for some
+    ticks). It plans as if there were one switch that holds every matching. Here each plan becomes
+    a real schedule: circuits get routes, slots are split where their circuits do not fit side by
+    side, and they are divided among the switches (planes), ordered and shortened.
+
+    It ends when the method has no more plans, a limit is reached, or a schedule ends as early as
+    the lower bound says.
 
     Parameters
     ----------
@@ -543,10 +550,12 @@ def solve_demand(
     name
         The name of the method, for the solution and for errors.
     build
-        The method: it gets the demand in ticks and yields plans.
+        The method: a function of a `CoverTask` (the demand in ticks, the delay, the clock and
+        more), which yields plans.
     start
-        A former solution. One of the same problem is the first answer. The slots of any that has
-        as many ports are repaired for this demand, and make the first plan.
+        A former solution; None if there is none. One of the same problem is the first answer. The
+        slots of any that has as many ports are repaired for this demand; the method gets them as
+        ``former``.
 
     Returns
     -------
