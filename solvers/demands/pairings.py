@@ -57,11 +57,16 @@ def suits(problem: Demand) -> bool:
 
 
 def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
-    """Yield plans of pairings: first fit of the longest pairs, then rebuilds of parts.
+    """Make plan after plan for ports that are joined in pairs, each from a plan before it.
 
-    A large neighbourhood search: some slots are taken out, and what they served is put into the
-    first slot that has room, or into new slots that may divide it, the longest pairs first, with
-    noise. A result that is a little longer than the best is still gone on from.
+    Ports are bidirectional: a slot joins some of them in pairs, for some ticks. A pair needs a
+    number of ticks, which it gets in one slot, or divided between several. The first plans put
+    each pair, the longest first, into the first slot in which both ports are free (first fit).
+
+    Then follows a large neighbourhood search. From 2 to 8 slots are taken out of the plan. The
+    pairs that now lack ticks are put into slots that stay or into new ones, the longest first,
+    with some noise in this order. The new plan is the next one to be changed if its cost (ticks,
+    with a delay for each slot) is at most a little above the best.
 
     Parameters
     ----------

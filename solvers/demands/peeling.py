@@ -135,17 +135,24 @@ def _search(space, head):
 
 @inner_kernel
 def _match(space, size):
-    """Match as many of the first `size` waiting rows as the graph allows (Hungarian method).
+    """Give a column to as many waiting rows as possible, while other rows keep some column.
 
-    A row waits if it is matched with no column. The search of each waiting row for an alternating
-    path to an idle column (a column without a row) shares marks with those that failed before:
-    what they reached is a dead end.
+    A row waits if it has no column, and a column is idle if no row has it. The graph says which
+    columns each row may have. For each waiting row an alternating path to an idle column is
+    searched: the row takes a column of another row, that row takes a column of a third one, and so
+    on (Hungarian method). Where a search fails, all that it reached is a dead end for those that
+    follow, and they do not look there again.
 
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out. ``waiting`` keeps the rows that could not be matched; the rows that are reached
-        from them are then marked in ``reached``, and the columns that are not are in ``fresh``.
+        The fields that change:
+
+        - ``waiting``: in, the rows to be matched; out, those that could not be, first;
+        - ``column_of``, ``row_of``, ``idle``: the matching, and the columns without a row as bits;
+        - ``reached``, out: True for the rows that failed searches reached;
+        - ``fresh``, out: the columns that failed searches did not reach, as bits;
+        - ``queue``, ``saved`` and ``parent``: scratch.
     size : int
         How many rows wait.
 
@@ -193,15 +200,22 @@ def _match(space, size):
 
 @inner_kernel
 def _seize(space, size):
-    """Match each waiting row with the idle column of its smallest entry in the graph, greedily.
+    """Give each row without a column a free one in which its entry is smallest, row by row.
 
-    A row waits if it has no column, and a column is idle if it has no row. The graph has the
-    entries of at least the threshold, as sets of columns by row.
+    A row waits if it has no column, and a column is idle if no row has it. Only entries of at
+    least the threshold may be used; these are the graph. No row that has a column is changed.
 
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out; ``waiting`` keeps the rows that have no idle column.
+        The fields that are used:
+
+        - ``waiting``: in, the rows without a column; out, those that have none still, first;
+        - ``column_of``, ``row_of``, ``idle``, in and out: the matching, and the columns without a
+          row as bits;
+        - ``graph``, in: ``graph[row, w]`` has a bit for each usable column of word w;
+        - ``left``, in: the entry of a row and a column is ``left[row * n + column]``;
+        - ``state``, in: the threshold, and the sum of a line, which no entry exceeds.
     size : int
         How many rows wait.
 
@@ -305,17 +319,26 @@ def _descend(space):
 
 @inner_kernel
 def _touch_all(space):
-    """Lower the threshold until all rows and columns have an entry in the graph.
+    """Let in smaller entries of a matrix until each row and column has one that may be used.
 
-    The graph has the entries of at least the threshold, as sets of columns by row: bits of words.
+    Entries of at least a threshold may be used; the threshold falls here as far as needed. It is a
+    quick first step of a search for a perfect matching: none exists while a row or a column has
+    no usable entry, and it takes no search of paths to see that.
 
-    Without that no matching is perfect, and it is found without a search.
+    For example, a column whose largest entry is 3 has no usable one at the threshold 8, and the
+    threshold falls to 3.
 
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: the graph, the lists and the threshold. ``fresh`` is scratch: the columns
-        without an entry in the graph.
+        The fields that are used:
+
+        - ``left``, shape (n * n,), in: the entries, row after row;
+        - ``graph``, in and out: ``graph[row, w]`` has a bit for each usable column of word w;
+        - ``state[THRESHOLD]``, in and out: the threshold;
+        - the lists of entries below the threshold, in and out;
+        - ``every``, in: the words with a bit for each column;
+        - ``fresh``, scratch: the columns without a usable entry, as bits.
 
     Returns
     -------
@@ -328,7 +351,8 @@ def _touch_all(space):
     n = len(space.word)
     threshold = space.state[THRESHOLD]
 
-    # Rows without an entry in the graph need their largest one.
+    # Rows without a usable entry need their largest one. On the way each row strikes its columns
+    # out of the set of bare ones.
     for w in range(len(bare_columns)):
         bare_columns[w] = space.every[w]
     for row in range(n):
@@ -344,7 +368,8 @@ def _touch_all(space):
                 largest = max(largest, left[place])
             threshold = min(threshold, largest)
 
-    # Columns without one need their largest one, too.
+    # Columns that are still bare need their largest entry, too. Each turn takes one bit, a column,
+    # out of a word.
     for w in range(len(bare_columns)):
         while bare_columns[w]:
             lowest = _lowest(bare_columns[w])
@@ -447,10 +472,12 @@ def _settle(space):
 
 @kernel
 def peel_bottleneck(space, stop, permutations, weights):
-    """Peel permutations whose smallest entry is as large as can be, until lines sum to `stop`.
+    """Write a matrix as a sum of weighted permutations, those of the largest weights first.
 
-    A decomposition after Birkhoff and von Neumann with bottleneck matchings: each permutation is
-    taken off as often as its smallest entry, the weight of this term.
+    All rows and columns of the matrix have the same sum. In each step a permutation is chosen
+    whose smallest entry is as large as can be (a bottleneck matching). It is taken off the matrix
+    with this entry as its weight, until the sums of rows and columns are down to `stop`. For
+    example, ((5, 2), (2, 5)) gives the identity with weight 5 and then the exchange with weight 2.
 
     Parameters
     ----------
@@ -502,18 +529,25 @@ def peel_bottleneck(space, stop, permutations, weights):
 
 @kernel
 def peel_first(space, stop, permutations, weights):
-    """Peel the permutation at hand, as often as its smallest entry allows.
+    """Write a matrix as a sum of weighted permutations, each the first one that comes to hand.
 
-    A decomposition after Birkhoff and von Neumann: a matrix of which all lines have one sum is
-    written as a sum of permutations with weights, its terms.
-
-    Rows whose entry was used up look for another column by augmenting paths; all others keep
-    theirs. The threshold is 1, so that the graph has all entries.
+    All rows and columns of the matrix have the same sum. In each step a permutation of entries
+    above 0 is taken off the matrix, with its smallest entry as the weight. Rows whose entry is
+    then 0 look for another column by augmenting paths; all others keep theirs.
 
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out; ``waiting`` is scratch: the place of each row's entry.
+        The fields that are used:
+
+        - ``left``, shape (n * n,), in and out: what is left of the matrix, row after row;
+        - ``graph``, in and out: ``graph[row, w]`` has a bit for each column of word w with an
+          entry of at least the threshold, which is 1 here;
+        - ``column_of``, ``row_of``, ``idle``, in and out: the matching, -1 for none, and the
+          columns without a row as bits;
+        - ``state``, in and out: the present sum of a line and the threshold;
+        - ``waiting``, scratch: the place in ``left`` of each row's entry;
+        - ``queue``, ``fresh`` and ``parent``, scratch of the search.
     stop : int
         It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
     permutations : int array, shape (terms, n)
@@ -576,11 +610,12 @@ def _power_of_two_below(number):
 
 @kernel
 def peel_halving(space, stop, permutations, weights):
-    """Peel permutations of entries of at least a threshold, which is halved where there is none.
+    """Write a matrix as a sum of weighted permutations of large entries, then of smaller ones.
 
-    A decomposition after Birkhoff and von Neumann by the steps of Solstice (BigSlice): any perfect
-    matching of large entries is taken off as often as its smallest entry, the weight of this term.
-    A matrix whose lines have one sum has a perfect matching, at the latest with a threshold of 1.
+    All rows and columns of the matrix have the same sum. In each step any permutation whose
+    entries are at least a threshold is taken off the matrix, with its smallest entry as the
+    weight. If there is none, the threshold falls to a smaller power of two (the steps of Solstice,
+    BigSlice). With a threshold of 1 there always is one.
 
     Parameters
     ----------

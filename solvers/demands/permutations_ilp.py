@@ -88,10 +88,12 @@ def solve_count(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Decompose a demand into the fewest weighted permutations.
+    """Write a demand as the sum of as few weighted permutations (terms) as possible.
 
-    On a fabric that does not hold every matching CP-SAT is left out: which permutations could be
-    terms is not known there.
+    Three steps follow each other: a lower bound on the number of terms by counting; sums that are
+    drawn at random; and questions to CP-SAT whether fewer terms will do, from the bound on. Each
+    later step is left out if the best sum meets the bound. On a fabric that does not hold every
+    matching CP-SAT is left out, too: which permutations could be terms is not known there.
 
     Parameters
     ----------

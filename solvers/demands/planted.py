@@ -257,30 +257,33 @@ def _sets_with_sum(
 
 
 def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summands:
-    """Write entries as sums of weights, such that no line has more of a weight than its copies.
+    """Write each entry of a demand as a sum of known weights, like a puzzle of numbers.
 
-    A demand that is a sum of permutations, each with a weight, has the weights themselves as
-    entries where a permutation stands alone, and sums of weights elsewhere. The copies of a weight
-    are the number of permutations that have it; a line (row or column) lacks a weight while fewer
-    of its entries have it.
+    The demand is a sum of permutations, each with a weight. Its entries are single weights where
+    one permutation has a circuit alone, and sums of weights elsewhere. Each permutation has one
+    entry in each row and column (line). If two permutations have the weight 50, each line hence
+    needs 50 twice; it lacks the weight while fewer of its entries have it.
 
-    Entries that are equal to a weight come first; then, again and again, those that can be written
-    in one way from the weights that their row and column still lack. If there is none, one entry
-    is written in the first way, the one with the fewest weights.
+    Entries that are equal to a weight come first. Then follow, again and again, those that can be
+    written in one way only from the weights that both their row and their column lack. If there is
+    none, one entry is written in the first of several ways, that of the fewest weights.
 
     Parameters
     ----------
     entries
         The demand in ticks.
     weights
-        The values that are planted.
+        The weights: `ticks`, the value of each; `copies`, how many permutations have it; and
+        `rounding`, by how many ticks an entry may exceed or miss its sum for each weight in it.
     deadline
-        When to stop, by `counted_time`.
+        When to stop, in seconds of `counted_time`; infinite for never.
 
     Returns
     -------
     Summands
-        The weights of each entry that could be decoded; others do not occur.
+        One item for each weight of each entry: `entry`, the number of the entry, and `weight`,
+        the number of the weight, both of shape (summands,). Entries that could not be written do
+        not occur.
 
     Raises
     ------
@@ -290,7 +293,8 @@ def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summ
     alone = _match_alone(entries, weights)
     in_line = _count_by_line(entries.n_ports, entries, alone, len(weights.ticks))
 
-    # ``lacked[line, weight]``: how often the line has to get the weight yet.
+    # ``lacked[line, weight]``: how often the line has to get the weight yet. Lines are the rows,
+    # then the columns.
     lacked = np.maximum(weights.copies - in_line, 0)
     edges = [(alone.entry, alone.weight)]
 

@@ -426,23 +426,23 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
 def yield_rounds(
     task: QuickTask, plans: list[Plan], size: Size, *, endless: bool
 ) -> Iterator[Plan]:
-    """Yield the plans of rounds of moves; the same ones each time.
+    """Improve plans by small changes, again and again, and hand out each plan that results.
 
-    A move takes some slots of a plan out, and covers what they served anew; a round is a number of
-    moves. The search begins with the best plan. If a hundred moves bring nothing it goes on from
-    a plan that is drawn: each time it has some more moves for that, since small demands are
-    searched through within milliseconds.
+    A move takes some slots of a plan out, and makes new ones for the demand that they served. A
+    round is a number of moves. The search begins with the best plan. After 100 moves without gain
+    it goes on from one of `plans` that is drawn, the next time after 125 moves, and so on. The
+    random numbers are the same at each call.
 
     Parameters
     ----------
     task
-        At its deadline `TimeUp` is raised.
+        The demand in ticks, the delay, and the deadline, at which `TimeUp` is raised.
     plans
         Plans that serve the demand, without surplus.
     size
-        The size of the demand.
+        The size of the demand, from which the number of moves in a round follows.
     endless
-        Whether rounds go on until the deadline; else there is a fixed number of them.
+        Whether rounds go on until the deadline; else there are `_ROUNDS` of them.
 
     Yields
     ------

@@ -42,11 +42,12 @@ _PARTS = 256  # slots are shortened by so many parts of each
 
 
 def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
-    """Cut a plan down to what circuits should carry where a packet network carries the rest.
+    """Divide a demand between circuits and a packet network, so that both are done early.
 
-    Circuits and packets run at the same time, so the whole ends with the slower one. Slots are
-    ranked by the demand that they serve for their time, and the first ones are kept; then all of
-    them are shortened by one factor.
+    Both run at the same time, and the whole ends with the slower one. At first circuits carry
+    everything, by the slots of a plan. Then slots are left out, those first that serve the least
+    for their time, and packets carry what they served. In the end all slots that stay are
+    shortened by one factor, if that makes the later end earlier.
 
     Parameters
     ----------
@@ -164,8 +165,8 @@ def _equalise(
 
     A plane is one of several switches side by side, each with its own slots. A slot of the plane
     that ends last goes to the one that ends first. For example, planes that end at 100 and 60 with
-    delays of 10 both end at 85 if 15 ticks of a slot move: the first plane loses 15, the other
-    gets 15 and a delay.
+    delays of 10 both end at 85 if 15 ticks of a slot move: one plane loses 15 ticks, the other
+    one gets 15 and a delay.
 
     Parameters
     ----------
@@ -554,8 +555,8 @@ def solve_demand(
         more), which yields plans.
     start
         A former solution; None if there is none. One of the same problem is the first answer. The
-        slots of any that has as many ports are repaired for this demand; the method gets them as
-        ``former``.
+        slots of any that has as many ports are repaired for this demand: they make the first plan,
+        and the method gets them as ``former``.
 
     Returns
     -------

@@ -126,9 +126,11 @@ def plan_on_mesh(
 
 @lru_cache(maxsize=16)
 def list_matchings(fabric: Fabric) -> Held:
-    """List the matchings that a fabric with bidirectional ports holds.
+    """List all ways in which a switch can join its ports in pairs, without parts of others.
 
-    A fabric holds a matching if cells have states in which all its circuits have light.
+    A matching is a set of pairs of ports that are joined at the same time. A fabric holds it if
+    its cells (2x2 switches) have states in which all these circuits have light. A matching all of
+    whose pairs are in a larger one is left out, since slots may leave circuits unused.
 
     Parameters
     ----------
@@ -138,8 +140,9 @@ def list_matchings(fabric: Fabric) -> Held:
     Returns
     -------
     Held
-        The matchings, the largest first. One of which it is open whether it has routes is listed,
-        without states.
+        The matchings, the largest first: the partner of each port, the states of the cells, and
+        whether these states are known. A matching of which it is open whether it has routes is
+        listed, without states. On an ideal switch there are no cells to set.
     """
     held: list[Pairs] = []
     states_of_held: list[NDArray[np.int8]] = []

@@ -422,7 +422,7 @@ class RollingSchedule:
             return self._commit()
 
     def _commit(self) -> Slot | None:
-        """Choose the next matching of the switch that is free first, and record it.
+        """Decide what the switch that is free first does next, and record it as decided.
 
         A plane is one of several equal switches side by side. A slot is a matching that a plane
         holds for some ticks of 1 fs; if the matching changes, a delay without light comes before.
@@ -435,7 +435,9 @@ class RollingSchedule:
             Changed are the list of committed slots, their number, and what the plane holds and
             until when: its matching, its cell states and the tick from which on it is free.
         """
-        # The plane that is free first. Nothing is chosen if nothing waits beyond committed slots.
+        # The plane that is free first. Nothing is chosen if nothing waits beyond committed slots:
+        # ``uncommitted.left`` is what waits, in ticks by source and destination, less their
+        # service.
         plane = int(np.argmin(self._free_tick_of_plane))
         present_matching = self._matching_of_plane[plane]
         uncommitted = self._uncommitted()
@@ -443,13 +445,15 @@ class RollingSchedule:
             self._plan.forget()
             return None
 
+        # `choice` has a matching (the destination of each source, IDLE for none) and its ticks.
         # Circuits that nothing waits for are not set up: the ports stay idle instead.
         choice = self._choose_circuits(uncommitted, present_matching)
         ports = np.arange(self.fabric.n_ports)
         serves = (choice.matching != IDLE) & (uncommitted.left[ports, choice.matching] > 0)
         useful_matching = np.where(serves, choice.matching, IDLE)
 
-        # Without a change there is no delay: all circuits of use are up already.
+        # Without a change there is no delay: all circuits of use are up already. Otherwise further
+        # circuits that are up may stay, where ports are idle and that serves something.
         is_up = (useful_matching == present_matching) | (useful_matching == IDLE)
         goes_on = self._n_slots > 0 and bool(is_up.all())
         if goes_on:

@@ -225,12 +225,17 @@ class SlotChooser:
     ) -> NDArray[np.int32]:
         """Choose the circuits that are worth most, or stay with those that are up.
 
-        The worth of a circuit is a number by which circuits are compared. During a change, which
-        takes a delay, nothing is carried. A change hence has to pay: its gain is the additional
-        worth of the new matching, for a hold and `_CHANGE_HORIZON` delays; its cost is all of the
-        new worth, for `_CHANGE_COST` delays. If the gain is not more, the present circuits stay.
-        Where only circuits that change wait for the delay, each circuit that stays is favoured by
-        a factor instead.
+        Each circuit has a worth, a number >= 0; that of a matching is the sum of its circuits. The
+        candidate is the matching of greatest worth. On a switch of the kind "all-stop" nothing is
+        carried while it changes, which takes a delay. The candidate hence has to be better by
+        enough:
+
+        - gain: (its worth - present worth) * (`hold` + `_CHANGE_HORIZON` delays);
+        - cost: its worth * `_CHANGE_COST` delays.
+
+        If the gain is not above the cost, the present circuits stay. On a switch of the kind
+        "per-circuit" only circuits that change wait for the delay. There the worth of each circuit
+        that is up is multiplied by `_STAY` instead, and the candidate is taken.
 
         Parameters
         ----------
@@ -267,8 +272,9 @@ class SlotChooser:
         else:
             best = _heaviest_matching(worth, must)
 
-        # Three cases without a comparison: only changed circuits wait, or the present matching
-        # lacks the circuit that must be there, or it has nothing to carry.
+        # In three cases the candidate is taken without a comparison: only changed circuits wait for
+        # the delay, or the present matching lacks the circuit that must be there, or it has nothing
+        # to carry.
         breaks_must = must is not None and staying[must[0]] != must[1]
         if self._switching == "per-circuit" or breaks_must or not still_serves.any():
             return best
@@ -507,11 +513,12 @@ class QueuePlan:
     def take_slot(
         self, uncommitted: Uncommitted, present_matching: NDArray[np.int32] | None
     ) -> SlotChoice:
-        """Choose which of the planned slots comes next: the one that keeps the most circuits.
+        """Take the next slot out of a plan, the one for which the switch has to change least.
 
         A slot is a matching that is held for some ticks. Planned slots may be taken in any order.
-        One that needs no change at all comes before all others. A long slot is cut, and its rest
-        stays in the plan, ``self.slots`` (None if nothing is left).
+        A slot that needs no change at all comes first, then those that keep the most circuits. If
+        it is longer than `_LONGEST` delays, only so much of it is taken. ``self.slots`` is then
+        the plan that is left, None if nothing is.
 
         Parameters
         ----------
@@ -537,7 +544,8 @@ class QueuePlan:
         # Slots that need no change come first, then those that keep the most circuits.
         goes_on = (keeps | ~serves).all(axis=1) & (present_matching is not None)
 
-        # The last key of lexsort comes first: slots that go on, then the most circuits kept.
+        # lexsort sorts by its last key, and among equals by the first one: slots that go on, then
+        # the most circuits kept.
         next_slot = int(np.lexsort((-keeps.sum(axis=1), ~goes_on))[0])
 
         # A long slot is committed in parts: what comes in between can be planned for.
