@@ -272,9 +272,9 @@ class SlotChooser:
         else:
             best = _heaviest_matching(worth, must)
 
-        # In three cases the candidate is taken without a comparison: only changed circuits wait for
-        # the delay, or the present matching lacks the circuit that must be there, or it has nothing
-        # to carry.
+        # In three cases the candidate is taken without a comparison: only changed circuits wait
+        # for the delay, or the present matching lacks the circuit that must be there, or it has
+        # nothing to carry.
         breaks_must = must is not None and staying[must[0]] != must[1]
         if self._switching == "per-circuit" or breaks_must or not still_serves.any():
             return best
