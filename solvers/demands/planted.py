@@ -369,10 +369,12 @@ def _ticks_of_summands(
 
 
 def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf) -> Plan | None:
-    """Cover a demand by the permutations of which it is a sum.
+    """Find the few permutations of which a demand is the sum, and use them as a schedule.
 
-    Each permutation has a weight, a number of ticks, which is a value that occurs often among the
-    entries.
+    Suppose that a demand is the sum of two permutations, held for 50 and for 7 ticks. Its entries
+    are then 50, 7, or 57 where both have the same circuit. The weights 50 and 7 are guessed from
+    how often values occur; each entry is written as a sum of weights (57 = 50 + 7); and all
+    circuits with the same weight are divided into matchings, which are the slots.
 
     Parameters
     ----------
@@ -404,7 +406,8 @@ def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf)
 
     ticks_of_summand = _ticks_of_summands(entries, weights, summands)
 
-    # The summands of one weight are the edges of a graph; a colouring of them is its permutations.
+    # The circuits that need one weight are the edges of a graph between sources and destinations.
+    # A colouring of these edges divides them into matchings, one for each copy of the weight.
     plan = Plan.of([], [], entries.n_ports)
     for weight in range(len(weights.ticks)):
         members = np.flatnonzero(summands.weight == weight)

@@ -380,29 +380,37 @@ def _best_slots_s(size: Size) -> float:
 
 
 def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]:
-    """Yield the plans of the rules that fit, then those of moves from the best of them.
+    """Make plan after plan for a demand: first by several rules, then by changes of the best.
 
-    A rule makes a whole plan of slots, with an estimate of the seconds that it takes; a move
-    covers a part of the best plan anew.
+    A plan is a list of slots, matchings that are held for some ticks. A rule makes a whole plan,
+    and has an estimate of the seconds that it takes; rules run in a fixed order, and those that do
+    not fit before the deadline are left out. A move, of which rounds follow, takes some slots of a
+    plan out and makes new ones for the demand that they served.
 
     Parameters
     ----------
     task
-        At its deadline `TimeUp` is raised.
+        The demand in ticks, the delay, the shortest slot and the deadline.
     best
-        A plan that is known.
+        A plan that is known. It is not yielded, but moves may begin at it.
     endless
-        Whether moves go on until the deadline; else there is a fixed number of them.
+        Whether rounds of moves go on until the deadline; else there are `_ROUNDS` of them.
 
     Yields
     ------
     Plan
         Plans that serve the demand, each with equal slots put together and without surplus.
+
+    Raises
+    ------
+    TimeUp
+        At the deadline, or when a short rule does not fit before it.
     """
     delay = task.delay
     size = Size.of(task.demand, delay)
 
-    # Rules, the quickest first. One that takes long and does not fit is left out.
+    # Rules, the quickest first. One that does not fit is left out if it takes long, so that moves
+    # get the time; at a short one the end is near, and the work stops.
     plans = [best]
     for rule in list_rules_in_order(size):
         estimate_s = rule.estimate_s(size)

@@ -536,17 +536,20 @@ def _entry_rule(
     slots_per_partner: float,
     growth: float = 0.0,
 ) -> PlanRule:
-    """Make the rule of a cover slot by slot, of which each looks at all entries that are left.
+    """Describe a way to make a plan slot by slot, with an estimate of the time that it takes.
 
-    It is estimated to take 50 us and, for each slot and half of the entries (as these become
-    fewer), ``ns_per_entry * n_ports**growth`` nanoseconds.
+    Each slot is chosen by a look at all entries that are left, in the mean half of them. The
+    estimate is hence 50 us and, for each slot and each of half of the entries,
+    ``ns_per_entry * n_ports**growth`` nanoseconds.
 
     Parameters
     ----------
     name
         The name of the rule.
     rule
-        Its number in `entry_covers`.
+        How slots are chosen: a constant of `entry_covers`. Rules that weigh service against delays
+        (``STABLE``, ``RATED``) serve an entry in several slots; ``CRITICAL`` and ``LARGEST`` serve
+        each entry in one.
     ns_per_entry
         The time of a slot for each entry that is left, in nanoseconds, for one port.
     slots_per_partner
@@ -558,7 +561,9 @@ def _entry_rule(
     Returns
     -------
     PlanRule
-        The rule, with its estimate in seconds.
+        The rule, with its estimate: a function of the size of a demand, in seconds. Those that
+        serve each entry in one slot may begin if half of the estimate fits, as they see early
+        whether they will be done in time.
     """
     weighs_delays = rule in (STABLE, RATED)
 

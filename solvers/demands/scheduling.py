@@ -115,29 +115,30 @@ def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
 
 
 def spread(plan: Plan, problem: Demand) -> list[Plan]:
-    """Give each slot to a plane, and split slots until all planes end about the same time.
+    """Divide the slots of a plan among several switches, such that all end at about the same time.
 
-    A plane is one of several equal switches side by side; all of them serve one demand together.
-
-    List scheduling, the longest slot first to the plane that ends first; then parts of slots move
-    from the last plane to the first one (`_equalise`).
+    A slot is a matching that is held for some ticks, with a delay before it. A plane is one of
+    several equal switches side by side. At first each slot, the longest first, goes to the plane
+    that would be free first. Then slots or parts of them move from the plane that ends last to the
+    one that ends first, as long as that helps.
 
     Parameters
     ----------
     plan
         Slots in ticks.
     problem
-        The demand, with its planes and its delay.
+        The demand. Its fields `planes` (how many there are), `delay_ticks` and `min_slot_ticks`
+        (no slot, and no part of one, is shorter) are used.
 
     Returns
     -------
     list of Plan
-        A plan for each plane; together they serve the same.
+        A plan for each plane; together they serve the same. With one plane it is `plan` itself.
     """
     if problem.planes == 1:
         return [plan]
 
-    # List scheduling by the longest processing time first.
+    # The longest slot first. For each plane: the ticks of each of its slots, by slot number.
     ticks_by_slot: list[dict[int, int]] = [{} for _ in range(problem.planes)]  # for each plane
     ends = np.zeros(problem.planes, dtype=np.int64)
     for slot in np.argsort(-plan.ticks, kind="stable").tolist():
@@ -768,10 +769,11 @@ def is_plain(problem: Demand) -> bool:
 
 
 def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
-    """Choose how a plan becomes schedules: as it is, routed, or cut down to what has routes.
+    """Return the function that turns plans into real schedules on the fabric of a problem.
 
-    A plan is a list of matchings with durations, as if the fabric held every matching; a candidate
-    is what becomes of it: routed schedules, and the time at which all is served.
+    A plan is a list of matchings with durations, made as if the fabric could hold every matching.
+    A candidate is what becomes of it: schedules, with states of the cells (2x2 switches) if there
+    are any, and the time at which all is served.
 
     Parameters
     ----------
@@ -781,9 +783,11 @@ def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
     Returns
     -------
     function
-        Takes a plan that serves the demand on an ideal switch and returns its candidate. On an
-        ideal switch it is used as it is. On a network of cells that holds every matching each slot
-        is routed. On others slots whose circuits do not fit side by side are split.
+        Takes a plan that would serve the demand on an ideal switch, and returns its candidate:
+
+        - on an ideal switch the plan is used as it is;
+        - on a network of cells that holds every matching each slot gets routes;
+        - on other fabrics slots whose circuits do not fit side by side are split as well.
     """
     fabric = problem.fabric
     if not holds_every_matching(fabric):

@@ -58,9 +58,12 @@ class PeelingWorkspace(NamedTuple):
 
 
 def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
-    """Lay out the space for a matrix of which all lines have the same sum, and not 0.
+    """Make the arrays with which permutations are taken off a matrix, at their beginning.
 
-    The graph is empty, the threshold above all entries, and all of them wait in the first list.
+    All rows and columns (lines) of the matrix have the same sum above 0. Only entries of at least
+    a threshold may be used; their columns are kept as bits of 64-bit words, for each row. Smaller
+    entries wait in lists until the threshold falls. At first the threshold is above all entries:
+    no entry may be used, and all of them wait in the first list.
 
     Parameters
     ----------
@@ -70,7 +73,8 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     Returns
     -------
     PeelingWorkspace
-        No row is matched. The threshold is the sum of a line and 1.
+        ``left`` is a copy of the matrix, row after row; no row has a column yet (-1), and all
+        columns are idle. ``state`` is the sum of a line, and the threshold: this sum and 1.
     """
     n = len(matrix)
 
@@ -84,7 +88,9 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
         """Allocate a vector of one number, repeated."""
         return np.full(size, fill, dtype=np.int64)
 
-    # The first list is a chain through the places of all entries, in their order.
+    # The first list is a chain through the places (row * n + column) of all entries above 0:
+    # `first` has the first place of each list, `after` the next place of each place, -1 at the
+    # end. The other lists are empty.
     first = vector(LISTS, -1)
     after = vector(matrix.size)
     first[0] = places[0]

@@ -467,6 +467,9 @@ class FlowQueue:
     def serve(self, place: Place, ticks: int, begin: int) -> None:
         """Let a circuit carry the first flows that wait for it.
 
+        Example: flows of 3 and 5 ticks wait, and the circuit carries for 4 ticks from tick 100 on.
+        The first flow is complete at tick 103, and the other one has 4 ticks to go.
+
         Parameters
         ----------
         place

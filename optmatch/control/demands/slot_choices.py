@@ -381,17 +381,21 @@ class SlotChooser:
 def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float64]:
     """Return the worth of each circuit: how many flows wait for it, and how short they are.
 
-    The worth is the fourth root of a number of flows: the rate, in flows that are complete per
-    tick, times the ticks that wait. Where all flows of a circuit have one size, that is the number
-    of them; a short flow in front counts as several. The root lets circuits with few flows have
-    their turn. The twentieth root of the rate is a factor: of circuits with as many flows, those
-    with short ones come first. A circuit that has less to serve than a slot of `hold` ticks counts
-    in proportion.
+    A flow is what one demand needs of one circuit, in ticks. The worth is a product of
+
+    - the fourth root of a number of flows: the rate (flows that are complete per tick) times the
+      ticks that wait. That is the number of waiting flows if all have one size, and more if a
+      short one is in front. The root lets circuits with few flows have their turn;
+    - the twentieth root of the rate: of circuits with as many flows, those with short ones come
+      first;
+    - the part of a slot of `hold` ticks for which the circuit has something to carry;
+    - the mean weight of its flows, 1 where nobody gives weights.
 
     Parameters
     ----------
     uncommitted
-        The queue without what committed slots serve.
+        The queue without what committed slots serve: ``left`` has the ticks that wait and ``rate``
+        the best rate of the first flows, both by source and destination.
     hold
         The least length of the slot in ticks, > 0.
 
@@ -401,7 +405,7 @@ def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float6
         ``worth[source, destination]`` >= 0; 0 where nothing waits.
     """
     # Where flows are shorter than a slot, it completes many: their mean counts, not the shortest.
-    # Each counts as its weight, which is 1 where nobody has given another.
+    # Each flow counts as its weight; rates are divided by the mean weight again below.
     mean_weight = uncommitted.queue.mean_weight()
 
     # With mean weight w and the hold h, flows of an entry are short if its best rate is above w
