@@ -277,13 +277,12 @@ def _release(space, row):
 
 @inner_kernel
 def _descend(space):
-    """Lower the threshold to the largest entry from a row that is reached to a fresh column.
+    """Let in the largest smaller entry with which a search that has failed can go on.
 
-    The graph has the entries of at least the threshold; smaller ones wait in lists, those of
-    earlier lists being larger. A row is reached if the last search has come to it, and a column is
-    fresh if no search has. A place is an entry's row * n + column.
-
-    No other entry helps: the search that has just failed would come no further with it.
+    Only entries of at least a threshold may be used; smaller ones wait in lists, and those of
+    earlier lists are larger. A search for a matching has failed: it has come to some rows
+    (reached), but not to some columns (fresh). Only an entry of a reached row in a fresh column
+    would lead it on. The threshold falls to the largest such entry.
 
     Parameters
     ----------
@@ -300,7 +299,8 @@ def _descend(space):
     unseen = space.fresh
     n = len(space.word)
 
-    # Entries of an earlier list are larger than those of all later ones.
+    # Each list is a chain of places (row * n + column), which ends with -1. The first list with
+    # such an entry has the largest one, as all entries of later lists are smaller.
     for number in range(LISTS):
         place = space.first[number]
         largest = 0
@@ -387,19 +387,22 @@ def _touch_all(space):
 
 @inner_kernel
 def _find_bottleneck(space, size):
-    """Match all waiting rows at the largest threshold that allows it (bottleneck matching).
+    """Give each row a column such that the smallest entry used is as large as possible.
 
-    A row waits if it is matched with no column. The graph has the entries of at least the
-    threshold, and the threshold falls step by step until it allows a perfect matching.
+    Only entries of at least a threshold may be used; these are the graph. Rows without a column
+    wait. The threshold falls step by step, always just as far as needed, until all rows have a
+    column:
 
-    After a search, entries matter only if one leads from a row that waiting rows reach to a column
-    that they do not. Without the last that did, no matching is perfect: their value is the largest
-    minimum. There is no use in a search before each row and column has an entry.
+    1. It falls until each row and column has a usable entry.
+    2. Waiting rows take free columns, then columns along alternating paths.
+    3. If rows still wait, it falls to the largest entry with which the search comes further, and
+       step 2 follows again, with paths alone. No larger threshold allows a perfect matching.
 
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: the matching, the graph and the threshold.
+        In and out: the matching (``column_of``, ``row_of``, ``idle``), the rows that wait
+        (``waiting``), the graph (``graph``) and the threshold (in ``state``).
     size : int
         How many rows are in ``waiting``.
 
@@ -421,13 +424,12 @@ def _find_bottleneck(space, size):
 
 @inner_kernel
 def _settle(space):
-    """Find a bottleneck matching: all rows, with the smallest entry as large as can be.
+    """Complete the matching of rows and columns, its smallest entry as large as can be.
 
-    The graph has the entries of at least the threshold, which is the smallest entry of the
-    matching before.
-
-    Rows that have a column keep it where the threshold stays. Where it falls, rows with entries
-    above it are matched anew, with small entries if there are any.
+    Only entries of at least a threshold may be used, which is the smallest entry of the matching
+    before. If all rows find a column at this threshold, that is the matching. Otherwise the
+    threshold falls to the largest one with a perfect matching. Rows whose entries are above it are
+    then matched anew with smaller entries, as large ones are of more use later on.
 
     Parameters
     ----------

@@ -216,10 +216,11 @@ def _match_alone(entries: Entries, weights: Weights) -> Summands:
 def _sets_with_sum(
     ticks: int, weights: Weights, lacked: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """List the sets of weights with a given sum, but for rounding.
+    """List all ways to write a number of ticks as a sum of weights that are still to be used.
 
-    A weight is a number of ticks; a line lacks it as often as fewer of its entries have it than
-    permutations do.
+    A weight is a number of ticks, which may be used a certain number of times. For example, with
+    the weights 50 (twice) and 7 (once), 57 is written in one way, as 50 + 7, and 14 in none. If
+    amounts were rounded, a sum may be wrong by a tick for each weight in it.
 
     Parameters
     ----------
@@ -241,7 +242,8 @@ def _sets_with_sum(
     if len(usable) > _MOST_LACKED:
         return []
 
-    # The sums and sizes of all sets; bit k of a set's number says whether it has usable[k].
+    # `usable` has each weight as often as it may be used. The sums and sizes of all subsets: bit k
+    # of a subset's number says whether it has usable[k], so each weight doubles the arrays.
     sum_of_set = np.zeros(1, dtype=np.int64)
     size_of_set = np.zeros(1, dtype=np.int64)
     for number in usable:

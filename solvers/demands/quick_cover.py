@@ -331,11 +331,16 @@ def _improve(task: QuickTask, first: Plan, best: Plan, bound: int) -> Plan:
 def _best_of_listed_rules(
     entries: Entries, lines: LineSums, first: Plan, delay: int, deadline: float
 ) -> Plan:
-    """Return the best plan of those rules that need no full matrix, while there is time.
+    """Make several plans for a demand of very many ports, and return the best.
 
-    A rule makes a plan, slots that serve the demand. These take time for entries alone, not for
-    all places of a matrix: an edge colouring, the decoding of planted permutations, and covers
-    slot by slot.
+    A plan is a list of slots, matchings that are held for some ticks. Its cost is the sum of these
+    ticks, with a delay for each slot. All ways to make one that are tried here work on the list of
+    entries, as a full matrix of so many ports would be too large. They follow each other while
+    there is time:
+
+    1. the fewest slots (an edge colouring);
+    2. the few permutations of which the demand is a sum, if it is one;
+    3. slots chosen one after the other, by three rules.
 
     Parameters
     ----------

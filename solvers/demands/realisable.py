@@ -183,16 +183,18 @@ class Realiser:
         return np.array(rows, dtype=np.int8).reshape(-1, self.problem.fabric.n_cells)
 
     def realise(self, plan: Plan) -> Plan:
-        """Make a plan of slots that the fabric can hold, and that serves the demand.
+        """Turn a plan for an ideal switch into one that the fabric can really hold.
 
-        A wish is the matching of a slot of the plan that is asked for; the fabric may hold only a
-        part of its circuits side by side.
+        A plan is a list of slots, matchings that are held for some ticks. On a fabric of cells
+        some circuits of a matching may have no routes side by side. The steps:
 
-        The slots of `plan` are wishes, the longest first. Each is routed as far as it goes, for
-        the demand that is left (`_slot`), and held as long as pays best (`_length`). After the
-        last wish, slots are made from the largest demands that are left. Each slot finishes at
-        least one entry, so that there are at most as many slots as entries. Then a linear
-        programme shortens all slots together.
+        1. The matchings of `plan` are taken as wishes, the longest slot first. Each gets routes
+           for as many of its circuits as go, and is held as long as pays best.
+        2. After the last wish, slots are made from the largest demands that are left.
+        3. A linear programme shortens all slots together.
+
+        Each slot finishes at least one entry of the demand, hence there are at most as many slots
+        as entries.
 
         Parameters
         ----------
@@ -210,7 +212,8 @@ class Realiser:
         matchings: list[NDArray[np.int32]] = []
         ticks: list[int] = []
 
-        # After the last wish `next` gives None, and slots are made from the largest demands.
+        # ``left[source, destination]``: the ticks that are not served yet. After the last wish
+        # `next` gives None, and slots are made from the largest demands.
         wishes = iter(plan.matchings[np.argsort(-plan.ticks, kind="stable")])
         while left.any():
             # None: the slots before have served all that this wish asks for.
@@ -414,7 +417,11 @@ class Realiser:
     def _pack(
         self, pairs: list[Pair]
     ) -> tuple[list[Pair], tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """Route pairs one by one; a pair without a route beside the others is left out.
+        """Choose from a list of circuits those that fit side by side, one after the other.
+
+        A pair is a circuit from a source to a destination. Each pair in turn gets a route through
+        the fabric; the router may move routes of pairs before it for that. One that gets none
+        beside the others, or whose port is taken, is left out.
 
         Parameters
         ----------

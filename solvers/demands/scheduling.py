@@ -401,10 +401,12 @@ def _serve_with_kept_circuits(matchings, ticks, delay, served):
 
 @kernel
 def _shorten_by_spare_service(demand, served, matchings, ticks, order, shortest):
-    """Shorten slots, in an order, by the least spare service of their circuits.
+    """Make slots shorter as far as the demand allows, one slot after the other.
 
-    Other than `shorten_slots`, it keeps each slot, of whatever use: the next one may go on with
-    its circuits.
+    A circuit has ticks to spare if it carries data for longer than its demand needs. A slot is
+    shortened by what the circuit with the least to spare has. For example, with 3 and 5 ticks to
+    spare it becomes 3 ticks shorter, and they have 0 and 2 left for other slots. No slot is left
+    out, even if it is of no use: the next one may go on with its circuits during the delay.
 
     Parameters
     ----------
@@ -423,6 +425,7 @@ def _shorten_by_spare_service(demand, served, matchings, ticks, order, shortest)
     """
     n = len(demand)
     for slot in order:
+        # `slack`: by how many ticks the slot can be shortened, at first all that it has.
         slack = ticks[slot]
         for source in range(n):
             destination = matchings[slot, source]

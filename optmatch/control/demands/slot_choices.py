@@ -368,7 +368,9 @@ class SlotChooser:
         n_circuits = max(1, int(np.count_nonzero(matching != IDLE)))
         waiting_delays = _worth_of(matching, uncommitted.left) / n_circuits / self._delay
 
-        # The mean length of a flow, in delays; then the hold in delays by a rule that was tuned.
+        # The mean length of a flow, in delays; then the hold in delays by a rule that was tuned:
+        # a constant, and a power below 1 of what waits, with a factor that falls from short flows
+        # to long ones.
         n_flows = max(1.0, float(uncommitted.queue.n_flows.sum()))
         flow_delays = float(uncommitted.left.sum()) / n_flows / self._delay
         factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_delays)
