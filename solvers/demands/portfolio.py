@@ -302,14 +302,19 @@ class PlanOfRule(NamedTuple):
 
 
 def _yield_plans_of_rules(work: CoverTask) -> Iterator[PlanOfRule]:
-    """Yield the plans of all rules that fit into the time, without surplus.
+    """Make one plan by each rule for which there is time.
 
-    A rule makes a whole plan of slots that serve the demand.
+    A rule makes a whole plan of slots that serve the demand, and has an estimate of the seconds
+    that it takes. The first rule always runs. Each other one runs
 
-    A rule runs if it is estimated to take no more than `_SHARE_OF_RULES` of the time that is left,
-    so that the search that follows has some; without any limit, if it takes no more than
-    `_LONGEST_RULE_S`. The first rule always runs. Where slots and delays alone decide, a rule of
-    `schedule` may end without a plan if that would be longer than another one of these rules.
+    - with a limit of time: if its estimate is at most `_SHARE_OF_RULES` of the time that is left
+      (more by a factor, its ``overrun``, for rules that see early whether they will be done), so
+      that the search that follows has some;
+    - without any limit: if its estimate is at most `_LONGEST_RULE_S`.
+
+    Some rules are those of `schedule`, the function for schedulers with milliseconds. Where slots
+    and delays alone decide how long a plan is, one of these may give up and make no plan, if that
+    would be longer by a factor of `SHORTENED` than another one of them.
 
     Parameters
     ----------
@@ -319,7 +324,7 @@ def _yield_plans_of_rules(work: CoverTask) -> Iterator[PlanOfRule]:
     Yields
     ------
     PlanOfRule
-        The rule with its plan, in which equal slots are one and none is longer than needed.
+        The rule, and its plan, in which equal slots are one and none is longer than needed.
     """
     longest_s = _LONGEST_RULE_S if _is_unlimited(work) else np.inf
     may_give_up = is_plain(work.problem)
@@ -500,14 +505,18 @@ class _Moves:
         return min(rebuilds, max(2, int(_ALL_MOVES_S / longest_s)))
 
     def rebuild_part(self, plan: Plan) -> Plan | None:
-        """Make one move: cover a part of a plan anew, by a kind of move that is drawn.
+        """Change a part of a plan at random: take some slots out, and make new ones instead.
 
-        A "matrix" move takes slots out of the plan and covers their service over the full matrix,
-        with assignments; an "entries" move is a round of moves that cover the list of entries.
+        A plan is a list of slots, matchings that are held for some ticks. There are two kinds of
+        changes, one of which is drawn:
 
-        There are no more "matrix" moves if the last one took longer than the time that is left.
-        Without any limit the estimate decides instead, so that the result does not depend on the
-        clock.
+        - "matrix": the demand that the slots served is covered by slots whose matchings are best
+          assignments over the full matrix, which is slow;
+        - "entries": several quick changes, which work on the list of entries.
+
+        With a limit, a kind is left out if its last change took longer than the time that is left.
+        Without any, "matrix" changes are left out if they are estimated to take long, so that the
+        result does not depend on the clock.
 
         Parameters
         ----------
@@ -541,12 +550,13 @@ class _Moves:
 
 
 def _replace_some(work: CoverTask, plan: Plan) -> Plan:
-    """Take out some slots, the least useful ones first, and cover their service anew.
+    """Replace some slots of a plan, mostly those of little use, by new ones.
 
-    A rating says how slots are compared: by what they serve for their time, with more weight for
-    busy ports and finished circuits.
-
-    The use of a slot is the demand that it serves, divided by its ticks and the delay.
+    A slot is a matching that is held for some ticks. Its use is the demand that it serves, divided
+    by its ticks and the delay. From 2 to 10 slots, or up to all, are taken out, those first that
+    are of little use; chance has a part in this order. The demand that the others do not serve
+    gets new slots. These are chosen by a rating: by what they serve for their time, with more
+    weight for busy ports and for circuits that are finished.
 
     Parameters
     ----------

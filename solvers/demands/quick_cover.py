@@ -247,8 +247,8 @@ def plan_entries(
         return first
 
     # Steps 3 to 5 work on the full matrix. A former plan is patched if there is time, or if that
-    # takes next to none. What it takes, up to `_GRACE_S`, is added to the deadline, so that step 5
-    # has as much time as it has without a former plan.
+    # takes next to none. The time for it, up to `_GRACE_S`, is added to the deadline, so that step
+    # 5 has as much time as it has without a former plan.
     task = QuickTask(entries.to_matrix(), delay)
     if may_look_for_best_slots:
         first = _shorter_by_best_slots(task, first, best_slots_until)

@@ -138,22 +138,26 @@ def _count_terms_after(walk, column, leaving, rise):
 
 @inner_kernel
 def _pivot(walk, column, leaving):
-    """Take the permutation of a column into the basis in place of that of a row.
+    """Exchange one permutation of the basis for another one (a pivot of the simplex method).
 
-    The tableau has a row for each permutation of the basis, those whose weights may be other than
-    zero, and a column for each permutation.
-
-    A step of Gauss-Jordan elimination: the column becomes a unit vector.
+    The demand is a weighted sum of permutations. Those of the basis alone may have weights other
+    than zero. The tableau has a row for each of them and a column for each permutation at all. The
+    exchange is a step of Gauss-Jordan elimination: the column of the permutation that enters
+    becomes 1 in the row that leaves, and 0 in all others.
 
     Parameters
     ----------
     walk : _Walk
-        In and out: the tableau, ``basis`` and ``row_of``.
+        In and out: ``tableau``, shape (rows, permutations + 1), with the weights of the rows in
+        its last column; ``basis``, the permutation of each row; and ``row_of``, the row of each
+        permutation, -1 if it has none.
     column : int
         The permutation that enters.
     leaving : int
         The row whose permutation leaves; its number in the column is not zero.
     """
+    # The row is divided by its number in the column, and then taken off all other rows as often as
+    # makes theirs 0.
     tableau = walk.tableau
     n_columns = tableau.shape[1]
     divisor = tableau[leaving, column]
@@ -297,10 +301,11 @@ class VertexWalk:
     """
 
     def __init__(self, demand: NDArray[np.int64], rng: np.random.Generator) -> None:
-        """List the permutations within the demand, and the equations that their weights fulfil.
+        """Prepare a search for few permutations whose weighted sum is a demand.
 
-        A decomposition gives each permutation a weight >= 0, which is for how many ticks its
-        circuits are up, such that the weighted sum of all permutations is the demand.
+        Each permutation of the ports has a weight >= 0, which is for how many ticks its circuits
+        are up. Here the permutations that may have a weight above 0 are listed, and the equations
+        that say that the weighted sum is the demand are set up; the search itself is `walk`.
 
         Parameters
         ----------
