@@ -96,10 +96,11 @@ demo: $(READY)
 	@echo "picture:  demo/$(NAME).png"
 	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
 
-# Checks of one process run two at a time, the longest first. The main run comes last, so that its closing line
-# is what one sees; it has the notebooks too, and leaves out what `bounds` has run compiled.
+# Checks of one process run two at a time. The longest one, `python`, is started first: the other three follow one
+# another beside it. The main run comes last, so that its closing line is what one sees; it has the notebooks too,
+# and leaves out what `bounds` has run compiled.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python kernels
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target python bounds lint kernels
 	$(MAKE) --no-print-directory unit LESS='-m "not modes" notebooks tests'
 
 # The rooms of the files that differ from the last commit; style first, since it takes a second.
