@@ -34,7 +34,8 @@ def test_the_example_of_the_readme() -> None:
     n_slots = WORDS[solution.schedule.n_slots]
     n_others = WORDS[mesh.n_ports - 1]
     assert says("README.md", f"has {n_slots} slots, as each port has {n_others} others to meet")
-    assert says("README.md", f"The objective of the schedule, {solution.objective:.0f} cells on all routes")
+    objective = f"The objective of the schedule, {solution.objective:.0f} cells on all routes"
+    assert says("README.md", objective)
     assert solution.objective == solution.lower_bound
 
 
