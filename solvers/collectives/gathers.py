@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from optmatch.model import LONGEST_S, Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.offers import Offer, is_affordable
+from optmatch.solvers.collectives.offers import RESERVE, Offer, is_affordable
 from optmatch.solvers.collectives.passing import (
     TurnedTorus,
     list_turned_rounds,
@@ -1067,7 +1067,7 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     for sequence in list_sequences(problem):
         for pieces, most_load in _list_piece_limits(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces
-            if not is_affordable(n_sends, clock) and pieces > 1:
+            if pieces > 1 and not is_affordable(n_sends, clock, reserve=RESERVE):
                 continue
             # None means that blocks do not reach all ranks over these circuits, or over the
             # reversed ones. Other numbers of pieces do not help then: the next circuits follow.
@@ -1097,10 +1097,16 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[tuple[int, int]]:
     """List into how many pieces blocks are cut, and how many pieces a circuit takes in a round.
 
-    A rank with several ports can receive the pieces of a block over all of them at once, so there
-    are as many pieces as ports (or one). If all ranks have circuits that lead the same numbers of
-    places onward, many pieces may crowd onto one circuit in a round. Limits are tried against
-    that; they take more rounds, which are shorter. With 4 ports the limits are 4, 8, 16 and 32.
+    A rank can receive the pieces of a block from all of its neighbours at once. A block is cut into
+    as many pieces as a rank has ports, or neighbours if several ports lead to the same one: these
+    share each piece evenly, so that fewer pieces load all circuits alike. A ring with eight
+    two-way ports has two neighbours, and two pieces are enough, which are a quarter of the sends.
+
+    If all ranks have circuits that lead the same numbers of places onward, many pieces may crowd
+    onto one circuit in a round. Limits are tried against that; they take more rounds, which are
+    shorter. With 4 ports the limits are 4, 8, 16 and 32. Whole blocks have limits of 1 and 2: where
+    there is no time for the sends of many pieces, as between a thousand ranks, whole blocks in
+    shorter rounds load circuits nearly as evenly.
 
     Parameters
     ----------
@@ -1116,11 +1122,22 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
     """
     n_ports = problem.lanes
     limits = [(1, UNKNOWN)]
+    if n_ports > 1 and sequence.is_circulant:
+        limits += [(1, 1), (1, 2)]
+    n_neighbours = max(_count_neighbours(topology) for topology in sequence.topologies)
+    if 1 < n_neighbours < n_ports:
+        limits.append((n_neighbours, UNKNOWN))
     if n_ports > 1:
         limits.append((n_ports, UNKNOWN))
     if n_ports > 1 and sequence.is_circulant:
         limits += [(n_ports, n_ports * factor) for factor in (1, 2, 4, 8)]
     return limits
+
+
+def _count_neighbours(topology: Topology) -> int:
+    """Return to how many different ranks the ports of a rank lead, at most."""
+    is_first_circuit = count_parallel(topology.peer) > 0  # [lane, rank]
+    return int(is_first_circuit.sum(axis=0).max(initial=0))
 
 
 def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather | None:

@@ -36,9 +36,24 @@ RESERVE = 1.5
 """The search for offers ends when so many times is left as the best one takes to be laid out."""
 
 
-def is_affordable(n_sends: float, clock: Clock) -> bool:
-    """Tell whether there is memory and time to lay out so many sends and to check them."""
-    return n_sends <= MOST_OFFERED_SENDS and n_sends <= SENDS_PER_S * clock.remaining_s
+def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool:
+    """Tell whether there is memory and time to lay out a plan and to check it.
+
+    Parameters
+    ----------
+    n_sends
+        The number of the sends of the plan.
+    clock
+        Says how many seconds are left.
+    reserve
+        The time that is left has to be so many times what the plan takes.
+
+    Returns
+    -------
+    bool
+    """
+    has_memory = n_sends <= MOST_OFFERED_SENDS
+    return has_memory and reserve * n_sends <= SENDS_PER_S * clock.remaining_s
 
 
 def take_best_offer(
@@ -72,7 +87,7 @@ def take_best_offer(
             waiting.append(offer)
         if waiting:
             promised = min(waiting, key=lambda each: each.seconds)
-            if not is_affordable(RESERVE * promised.n_sends, clock):
+            if not is_affordable(promised.n_sends, clock, reserve=RESERVE):
                 break
     # Least promises first: once the next promise is no less than the time of a plan that was laid
     # out, no other offer can be faster.

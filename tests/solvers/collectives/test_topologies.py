@@ -220,6 +220,22 @@ def test_several_ports_are_as_fast_as_was_found(problem: om.Collective, at_most_
     assert om.verify(problem, solution).ok
 
 
+def test_whole_blocks_between_many_ranks_take_little_longer_than_pieces() -> None:
+    n = 200
+    problem = ask("reduce-scatter", n, 1e9, ports=4, planes=2, two_way=True, delay_s=1.0)
+    offers = list(list_gather_offers(problem, Limits(time_s=30.0).start()))
+    whole_s = min(offer.seconds for offer in offers if offer.n_sends == n * (n - 1))
+    pieces_s = min(offer.seconds for offer in offers if offer.n_sends > n * (n - 1))
+    assert pieces_s < whole_s < 1.01 * pieces_s
+
+
+def test_a_path_over_many_ports_cuts_blocks_for_its_two_directions_alone() -> None:
+    problem = ask("all-gather", 12, 1e6, ports=8, two_way=True)
+    offers = list_gather_offers(problem, Limits(time_s=30.0).start())
+    pieces = {offer.n_sends // (12 * 11) for offer in offers if offer.name == "path"}
+    assert pieces == {1, 2, 8}
+
+
 def test_halves_that_are_cut_differently_are_not_joined() -> None:
     """Of six ports a scatter and a gather may cut blocks into different pieces."""
     problem = om.Collective(
