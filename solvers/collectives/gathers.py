@@ -1097,16 +1097,16 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[tuple[int, int]]:
     """List into how many pieces blocks are cut, and how many pieces a circuit takes in a round.
 
-    A rank can receive the pieces of a block from all of its neighbours at once. A block is cut into
-    as many pieces as a rank has ports, or neighbours if several ports lead to the same one: these
-    share each piece evenly, so that fewer pieces load all circuits alike. A ring with eight
+    A rank can receive the pieces of a block from all of its neighbours at once. A block is cut
+    into as many pieces as a rank has ports, or neighbours if several ports lead to the same one:
+    these share each piece evenly, so that fewer pieces load all circuits alike. A ring with eight
     two-way ports has two neighbours, and two pieces are enough, which are a quarter of the sends.
 
     If all ranks have circuits that lead the same numbers of places onward, many pieces may crowd
     onto one circuit in a round. Limits are tried against that; they take more rounds, which are
-    shorter. With 4 ports the limits are 4, 8, 16 and 32. Whole blocks have limits of 1 and 2: where
-    there is no time for the sends of many pieces, as between a thousand ranks, whole blocks in
-    shorter rounds load circuits nearly as evenly.
+    shorter. With 4 ports the limits are 4, 8, 16 and 32. Whole blocks have limits of 1 and 2:
+    where there is no time for the sends of many pieces, as between a thousand ranks, whole blocks
+    in shorter rounds load circuits nearly as evenly.
 
     Parameters
     ----------
