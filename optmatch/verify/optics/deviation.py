@@ -9,7 +9,7 @@ tells whether a second cell differs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -547,6 +547,36 @@ class _ChipModel:
             np.concatenate([part.sensitivity for part in parts]),
         )
 
+    def fit_from_starts(
+        self, cells: NDArray[np.intp], starts: Sequence[NDArray[np.float64]], steps: int
+    ) -> _Fit:
+        """Fit the amplitudes of each cell alone from several starts, and keep its best fit.
+
+        The fits from all starts are made in one call of `fit`, since most of the time of a step
+        does not depend on the number of fits.
+
+        Parameters
+        ----------
+        cells
+            (tried,): the cells.
+        starts
+            Where the fits start, each (tried, bar or cross, straight or across).
+        steps
+            The number of steps of the iteration.
+
+        Returns
+        -------
+        _Fit
+            For each cell, and for bar and cross by themselves, the best fit from any start. Its
+            sensitivity is that at the first start.
+        """
+        together = self.fit(np.tile(cells, len(starts)), np.concatenate(starts), steps)
+        columns = [np.split(column, len(starts)) for column in together]
+        best, *others = (_Fit(*fields) for fields in zip(*columns, strict=True))
+        for other in others:
+            best = _better_fit(best, other)
+        return best
+
     def _fit_together(
         self, cells: NDArray[np.intp], amplitudes: NDArray[np.float64], steps: int
     ) -> _Fit:
@@ -933,15 +963,12 @@ def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[
     """
     nominal = model.amplitudes
     every_cell = np.arange(model.graph.n_cells)
-    best = model.fit(every_cell, nominal, _FIRST_STEPS)
-    sensitivity = best.sensitivity
 
     # The powers of a broken cell are far from those of a good one, and need other starts.
     stuck = nominal[:, ::-1]
     dead = np.zeros_like(nominal)
     turned = [turn_amplitudes(nominal, np.full(nominal.shape[:2], turn)) for turn in (0.5, -0.5)]
-    for start in (stuck, dead, *turned):
-        best = _better_fit(best, model.fit(every_cell, start, _FIRST_STEPS))
+    best = model.fit_from_starts(every_cell, (nominal, stuck, dead, *turned), _FIRST_STEPS)
     promising = np.argsort(best.squares.sum(axis=1), kind="stable")[:_REFINED_CELLS]
     refined = model.fit(promising, best.amplitudes[promising], _REFINED_STEPS)
 
@@ -950,14 +977,15 @@ def _fit_best_cells(model: _ChipModel) -> tuple[NDArray[np.intp], _Fit, NDArray[
     # pass.
     other_sign = refined.amplitudes * np.array([[1, -1], [-1, 1]])  # [state, amplitude]
     modelled = nominal[promising]
-    starts = [other_sign]
-    for turn in (_SMALL_TURN_RAD, -_SMALL_TURN_RAD):
-        starts.append(turn_amplitudes(modelled, np.full(modelled.shape[:2], turn)))
-    for start in starts:
-        refined = _better_fit(refined, model.fit(promising, start, _REFINED_STEPS))
+    slightly_turned = [
+        turn_amplitudes(modelled, np.full(modelled.shape[:2], turn))
+        for turn in (_SMALL_TURN_RAD, -_SMALL_TURN_RAD)
+    ]
+    from_starts = model.fit_from_starts(promising, (other_sign, *slightly_turned), _REFINED_STEPS)
+    refined = _better_fit(refined, from_starts)
     order = np.argsort(refined.squares.sum(axis=1), kind="stable")
     ordered = _Fit(refined.amplitudes[order], refined.squares[order], refined.sensitivity[order])
-    return promising[order], ordered, sensitivity
+    return promising[order], ordered, best.sensitivity
 
 
 def _f_test_chance(ratio: float, freedom: int) -> float:

@@ -348,7 +348,7 @@ def test_noise_is_no_suspect(floor: float) -> None:
     rng = np.random.default_rng(3)
     states = choose_states(fabric, 6)
     model = transfer_powers(fabric, states, 0, None)
-    draws = 60 if SOAK else 20
+    draws = 60 if SOAK else 10
     alarms = 0
     for _ in range(draws):
         power = add_noise(model, rng, floor)
@@ -363,7 +363,7 @@ def test_one_changed_cell_is_told_from_two() -> None:
     rng = np.random.default_rng(4)
     states = choose_states(fabric, 8)
     named = called_several = told_of_two = 0
-    draws = 20 if SOAK else 10
+    draws = 20 if SOAK else 5
     for _ in range(draws):
         first, second = rng.choice(fabric.n_cells, 2, replace=False)
         kind, by = (("loss", 0.3), ("turn", 0.1), ("turn", -0.1))[rng.integers(3)]
@@ -406,7 +406,7 @@ def test_false_alarms_on_hexagons(floor: float) -> None:
     rng = np.random.default_rng(seed_of_the_day())
     states = choose_states(fabric, 8)
     model = transfer_powers(fabric, states, 0, None)
-    draws = 40 if SOAK else 4
+    draws = 40 if SOAK else 2
     alarms = 0
     for _ in range(draws):
         power = add_noise(model, rng, floor)
@@ -421,7 +421,7 @@ def test_changed_cells_are_found_on_hexagons() -> None:
     fabric = om.HexMesh(4, 4, ports=8)
     rng = np.random.default_rng(seed_of_the_day())
     states = choose_states(fabric, 8)
-    draws = 20 if SOAK else 2
+    draws = 20 if SOAK else 1
     missed = missed_of_two = 0
     for _ in range(draws):
         first, second = rng.choice(fabric.n_cells, 2, replace=False)
