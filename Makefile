@@ -123,7 +123,7 @@ crosscheck: $(READY_TO_SOAK)
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_SOAK)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/simulation tests/studies tests/verify/test_forged.py tests/verify/test_crashes.py tests/verify/optics tests/verify/routing tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/rivals tests/simulation tests/studies tests/verify/test_forged.py tests/verify/test_crashes.py tests/verify/optics tests/verify/routing tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
@@ -160,9 +160,11 @@ python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
 	.ci/timed python $(BIN)/pytest -q -rs $(COVER) $(KERNEL_TESTS)
 
-# What both processes of `unit` would compile, each for itself, while `bounds` still runs.
+# What both processes of `unit` would compile, each for itself, while `python` still runs: kernels, and the modules
+# of the tests, of which pytest keeps what it compiles. If one cannot be imported, `unit` says which.
 kernels: $(READY_TO_TEST)
 	.ci/timed kernels $(BIN)/optmatch warm-up --quiet
+	.ci/timed modules sh -c '$(BIN)/pytest -qq --collect-only notebooks tests >/dev/null || true'
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q notebooks

@@ -49,18 +49,6 @@ def count_shapes(figure: Any) -> tuple[int, int]:
     return n_shapes, len(colours)
 
 
-@pytest.mark.parametrize(("kind", "size", "what"), PICTURES)
-def test_a_picture_can_be_read(kind: str, size: str, what: str) -> None:
-    figure = picture(kind, size, what)
-    check_texts(figure)
-    width, height = figure.get_size_inches()
-    assert height <= 1.7 * width, "a column that nobody can see at once"
-    n_shapes, n_colours = count_shapes(figure)
-    assert n_shapes <= MOST_SHAPES
-    assert n_colours <= MOST_COLOURS
-    assert len(shown_texts(figure)) <= MOST_TEXTS
-
-
 LEAVES_OUT = {
     ("all-to-all", "problem"): "1,988 more",
     ("all-to-all", "answer"): "single circuits are left out",
@@ -83,13 +71,24 @@ LEAVES_OUT = {
     ("tenancy", "answer"): "60 ports of 3 jobs of 100",
     ("placement", "problem"): "a square: 16 x 16 pairs of ports",
 }
+"""What a picture of the largest size says of what it leaves out."""
 
 
-@pytest.mark.parametrize(("kind", "what"), LEAVES_OUT)
-def test_a_picture_says_what_it_leaves_out(kind: str, what: str) -> None:
-    figure = picture(kind, "2000", what)
-    said = "\n".join(text.get_text() for text in shown_texts(figure))
-    assert LEAVES_OUT[kind, what] in said
+@pytest.mark.parametrize(("kind", "size", "what"), PICTURES)
+def test_a_picture_can_be_read(kind: str, size: str, what: str) -> None:
+    """It has no more of anything than a reader takes in, and says what it leaves out."""
+    figure = picture(kind, size, what)
+    check_texts(figure)
+    width, height = figure.get_size_inches()
+    assert height <= 1.7 * width, "a column that nobody can see at once"
+    n_shapes, n_colours = count_shapes(figure)
+    assert n_shapes <= MOST_SHAPES
+    assert n_colours <= MOST_COLOURS
+    texts = shown_texts(figure)
+    assert len(texts) <= MOST_TEXTS
+    if size == "2000":
+        said = "\n".join(text.get_text() for text in texts)
+        assert LEAVES_OUT.get((kind, what), "") in said
 
 
 NARROW = {

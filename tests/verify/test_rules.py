@@ -231,14 +231,12 @@ def _texts(value: ast.expr, function: ast.FunctionDef) -> list[str]:
     return [text for part in inside for text in _texts(part, function)]
 
 
-PLACES = list(list_places())
-ROOMS = sorted({place.room for place in PLACES})
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_rule_has_a_row(room: str) -> None:
+def test_every_rule_has_a_row() -> None:
+    """Places are listed here and not on import: that takes longer than the test itself."""
+    places = list(list_places())
+    assert {place.room for place in places} >= {"claims", "collectives", "rails", "routing"}
     found = {place for key in ROWS for place in verdict_of(key).places}
-    missing = {str(p) for p in PLACES if p.room == room and not p.is_in(found)}
+    missing = {str(place) for place in places if not place.is_in(found)}
     assert not missing, "\n".join(["no row for", *sorted(missing)])
 
 

@@ -101,6 +101,7 @@ def test_small_demands_are_served_or_left(n: int) -> None:
             assert (plan.ticks >= 2).all()
 
 
+@pytest.mark.usefixtures("limits_in_cpu_time")
 def test_floats_are_decoded_although_sums_are_rounded() -> None:
     """`schedule` counts floats in ticks of 2**-40 of a line, each rounded up."""
     weights_s = np.random.default_rng(4).exponential(size=16)
@@ -117,6 +118,7 @@ def test_floats_are_decoded_although_sums_are_rounded() -> None:
     assert om.verify(problem, schedule).valid
 
 
+@pytest.mark.usefixtures("limits_in_cpu_time")
 def test_best_finds_the_bound_where_delays_are_long() -> None:
     demand = sum_of_permutations(33, weights_drawn(16, 9), 9)
     problem = om.Demand.from_matrix(demand, delay_s=1e5, quantum_s=1.0)
