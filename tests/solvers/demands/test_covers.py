@@ -40,7 +40,7 @@ from optmatch.solvers.demands.scheduling import (
     leave_to_packets,
     order_slots,
 )
-from tests.helpers.modes import PLAIN, examples
+from tests.helpers.modes import PLAIN, compiled_only, examples
 
 pytestmark = pytest.mark.kernels
 
@@ -389,6 +389,7 @@ def test_a_slot_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
             quick_rules.cover_by_rule(task, rule)
 
 
+@compiled_only
 def test_rules_that_take_too_long_leave_their_time_to_moves() -> None:
     """A rule runs if its estimate fits, whatever the number of ports."""
     demand = np.random.default_rng(0).integers(1, 99, (40, 40))

@@ -12,6 +12,7 @@ from optmatch.solvers.demands.moves import MoveSearch, MoveTask
 from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.demands.quick_cover import finish_plan
 from optmatch.solvers.demands.quick_rules import QuickTask, heaviest_first
+from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
 
@@ -116,6 +117,7 @@ def test_a_round_that_something_else_slowed_down_ends_no_search(
     assert search.play_round(plan, 0.01) is not None
 
 
+@compiled_only
 def test_a_long_move_looks_at_the_clock_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """With some hundred ports a move takes seconds: it ends soon after its time."""
     demand = np.random.default_rng(0).integers(1, 10**6, (40, 40))
